@@ -5,15 +5,17 @@ BIN := $(VENV)/bin
 PRODUCT := $(VENV)/.installed-product
 SETUP := $(VENV)/.installed
 
-PURE := wire seam raft image control config broker.replica broker.group client.core
-
-.PHONY: dead deploy-check bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
+.PHONY: dead hooks changelog deploy-check bench-spark fuzz slow bugbank coverage help setup compiled demo test check bench interop sim docs clean chaos chaos-smoke tools
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do \
 		printf '%s\n' "$$text" | fold -s -w 64 | sed -E "1s/^/$$(printf '%-14s' "$$name")/; 2,\$$s/^/              /; s/ +\$$//"; done
 
-setup: $(SETUP) ## make .venv with everything the other targets need
+setup: $(SETUP) hooks ## make .venv with everything the other targets need, and install the hook that checks commit messages
+
+hooks: # git runs .githooks/commit-msg; left alone: a tree that is not a git clone, and hooks of your own
+	@if [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" ] && ! git config core.hooksPath > /dev/null; then \
+	    git config core.hooksPath .githooks && echo "Installed the hook that checks commit messages: .githooks/commit-msg"; fi
 
 # The product with what `kraft chaos` needs: all of `make demo`. pip's own lines show how far it is.
 $(PRODUCT): pyproject.toml hatch_build.py kraft/wire/record_walk.py
@@ -50,15 +52,17 @@ test: $(SETUP) tools ## the quick suite: nine to eleven minutes on two cores tha
 slow: $(SETUP) tools ## what takes longer than the quick suite may: many seeds, shrinking, fresh processes; some minutes
 	$(BIN)/python -m pytest -m "slow and not interop and not deploy" -n auto --maxprocesses 4 --dist worksteal
 
-coverage: $(SETUP) ## lines of the pure folders that their tests run; fails under 95 %
+coverage: $(SETUP) ## lines of the pure folders (listed in pyproject.toml) that their tests run; fails under 95 %
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 tests/wire tests/seam tests/runtime tests/raft/test_[a-oq-z]*.py tests/image tests/control tests/config \
-		tests/broker/replica tests/broker/group tests/client/core --ignore tests/raft/test_simulation.py $(PURE:%=--cov=kraft.%) --cov-report=term --cov-fail-under=95
+		tests/broker/replica tests/broker/group tests/client/core --ignore tests/raft/test_simulation.py --cov --cov-report=term --cov-fail-under=95
 
-check: $(SETUP) dead ## ruff, mypy --strict, import contracts, dead names
+check: $(SETUP) dead ## ruff, mypy --strict, import contracts, dead names, the change log, subjects of new commits
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.architecture.change_log
+	$(BIN)/python -m tests.architecture.commit_subjects
 
 dead: $(SETUP) ## names of the product that nothing in it uses
 	$(BIN)/python -m tests.architecture.dead_names
@@ -87,6 +91,9 @@ bugbank: $(SETUP) ## plant every known bug and catch it: RANGES=5, ONLY=B01,B06;
 deploy-check: $(SETUP) ## what needs systemd, Helm, Prometheus or podman, half an hour: PARTS="chart image"; root on Debian
 	@for part in $(or $(PARTS),systemd chart monitoring image); do \
 	    echo "== deploy/check/$$part.sh"; deploy/check/$$part.sh || { echo "deploy-check: $$part failed" >&2; exit 1; }; done
+
+changelog: $(SETUP) ## print what docs/changes will add to CHANGELOG.md
+	$(BIN)/towncrier build --draft --version $(or $(VERSION),next)
 
 docs: $(SETUP) ## regenerate the generated pages of docs/ and check the links
 	$(BIN)/python -m tests.docs

@@ -1,8 +1,8 @@
-"""Async: producer and consumer on trio, over the seam; core is pure. May import everything below kraft.client, never
-kraft.broker.
+"""Async: producer and consumer on trio, over the seam. The subpackage `core` is pure. May import everything below
+kraft.client, never kraft.broker.
 
-Names are loaded when they are first used (PEP 562): a process that needs only a part of the client, such as the
-topic reader of `kraft.client.spark`, loads neither trio nor the rest.
+Names are loaded when they are first used (PEP 562). So a process that needs only a part of the client, such as the
+topic reader of `kraft.client.spark`, loads neither trio nor the other modules.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOME = MappingProxyType(
         "RebalanceListener": "rebalancing",
     }
 )
-"""The module of each public name, below kraft.client."""
+"""Module that defines each public name, below kraft.client."""
 
 __all__ = [
     "CommitFailed",

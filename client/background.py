@@ -1,7 +1,8 @@
-"""Where a client's own tasks run: in a nursery that ends with the client's block, and not with what cancels the block.
+"""The nursery for a client's background tasks. It ends when the client's `async with` block ends. The cancellation of
+that block does not cancel the nursery.
 
-A cancelled application leaves its `async with` at once, but its client still has something to say to the brokers: which
-records are done with, and goodbye. So a cancellation reaches the client's tasks only when the client says so.
+A cancelled application leaves its `async with` block at once, but its client must still send requests to the brokers:
+final commits and LeaveGroup. So a cancellation does not reach the client's tasks until the client itself ends them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from kraft.seam import Seam
 
 @asynccontextmanager
 async def open_background(given: Seam | None) -> AsyncIterator[tuple[Seam, trio.Nursery]]:
-    """A seam (`given`, or see `default_seam`) and a nursery, both for as long as the block. An exception of a task in
-    the nursery cancels the block and is raised from it."""
+    """Open a seam (`given`, or see `default_seam`) and a nursery for the duration of the block. If a task in the
+    nursery raises an exception, the block is cancelled and the exception is raised from it."""
     async with trio.open_nursery() as outer:
         seam, inner = await outer.start(_live, given)
         try:
@@ -31,7 +32,8 @@ async def _live(given: Seam | None, task_status: trio.TaskStatus[tuple[Seam, tri
     with trio.CancelScope() as scope:
         async with default_seam(given) as seam, trio.open_nursery() as inner:
             task_status.started((seam, inner))
-            # If the block was cancelled before it began, nobody will end this task: it must notice now.
+            # If the block was cancelled before it began, no other code will end this task, so check for the
+            # cancellation now.
             await trio.lowlevel.checkpoint_if_cancelled()
             scope.shield = True
             await trio.sleep_forever()

@@ -1,7 +1,7 @@
-"""What a client knows of the cluster: brokers, topics, leaders and their epochs; and how it asks.
+"""A client's metadata (brokers, topics, leaders and their epochs) and its requests to any broker.
 
-Invariant: the known leader epoch of a partition never goes back while its topic id stays the same (C3); an older answer
-is not believed.
+Invariant: while the topic id of a partition stays the same, the leader epoch stored for it never decreases. A response
+with an older epoch is ignored (C3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kraft.client.connections import CONNECTION_FAILURES, Link, Links, TimedOut,
 from kraft.client.core.configs import parse_bootstrap as parse_bootstrap
 from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.client.core.retriable import RETRIABLE as RETRIABLE
-from kraft.client.core.topology import Broker, Leader
+from kraft.client.core.topology import BrokerEndpoint, LeaderAndEpoch
 from kraft.seam import Address, DialFailed, DialOutcome, Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -30,8 +30,8 @@ RETRY_BACKOFF_MS_MAX = 1_000
 
 
 class ClusterUnreachable(Exception):
-    """No broker answered within the time allowed; the text names the addresses that were tried. `last` is how the last
-    try failed; `is_refused`: every address refused every dial."""
+    """No broker responded within the time allowed. The text names the addresses that were tried. `last` is the failure
+    of the last attempt. `is_refused` is true if every address refused every connection."""
 
     last: Exception | None = None
     is_refused = False
@@ -39,7 +39,7 @@ class ClusterUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic as the last good answer told it."""
+    """A topic as in the last successful Metadata response."""
 
     name: str
     topic_id: UUID | None
@@ -48,12 +48,14 @@ class TopicMetadata:
 
 
 class Cluster:
-    """Connections and metadata of one client. Not for use by two trio runs. Where every address has refused every dial
-    for `refused_ms` there is nobody, and `ask_any` waits no longer (None: as long as for those that do not answer).
-    `may_create_topics`: whether brokers that do so may make a topic that is asked for and is not there."""
+    """Connections and metadata of one client. It must be used in one trio run only.
+
+    If every address refuses every connection for `refused_ms`, `ask_any` fails. If `refused_ms` is None, refused
+    connections have no separate limit. `may_create_topics` decides whether brokers with automatic topic creation may
+    create a requested topic that does not exist."""
 
     node_kind = "broker"
-    """What answers, for messages."""
+    """Kind of the nodes that respond, for error texts."""
 
     def __init__(
         self,
@@ -67,41 +69,44 @@ class Cluster:
     ) -> None:
         self.seam = seam
         self.links = Links(seam, client_id=client_id, tls=tls)
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerEndpoint] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
         self._bootstrap = list(bootstrap)
         self._refused_ms = refused_ms
         self._may_create_topics = may_create_topics
         self._topics: dict[str, TopicMetadata] = {}
-        self._leaders: dict[TopicPartition, Leader] = {}
+        self._leaders: dict[TopicPartition, LeaderAndEpoch] = {}
         self._turn = seam.random.stream("bootstrap").below(len(self._bootstrap))
 
     def topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
 
     def topic_id(self, name: str) -> UUID | None:
-        """The id of a topic, if both are known."""
+        """Return the id of a topic; None if the topic or its id is not known."""
         topic = self._topics.get(name)
         return None if topic is None else topic.topic_id
 
     def topic_names(self) -> list[str]:
-        """The topics that are known, sorted, without Kafka's own."""
+        """Return the names of all known topics, sorted, without Kafka's internal topics."""
         return sorted(name for name, topic in self._topics.items() if not topic.is_internal)
 
-    def leader(self, topic_partition: TopicPartition) -> Leader | None:
-        """The partition's leader, if one is known and its address too."""
+    def leader(self, topic_partition: TopicPartition) -> LeaderAndEpoch | None:
+        """Return the partition's leader; None if the leader or its address is not known."""
         leader = self._leaders.get(topic_partition)
         return leader if leader is not None and leader.node_id in self.brokers else None
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
-        """Do not use this leader again until metadata names one. Its epoch is remembered."""
+        """Stop using this leader until metadata names a leader again. The leader epoch stays stored."""
         known = self._leaders.get(topic_partition)
         if known is not None:
-            self._leaders[topic_partition] = Leader(-1, known.epoch)
+            self._leaders[topic_partition] = LeaderAndEpoch(-1, known.epoch)
 
-    def learn_leader(self, topic_partition: TopicPartition, leader: Leader, broker: Broker | None = None) -> bool:
-        """Believe a hint (KIP-951) if it is not older than what is known. True if it was believed."""
+    def learn_leader(
+        self, topic_partition: TopicPartition, leader: LeaderAndEpoch, broker: BrokerEndpoint | None = None
+    ) -> bool:
+        """Accept a leader from an error response (KIP-951) unless its epoch is older than the stored one. Return True
+        if it was accepted and its address is known."""
         known = self._leaders.get(topic_partition)
         if known is not None and leader.epoch < known.epoch:
             return False
@@ -113,8 +118,9 @@ class Cluster:
         return leader.node_id in self.brokers
 
     async def link(self, node_id: int, purpose: str, *, learned: Callable[[], None] = lambda: None) -> Link:
-        """A live link to a known broker. While that does not answer, as a frozen one does not, ask for metadata now and
-        then, and call `learned` after it: another broker may lead by now."""
+        """Return a live connection to a known broker. While that broker does not respond (because it is frozen, for
+        example), refresh the metadata from time to time. After each refresh call `learned`, because another broker may
+        be the leader by then."""
         address = self.brokers[node_id].address
         live = self.links.live(address, purpose)
         if live is not None:
@@ -124,7 +130,8 @@ class Cluster:
             nursery.start_soon(self._refresh_now_and_then, learned)
             try:
                 link = await self.links.get(address, purpose)
-            except (*CONNECTION_FAILURES, WireError, VersionMismatch) as problem:  # raised outside of the nursery
+            # re-raised outside of the nursery, so that it is not wrapped in a group
+            except (*CONNECTION_FAILURES, WireError, VersionMismatch) as problem:
                 failure = problem
             nursery.cancel_scope.cancel()
         if failure is not None:
@@ -141,7 +148,8 @@ class Cluster:
             learned()
 
     def candidates(self) -> list[Address]:
-        """Whom to ask what anyone can answer: known brokers in turn, then the bootstrap addresses."""
+        """Return the addresses to try for a request that any broker can answer: known brokers in rotation, then the
+        bootstrap addresses."""
         known = [broker.address for _, broker in sorted(self.brokers.items())]
         every = [*known, *(address for address in self._bootstrap if address not in known)]
         self._turn += 1
@@ -156,12 +164,12 @@ class Cluster:
         timeout_ms: float = REQUEST_TIMEOUT_MS,
         answer_ms: float = REQUEST_TIMEOUT_MS,
     ) -> Any:
-        """Send to one broker after another until one answers what parses; each has `answer_ms` for it.
-        ClusterUnreachable when the time is over."""
+        """Send a request to one broker after another until one returns a response that parses. Each broker has
+        `answer_ms` to respond. Raise ClusterUnreachable when the timeout is over."""
         backoff_ms: float = RETRY_BACKOFF_MS
         problem: Exception | None = None
         clock = self.seam.clock
-        heard_ms = clock.monotonic_ms()
+        answered_ms = clock.monotonic_ms()
         with trio.move_on_after(timeout_ms / 1000):
             while True:
                 for address in self.candidates():
@@ -173,11 +181,11 @@ class Cluster:
                         if isinstance(failure, TimedOut):
                             self._close_silent(address)
                         if not (isinstance(failure, DialFailed) and failure.outcome is DialOutcome.REFUSED):
-                            heard_ms = clock.monotonic_ms()
-                if self._refused_ms is not None and clock.monotonic_ms() - heard_ms >= self._refused_ms:
-                    nobody = self.unreachable(self._refused_ms, problem)
-                    nobody.is_refused = True
-                    raise nobody
+                            answered_ms = clock.monotonic_ms()
+                if self._refused_ms is not None and clock.monotonic_ms() - answered_ms >= self._refused_ms:
+                    unreachable_error = self.unreachable(self._refused_ms, problem)
+                    unreachable_error.is_refused = True
+                    raise unreachable_error
                 await clock.sleep_ms(backoff_ms)
                 if self.links.is_closed:
                     raise ClusterUnreachable("the client is closed")
@@ -185,17 +193,18 @@ class Cluster:
         raise self.unreachable(timeout_ms, problem)
 
     async def ask_controller(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
-        """Ask the active controller, which any broker does for us."""
+        """Send a request for the active controller. Any broker forwards it."""
         return await self.ask_any(key, message, timeout_ms=timeout_ms)
 
     def _close_silent(self, address: Address) -> None:
-        """Who did not answer on a connection would not on the next question: dialled anew, it is found out sooner."""
+        """Close the connection on which a request timed out. The next request to this broker must dial, which fails
+        sooner than another request on a silent connection."""
         link = self.links.live(address, "metadata")
         if link is not None:
             link.close()
 
     def unreachable(self, timeout_ms: float, last: Exception | None) -> ClusterUnreachable:
-        """What to raise when all tries failed within this time."""
+        """Return the error to raise when every attempt failed within this time."""
         tried = ", ".join(str(address) for address in self._bootstrap)
         why = "" if last is None else f"; last: {last}"
         problem = ClusterUnreachable(f"no {self.node_kind} answered within {timeout_ms:g} ms (bootstrap {tried}{why})")
@@ -205,13 +214,15 @@ class Cluster:
     async def refresh(
         self, topics: Iterable[str] | None, *, timeout_ms: float = REQUEST_TIMEOUT_MS
     ) -> dict[str, ErrorCode]:
-        """Ask for these topics (None: all) and remember the answer. Gives the error of each topic that had one."""
+        """Request metadata of these topics (None: of all topics) and store it. Return the errors of topics that had
+        one."""
         request_class = messages.request_class(ApiKey.METADATA)
         wanted = None
         if topics is not None:
             wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
         request = messages.build(request_class, topics=wanted, allow_auto_topic_creation=self._may_create_topics)
-        # A broker that is frozen, or cut off, keeps its connections: another one knows the leaders too.
+        # A frozen or partitioned broker keeps its connections open. Any other broker can name the leaders too, so the
+        # timeout is short.
         answer = await self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms, answer_ms=METADATA_TIMEOUT_MS)
         if topics is None:
             there = {str(topic.name) for topic in answer.topics}
@@ -223,7 +234,7 @@ class Cluster:
         self.cluster_id = answer.cluster_id
         self.controller_id = int(answer.controller_id)
         self.brokers = {
-            int(b.node_id): Broker(int(b.node_id), Address(b.host, int(b.port)), b.rack) for b in answer.brokers
+            int(b.node_id): BrokerEndpoint(int(b.node_id), Address(b.host, int(b.port)), b.rack) for b in answer.brokers
         }
         errors: dict[str, ErrorCode] = {}
         for topic in answer.topics:
@@ -238,11 +249,11 @@ class Cluster:
             indexes = tuple(sorted(int(p.partition_index) for p in topic.partitions))
             self._topics[name] = TopicMetadata(name, topic.topic_id, indexes, bool(topic.is_internal))
             for partition in topic.partitions:
-                leader = Leader(int(partition.leader_id), int(partition.leader_epoch))
+                leader = LeaderAndEpoch(int(partition.leader_id), int(partition.leader_epoch))
                 self._learn_from_metadata((name, int(partition.partition_index)), leader)
         return errors
 
-    def _learn_from_metadata(self, topic_partition: TopicPartition, leader: Leader) -> None:
+    def _learn_from_metadata(self, topic_partition: TopicPartition, leader: LeaderAndEpoch) -> None:
         known = self._leaders.get(topic_partition)
         if known is None or leader.epoch >= known.epoch or leader.epoch < 0:
             self._leaders[topic_partition] = leader
@@ -253,7 +264,8 @@ class Cluster:
             del self._leaders[topic_partition]
 
     async def wait_topic(self, name: str, *, timeout_ms: float = REQUEST_TIMEOUT_MS) -> TopicMetadata:
-        """The topic's metadata, asked for until it exists. KafkaError with the last refusal when the time is over."""
+        """Request the topic's metadata until the topic exists, and return it. When the time is over, raise KafkaError
+        with the last error that a broker reported for the topic."""
         backoff_ms: float = RETRY_BACKOFF_MS
         deadline_ms = self.seam.clock.monotonic_ms() + timeout_ms
         code: ErrorCode | None = None
@@ -267,7 +279,7 @@ class Cluster:
             except ClusterUnreachable:
                 if code is None:
                     raise
-                left_ms = 0  # brokers have answered, only not to the last question
+                left_ms = 0  # brokers have responded, but not to the last request
             if code is None:
                 continue
             if code not in RETRIABLE or left_ms <= 0:

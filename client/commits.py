@@ -1,8 +1,10 @@
-"""A group's offsets: committing them, one request after the other, and reading them back.
+"""A group's offsets: committing them, one request at a time, and fetching them.
 
-Commits are sent in the order in which they were asked for, so that an older one never overtakes a newer one. A commit
-that gets no answer may have been carried out. A member's commit is one of what it held when it was asked for: it is not
-tried again once some of that has been given up, for it would take others back who read that by then.
+Commits are sent in the order in which they were requested, so an older commit never overwrites a newer one. If there is
+no response to a commit, it may have been carried out.
+
+A group member commits offsets of the partitions that it was assigned when the commit was requested. If one of them has
+been revoked since, the commit is not retried: a retry would reset the offset of that partition's new owner.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import trio
 from kraft.client.cluster import RETRIABLE
 from kraft.client.connections import TimedOut
 from kraft.client.coordinator import COMMITS, Coordinator
-from kraft.client.core.assigned import Assigned, Assignment
+from kraft.client.core.assigned import Assignment, ConsumerPartition
 from kraft.client.core.configs import ConsumerConfig
-from kraft.client.core.membership import NO_GENERATION, Member, Reaction, reaction_to
+from kraft.client.core.membership import NO_GENERATION, MemberIdentity, Reaction, reaction_to
 from kraft.client.core.records import (
     CommitFailed,
     CommittedOffset,
@@ -38,17 +40,18 @@ log = structlog.get_logger("kraft.client")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A commit in line. `held`: what was read of these partitions when it was asked for, None of those that were not
-    assigned."""
+class PendingCommit:
+    """A queued commit. `held` has the assignment of each of its partitions when the commit was requested; None for a
+    partition that was not assigned then."""
 
     offsets: Offsets
-    held: Mapping[TopicPartition, Assigned | None]
+    held: Mapping[TopicPartition, ConsumerPartition | None]
 
 
 class Commits:
-    """The offsets of one group. `member()` gives the member as whom to commit; `on_expelled(member, reaction)` is told
-    that the coordinator does not know it any more; `is_member`: the group assigns what is read, and so may take it."""
+    """The committed offsets of one group. `member()` returns the member that commits. `on_expelled(member, reaction)`
+    is called when the coordinator rejects a commit because it does not recognize the member. `is_member` is true if the
+    group assigns the partitions, and so may revoke them."""
 
     def __init__(
         self,
@@ -56,8 +59,8 @@ class Commits:
         seam: Seam,
         coordinator: Coordinator,
         assignment: Assignment,
-        member: Callable[[], Member],
-        on_expelled: Callable[[Member, Reaction], None],
+        member: Callable[[], MemberIdentity],
+        on_expelled: Callable[[MemberIdentity, Reaction], None],
         *,
         is_member: bool = True,
     ) -> None:
@@ -68,49 +71,51 @@ class Commits:
         self._member = member
         self._on_expelled = on_expelled
         self._is_member = is_member
-        self._line: deque[_Asked] = deque()
-        """Commits that are not over, in the order in which they were asked for."""
+        self._queue: deque[PendingCommit] = deque()
+        """Commits that are not finished, in the order in which they were requested."""
         self._moved = trio.Event()
         self._last_automatic: dict[TopicPartition, CommittedOffset] = {}
 
-    def ask(self, offsets: Offsets) -> Callable[[], Awaitable[None]]:
-        """Stand in line for a commit of these offsets. What is given must be called once: it waits for its turn and
-        does it; see `commit`."""
-        return partial(self._commit_in_turn, self._stand_in_line(offsets), self._config.default_api_timeout_ms)
+    def schedule(self, offsets: Offsets) -> Callable[[], Awaitable[None]]:
+        """Queue a commit of these offsets, and return a function that must be called once. The function waits for
+        earlier commits, then does this commit; see `commit`."""
+        return partial(self._commit_in_turn, self._enqueue(offsets), self._config.default_api_timeout_ms)
 
     async def commit(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
-        """Commit, after what was asked for before. CommitFailed if the member is not in the group any more,
-        RebalanceInProgress while the group rebalances, TimedOut or KafkaError if it cannot be done."""
-        await self._commit_in_turn(self._stand_in_line(offsets), timeout_ms or self._config.default_api_timeout_ms)
+        """Commit these offsets, after all commits that were requested before. Raise CommitFailed if the member is no
+        longer in the group, RebalanceInProgress while the group rebalances, TimedOut or KafkaError if the commit fails
+        otherwise."""
+        await self._commit_in_turn(self._enqueue(offsets), timeout_ms or self._config.default_api_timeout_ms)
 
-    def _stand_in_line(self, offsets: Offsets) -> _Asked:
-        asked = _Asked(offsets, {tp: self._assignment.partitions.get(tp) for tp in offsets})
-        self._line.append(asked)
+    def _enqueue(self, offsets: Offsets) -> PendingCommit:
+        asked = PendingCommit(offsets, {tp: self._assignment.partitions.get(tp) for tp in offsets})
+        self._queue.append(asked)
         return asked
 
-    async def _commit_in_turn(self, asked: _Asked, timeout_ms: float) -> None:
+    async def _commit_in_turn(self, asked: PendingCommit, timeout_ms: float) -> None:
         try:
             await trio.lowlevel.checkpoint()
-            # A slow answer is waited for, also when there is no time for another try; a search without end is not.
+            # Even if no time is left for a retry, wait for a slow response, but do not search endlessly for the
+            # coordinator.
             with trio.move_on_after(max(timeout_ms, self._config.request_timeout_ms) / 1000) as waited:
-                while self._line[0] is not asked:
+                while self._queue[0] is not asked:
                     await self._moved.wait()
                 if asked.offsets:
                     await self._commit(asked, timeout_ms)
             if waited.cancelled_caught:
-                raise TimedOut(f"offsets of group {self._coordinator.group_id} are not known to be committed in time")
+                raise TimedOut(f"offsets of group {self._coordinator.group_id} were not confirmed as committed in time")
         finally:
-            self._line.remove(asked)
+            self._queue.remove(asked)
             self._moved.set()
             self._moved = trio.Event()
 
     async def finish(self, *, timeout_ms: float) -> None:
-        """Wait until what was asked for is committed or refused, but no longer than this."""
+        """Wait until every requested commit has succeeded or failed, but no longer than `timeout_ms`."""
         with trio.move_on_after(timeout_ms / 1000):
-            while self._line:
+            while self._queue:
                 await self._moved.wait()
 
-    async def _commit(self, asked: _Asked, timeout_ms: float) -> None:
+    async def _commit(self, asked: PendingCommit, timeout_ms: float) -> None:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         pause_ms = self._config.retry_backoff_ms
         while (problem := await self._commit_once(asked)) is not None:
@@ -119,17 +124,17 @@ class Commits:
             await self._clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
-    def _require_held(self, asked: _Asked) -> None:
-        """CommitFailed if a member is not in its group now, or has given up some of these partitions since it was
-        asked. What nobody but this consumer reads is its own affair."""
+    def _require_held(self, asked: PendingCommit) -> None:
+        """Raise CommitFailed if the member is not in its group now, or if one of these partitions has been revoked
+        since the commit was requested. A consumer outside of group management is not checked."""
         given_up = [tp for tp, held in asked.held.items() if self._assignment.partitions.get(tp) is not held]
         if self._is_member and (given_up or not self._member().is_in_group):
             lost = ", ".join(f"{topic}-{partition}" for topic, partition in given_up or asked.held)
-            text = f"the group has gone on without this member since it read {lost}, which may belong to others now"
+            text = f"the group rebalanced without this member since it read {lost}, which may belong to others now"
             raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, text)
 
-    async def _commit_once(self, asked: _Asked) -> str | None:
-        """None if done; the reason if it may be tried again."""
+    async def _commit_once(self, asked: PendingCommit) -> str | None:
+        """Send the commit once. Return None if it succeeded; else the reason, if the commit may be retried."""
         self._require_held(asked)
         member = self._member()
         topics: dict[str, list[dict[str, object]]] = {}
@@ -149,7 +154,8 @@ class Commits:
             group_id=self._coordinator.group_id,
             generation_id_or_member_epoch=member.generation,
             member_id=member.member_id if member.is_in_group else "",
-            # a member that assigns itself must not use its name: it would be fenced as a static member
+            # a consumer outside of group management must not send its instance id: it would be fenced as a static
+            # member
             group_instance_id=self._config.group_instance_id if member.is_in_group else None,
             topics=tuple({"name": name, "partitions": tuple(parts)} for name, parts in topics.items()),
         )
@@ -159,7 +165,7 @@ class Commits:
         refused = [code for code in codes if code is not ErrorCode.NONE]
         return self._judge(member, refused[0]) if refused else None
 
-    def _judge(self, member: Member, code: ErrorCode) -> str:
+    def _judge(self, member: MemberIdentity, code: ErrorCode) -> str:
         reaction = reaction_to(code)
         if reaction is Reaction.FIND_COORDINATOR:
             self._coordinator.forget()
@@ -170,19 +176,20 @@ class Commits:
         if reaction in (Reaction.FORGET_GENERATION, Reaction.FORGET_ID) or code is ErrorCode.FENCED_INSTANCE_ID:
             if member.generation != NO_GENERATION:
                 self._on_expelled(member, reaction)
-            raise CommitFailed(code, "this member is not in the group any more; its partitions belong to others now")
+            raise CommitFailed(code, "this member is no longer in the group; its partitions belong to others now")
         if reaction is Reaction.RETRY or code in RETRIABLE:
             return code.name
         raise KafkaError(code, f"offsets of group {self._coordinator.group_id} are not committed")
 
     async def run_automatic(self) -> None:
-        """Commit what the application has come back from, each `auto.commit.interval.ms`, until cancelled."""
+        """Commit the consumed positions every `auto.commit.interval.ms`, until cancelled."""
         while True:
             await self._clock.sleep_ms(self._config.auto_commit_interval_ms)
             await self.commit_consumed()
 
     async def commit_consumed(self, *, timeout_ms: float | None = None) -> None:
-        """Commit what the application has come back from, if it is new. A failure is logged: the next one covers it."""
+        """Commit the consumed positions that have changed since the last automatic commit. A failure is only logged,
+        because the next commit includes the same positions."""
         consumed = self._assignment.consumed()
         fresh = {tp: entry for tp, entry in consumed.items() if self._last_automatic.get(tp) != entry}
         if not fresh:
@@ -194,7 +201,8 @@ class Commits:
             log.warning("offsets were not committed", group=self._coordinator.group_id, problem=str(problem))
 
     async def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
-        """What is committed for these partitions; None where nothing is. KafkaError if the group may not be read."""
+        """Return the committed offsets of these partitions; None for a partition without one. Raise KafkaError if the
+        client may not read the group's offsets."""
         wanted = sorted(set(partitions))
         pause_ms = self._config.retry_backoff_ms
         deadline_ms = self._clock.monotonic_ms() + self._config.default_api_timeout_ms
@@ -203,7 +211,9 @@ class Commits:
             if found is not None:
                 return found
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise TimedOut(f"the coordinator of group {self._coordinator.group_id} does not tell its offsets")
+                raise TimedOut(
+                    f"the coordinator of group {self._coordinator.group_id} did not return its offsets in time"
+                )
             await self._clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
@@ -236,7 +246,8 @@ class Commits:
         return found
 
     def _is_good(self, code: ErrorCode) -> bool:
-        """Whether this part of an answer can be used; False: ask again. KafkaError for what asking does not cure."""
+        """Whether this part of a response can be used. If False, the offsets must be requested again. Raise KafkaError
+        for an error that is not transient."""
         if code is ErrorCode.NONE:
             return True
         if reaction_to(code) is Reaction.FIND_COORDINATOR:

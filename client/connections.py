@@ -1,7 +1,7 @@
-"""Connections of a client to brokers: one per broker and purpose, with the versions that both sides know.
+"""Connections of a client to brokers: one per broker and purpose, with the API versions that both sides support.
 
-`Link` is a connected, negotiated ClientConnection; `Links` keeps one per broker and dials when there is none. A request
-that gets no answer raises `Disconnected` or `TimedOut`; whether the broker acted on it is then unknown.
+`Link` is a connected, negotiated ClientConnection. `Links` keeps one per broker and purpose and dials when there is
+none. A request without a response raises `Disconnected` or `TimedOut`; the broker may or may not have carried it out.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ BOOTSTRAP_LISTENER = "bootstrap"
 
 
 class Disconnected(Exception):
-    """The connection ended before the answer; the request may have been carried out."""
+    """The connection ended before the response; the request may have been carried out."""
 
 
 class TimedOut(Exception):
-    """No answer within the time-out; the request may have been carried out."""
+    """No response within the timeout; the request may have been carried out."""
 
 
 class VersionMismatch(Exception):
-    """Broker and client share no version of this API; the text names the API and both ranges."""
+    """Broker and client support no common version of this API. The text names the API and both ranges."""
 
 
 class Link:
-    """A live connection with negotiated versions."""
+    """A live connection with negotiated API versions."""
 
     def __init__(self, connection: ClientConnection, ranges: dict[int, tuple[int, int]]) -> None:
         self._connection = connection
@@ -51,16 +51,16 @@ class Link:
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer yet."""
+        """Number of requests without a response yet."""
         return self._connection.in_flight
 
     @property
     def has_unsent(self) -> bool:
-        """Whether some of what was sent has not left this process yet."""
+        """Whether some bytes of requests are still in this process, not handed to the system yet."""
         return not self.is_closed and bool(self._connection.output())
 
     def version(self, key: ApiKey) -> int:
-        """The newest version of `key` that both sides know. VersionMismatch if there is none."""
+        """Return the newest version of `key` that both sides support. Raise VersionMismatch if there is none."""
         ours = CLIENT_APIS[key]
         theirs = self._ranges.get(key)
         if theirs is None:
@@ -75,8 +75,8 @@ class Link:
     def send(
         self, key: ApiKey, version: int, chunks: Sequence[Buffer], on_reply: Callable[[memoryview | None], None] | None
     ) -> None:
-        """Send an encoded body now; `on_reply` gets the answer's body for the time of the call, or None if the
-        connection ended first. None: no answer is expected."""
+        """Send an encoded body now. `on_reply` is called with the body of the response, which is valid only during the
+        call. If the connection ends first, it is called with None. If `on_reply` is None, no response is expected."""
         self._connection.send(key, version, chunks, on_reply)
 
     async def request_encoded(
@@ -88,8 +88,8 @@ class Link:
         *,
         timeout_ms: float,
     ) -> Answer:
-        """Send an encoded body; gives what `read` makes of the answer's. Disconnected or TimedOut if none came,
-        WireError if it does not parse."""
+        """Send an encoded body and return `read(response body)`. Raise Disconnected or TimedOut if there is no
+        response, and WireError if the response does not parse."""
         answers: list[Answer | WireError | None] = []
         arrived = trio.Event()
 
@@ -99,7 +99,7 @@ class Link:
                 answers.append(None if body is None else read(body))
             except WireError as error:
                 answers.append(error)
-                raise  # the driver ends the connection
+                raise  # the driver then closes the connection
 
         self.send(key, version, chunks, on_reply)
         with trio.move_on_after(timeout_ms / 1000):
@@ -114,8 +114,8 @@ class Link:
         return answer
 
     async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
-        """Send a message of the newest class and wait for the answer in its newest class. ValueError for one that
-        holds a number too large for its field."""
+        """Send a message of the newest class and return the response in its newest class. Raise ValueError for a
+        message with a number too large for its field."""
         version = self.version(key)
         try:
             body = messages.encode_request(key, version, message)
@@ -130,7 +130,7 @@ class Link:
 
 
 async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[int, tuple[int, int]]:
-    """The ranges that the broker offers, by API key."""
+    """Return the version ranges that the broker supports, by API key."""
     bootstrap = Link(connection, {ApiKey.API_VERSIONS: (0, API_VERSIONS_VERSION)})
     request = messages.build(
         messages.request_class(ApiKey.API_VERSIONS), client_software_name="pykraft", client_software_version="1"
@@ -138,12 +138,13 @@ async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[in
     answer = await bootstrap.request(ApiKey.API_VERSIONS, request, timeout_ms=timeout_ms)
     code = ErrorCode.of(int(answer.error_code))
     if code is not ErrorCode.NONE:
-        raise KafkaError(code, "the broker refused ApiVersions")
+        raise KafkaError(code, "the broker rejected ApiVersions")
     return {int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in answer.api_keys}
 
 
 class Links:
-    """One link per (broker, purpose), dialled on demand. Two tasks that want the same one share its dial."""
+    """The links of a client, one per broker and purpose, dialled on demand. Two tasks that need the same link share its
+    dial."""
 
     def __init__(self, seam: Seam, *, client_id: str, tls: object | None = None) -> None:
         self._seam = seam
@@ -154,7 +155,7 @@ class Links:
         self.is_closed = False
 
     async def get(self, address: Address, purpose: str, *, timeout_ms: float = DIAL_TIMEOUT_MS) -> Link:
-        """A live link. DialFailed, Disconnected or TimedOut if there cannot be one now."""
+        """Return a live link, dialling if necessary. Raise DialFailed, Disconnected or TimedOut if that fails."""
         slot = (address, purpose)
         while True:
             self._require_open()
@@ -167,12 +168,12 @@ class Links:
             await other.wait()
 
     def live(self, address: Address, purpose: str) -> Link | None:
-        """The link if it is up; never dials."""
+        """Return the link if it is connected; None otherwise. Never dials."""
         link = self._links.get((address, purpose))
         return None if link is None or link.is_closed else link
 
     def all_of(self, purpose: str) -> list[Link]:
-        """The links of this purpose, to whatever broker."""
+        """Return the links for this purpose to all brokers."""
         return [link for (_, used_for), link in self._links.items() if used_for == purpose]
 
     async def _dial(self, slot: tuple[Address, str], timeout_ms: float) -> Link:
@@ -188,7 +189,7 @@ class Links:
                 link = Link(connection, await _negotiate(connection, timeout_ms))
                 self._require_open()
             except BaseException:
-                connection.close("the broker did not tell its versions")
+                connection.close("version negotiation failed")
                 raise
             self._links[slot] = link
             return link
@@ -201,7 +202,7 @@ class Links:
             raise Disconnected("the client is closed")
 
     def close(self) -> None:
-        """End every link, and let there be no others."""
+        """Close every link, and refuse to create new ones."""
         self.is_closed = True
         for link in self._links.values():
             link.close()

@@ -1,13 +1,13 @@
-"""The consumer: reads partitions that it is told to, or those that its group assigns to it.
+"""The consumer: reads partitions that the application assigns, or those that its group assigns to it.
 
     async with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
         await consumer.subscribe(["orders"])
         async for record in consumer:
             ...
 
-Positions move when records are handed out, so a cancelled `poll` loses nothing. One task at a time may poll. Offsets
-are committed each `auto.commit.interval.ms`, and never for a record that the application may still be working on: it
-counts as done when the application asks for the next one.
+Positions move when records are returned, so a cancelled `poll` loses nothing. One task at a time may poll. Offsets are
+committed every `auto.commit.interval.ms`, and never for a record that the application may still be processing. A record
+counts as processed when the application asks for the next one.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kraft.client.cluster import Cluster
 from kraft.client.commits import Commits
 from kraft.client.connections import TimedOut, VersionMismatch
 from kraft.client.coordinator import Coordinator
-from kraft.client.core.assigned import Assigned, Assignment
+from kraft.client.core.assigned import Assignment, ConsumerPartition
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.fetched import FetchPosition
-from kraft.client.core.membership import Member
+from kraft.client.core.membership import MemberIdentity
 from kraft.client.core.records import CommittedOffset, ConsumerRecord, KafkaError, TopicPartition
 from kraft.client.fetcher import Fetcher
-from kraft.client.group import Group
+from kraft.client.group import GroupMembership
 from kraft.client.not_open import not_open, not_open_error
 from kraft.client.offsets import timestamp_of
 from kraft.client.rebalancing import RebalanceListener
-from kraft.client.subscription import Topics
+from kraft.client.subscription import SubscribedTopics
 from kraft.seam import Seam, WireError, sole_error
 from kraft.wire.error_codes import ErrorCode
 
@@ -50,7 +50,8 @@ CLOSE_TIMEOUT_MS = 3_000
 
 
 class Consumer:
-    """See the module. Keyword arguments are Kafka's consumer configs (`ConsumerConfig`): `group_id="billing"`."""
+    """A consumer; see the module for an example. Keyword arguments are Kafka's consumer configs (`ConsumerConfig`), for
+    example `group_id="billing"`."""
 
     def __init__(self, *, tls: object | None = None, seam: Seam | None = None, **settings: Any) -> None:
         self.config = ConsumerConfig.of(settings)
@@ -60,19 +61,22 @@ class Consumer:
         self._cluster: Cluster = not_open("Consumer")
         self._fetcher: Fetcher = not_open("Consumer")
         self._assignment = Assignment()
-        self._group: Group | None = None
+        self._group: GroupMembership | None = None
         self._commits: Commits | None = None
         self._membership: trio.CancelScope | None = None
         self._failures: dict[str, Exception] = {}
-        """What the application has not been told of, in order; of those in the same words the first."""
+        """Errors that `poll` has not raised yet, by their text, in order. Of errors with the same text only the first
+        is kept."""
         self._topic_failures: dict[str, Exception] = {}
-        """The same of the topics that are subscribed: with the subscription it is given up."""
+        """Errors of subscribed topics that `poll` has not raised yet, by their text. They are dropped when the
+        subscription changes."""
         self._changes = 0
-        """So many calls are about to subscribe or assign something else."""
+        """Number of `assign` and `subscribe` calls in progress."""
         self._end: Exception | None = not_open_error("Consumer")
-        """Why nothing can come any more, unless something else is subscribed or assigned."""
+        """The error that every `poll` raises because no record can arrive. It is cleared when the application
+        subscribes or assigns again."""
         self._arrived = trio.Event()
-        self._last: Assigned | None = None
+        self._last: ConsumerPartition | None = None
         self._credit = 0
 
     async def __aenter__(self) -> Self:
@@ -102,7 +106,7 @@ class Consumer:
                 await self._leave(is_done=kind is None)
         finally:
             for failure in [*self._failures.values(), *self._topic_failures.values()]:
-                log.warning("the consumer has ended before its application was told", problem=str(failure))
+                log.warning("the consumer was closed before poll raised this error", problem=str(failure))
             self._end = RuntimeError("the consumer is closed")
             self._announce()
             try:
@@ -110,18 +114,20 @@ class Consumer:
             except BaseExceptionGroup as group:
                 if error is None or sole_error(group) is not sole_error(error):
                     raise
-                # What the application raised goes on as it is, not wrapped by our nursery: `except KafkaError` works.
+                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
+                # KafkaError` works.
 
-    # what is read
+    # subscription and assignment
 
     async def assign(
         self, partitions: Iterable[TopicPartition], *, at: str | int | Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Read exactly these partitions, from `at`: "earliest", "latest", an offset, or one for each; without it: where
-        the group committed, and failing that where `auto.offset.reset` says. Replaces what was assigned before."""
+        """Read exactly these partitions, and no others that were assigned before. `at` is the place to start:
+        "earliest", "latest", an offset, or one offset for each partition. Without `at`, start at the group's committed
+        offset. Without a committed offset, start where `auto.offset.reset` says."""
         wanted = list(partitions)
         for offset in at.values() if isinstance(at, Mapping) else [at] if isinstance(at, int) else []:
-            _checked(offset)
+            _valid_offset(offset)
         with self._changing():
             await self.unsubscribe()
             self._need_commits()
@@ -135,28 +141,31 @@ class Consumer:
             self._assignment.replace(wanted)
             for tp, offset in starts.items():
                 self._assignment.partitions[tp].seek(FetchPosition(offset))
-            self._fetcher.kick()
+            self._fetcher.wake()
 
     async def subscribe(
         self, topics: Iterable[str] | str | re.Pattern[str], *, listener: RebalanceListener | None = None
     ) -> None:
-        """Read, as a member of the group `group_id`, what it assigns of these topics: names, or a pattern (a compiled
-        one, or a text that begins with `^`). Returns at once; partitions come during `poll`."""
+        """Join the group `group_id` and read those partitions of these topics that it assigns. `topics` has names, or
+        is a pattern (compiled, or a string that begins with `^`). Return at once; partitions are assigned during
+        `poll`."""
         if self.config.group_id is None:
             raise ValueError("subscribe needs a group_id; use assign to read without a group")
         if isinstance(topics, str):
             topics = re.compile(topics) if topics.startswith("^") else [topics]
         with self._changing():
             await self.unsubscribe()
-        wanted = Topics(self._cluster, topics, partial(self._keep, self._topic_failures))
-        self._group = Group(self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail)
+        wanted = SubscribedTopics(self._cluster, topics, partial(self._keep, self._topic_failures))
+        self._group = GroupMembership(
+            self.config, self._seam, self._cluster, self._assignment, wanted, self._changed, self._fail
+        )
         self._group.listener = listener or RebalanceListener()
         self._commits = self._fetcher.commits = self._group.commits
         self._membership = trio.CancelScope()
-        self._nursery.start_soon(self._be_member, self._group, self._membership)
+        self._nursery.start_soon(self._run_membership, self._group, self._membership)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, if in one, and read nothing any more."""
+        """Leave the group, if this consumer is a member, and stop reading."""
         await self._leave(is_done=True)
         self._assignment.replace(())
         self._topic_failures = {}
@@ -164,7 +173,7 @@ class Consumer:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """In here something else is about to be read: another task may poll meanwhile."""
+        """Mark that the assignment is about to change, so that another task may already call `poll`."""
         self._changes += 1
         try:
             yield
@@ -173,15 +182,15 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that this consumer reads now."""
         return frozenset(self._assignment.partitions)
 
     @property
     def member_id(self) -> str:
-        """Who this consumer is in its group; empty outside of one."""
+        """The id of this consumer in its group; empty outside of a group."""
         return "" if self._group is None else self._group.member.member_id
 
-    async def _be_member(self, group: Group, scope: trio.CancelScope) -> None:
+    async def _run_membership(self, group: GroupMembership, scope: trio.CancelScope) -> None:
         with scope:
             try:
                 await group.run()
@@ -202,11 +211,12 @@ class Consumer:
             await self._commits.finish(timeout_ms=CLOSE_TIMEOUT_MS)
             if self.config.enable_auto_commit and self._assignment.partitions:
                 if is_done:
-                    self._assignment.come_back()
+                    self._assignment.mark_consumed()
                 await self._commits.commit_consumed(timeout_ms=CLOSE_TIMEOUT_MS)
 
     def _need_commits(self) -> None:
-        """A consumer that assigns itself commits for its group too, as nobody in particular."""
+        """Create the object that commits, for a consumer outside of group management. With a `group_id`, it commits for
+        that group without being a member."""
         if self.config.group_id is not None:
             coordinator = Coordinator(self.config, self._cluster, self.config.group_id)
             self._commits = Commits(
@@ -214,30 +224,30 @@ class Consumer:
                 self._seam,
                 coordinator,
                 self._assignment,
-                Member,
+                MemberIdentity,
                 lambda _member, _reaction: None,
                 is_member=False,
             )
             self._fetcher.commits = self._commits
             if self.config.enable_auto_commit:
                 self._membership = trio.CancelScope()
-                self._nursery.start_soon(self._commit_on_and_on, self._commits, self._membership)
+                self._nursery.start_soon(self._commit_periodically, self._commits, self._membership)
 
     @staticmethod
-    async def _commit_on_and_on(commits: Commits, scope: trio.CancelScope) -> None:
+    async def _commit_periodically(commits: Commits, scope: trio.CancelScope) -> None:
         with scope:
             await commits.run_automatic()
 
     # reading
 
     async def poll(self, *, records_max: int | None = None, timeout_ms: float | None = None) -> list[ConsumerRecord]:
-        """Records that have come, at most `records_max` (`max.poll.records`); waits for the first. Empty only when the
-        time is over. Rebalances happen in here. KafkaError CORRUPT_MESSAGE: a batch is damaged, and asked for again.
-        RuntimeError if nothing is subscribed or assigned."""
+        """Return fetched records, at most `records_max` (`max.poll.records`). Wait until there is at least one; return
+        an empty list only on timeout. Rebalances happen during this call. Raise KafkaError CORRUPT_MESSAGE if a batch
+        is damaged; the batch is then fetched again. Raise RuntimeError if nothing is subscribed or assigned."""
         count = self.config.max_poll_records if records_max is None else records_max
         self._last = None
         self._credit = RECORDS_BETWEEN_CHECKPOINTS
-        self._assignment.come_back()
+        self._assignment.mark_consumed()
         deadline = float("inf") if timeout_ms is None else trio.current_time() + timeout_ms / 1000
         await trio.lowlevel.checkpoint()
         group = self._group
@@ -248,12 +258,12 @@ class Consumer:
             raise RuntimeError("poll has nothing to read: subscribe or assign first")
         try:
             while True:
-                if group is not None and group.turnstile.is_wanted:
-                    await group.turnstile.pass_through()  # a rebalance takes the time that it takes
+                if group is not None and group.poll_gate.is_hold_requested:
+                    await group.poll_gate.wait_until_released()  # a rebalance is not bounded by the timeout
                     continue
                 self._raise_failure()
                 taken = self._assignment.take(count)
-                self._fetcher.kick()
+                self._fetcher.wake()
                 if taken:
                     return taken
                 with trio.move_on_at(deadline) as waited:
@@ -271,12 +281,12 @@ class Consumer:
         last = self._last
         self._credit -= 1
         if last is not None and last.records and not last.is_paused and self._credit > 0 and not self._is_interrupted:
-            # The next record of the same batch, with no checkpoint: what a loop over records does nearly always.
+            # Fast path of nearly every iteration: return the next record of the same batch, without a checkpoint.
             last.consumed = last.given
             if self._group is not None:
                 self._group.is_iterated = True
             record = last.records.pop()
-            last.give(record)
+            last.advance(record)
             return record
         record = (await self.poll(records_max=1))[0]
         self._last = self._assignment.partitions[(record.topic, record.partition)]
@@ -284,8 +294,8 @@ class Consumer:
 
     @property
     def _is_interrupted(self) -> bool:
-        is_wanted = self._group is not None and self._group.turnstile.is_wanted
-        return is_wanted or bool(self._failures or self._topic_failures) or self._end is not None
+        is_hold_requested = self._group is not None and self._group.poll_gate.is_hold_requested
+        return is_hold_requested or bool(self._failures or self._topic_failures) or self._end is not None
 
     def _raise_failure(self) -> None:
         for failures in (self._failures, self._topic_failures):
@@ -308,27 +318,29 @@ class Consumer:
     def _changed(self) -> None:
         self._last = None
         self._announce()
-        self._fetcher.kick()
+        self._fetcher.wake()
 
     # positions
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read on at `offset`; what was fetched before is dropped. ValueError for what is no offset."""
-        self._of(partition).seek(FetchPosition(_checked(offset)))
+        """Continue reading at `offset` and drop the records that were fetched before. Raise ValueError if `offset` is
+        not a valid offset."""
+        self._of(partition).seek(FetchPosition(_valid_offset(offset)))
         self._last = None
-        self._fetcher.kick()
+        self._fetcher.wake()
 
     async def seek_to(self, partitions: Iterable[TopicPartition], *, at: str | int) -> None:
-        """Read on at "earliest", "latest", or the first record of a time in ms or later (the end if there is none)."""
+        """Continue reading at "earliest", at "latest", or at the first record whose timestamp is not before `at` (in
+        ms). If there is no such record, continue at the end of the log."""
         timestamp = timestamp_of(at)
         for partition in partitions:
             self._of(partition).seek_by_time(timestamp)
         self._last = None
-        self._fetcher.kick()
+        self._fetcher.wake()
         await trio.lowlevel.checkpoint()
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that `poll` may give. KafkaError if it is still being found."""
+        """Return the offset of the next record that `poll` may return. Raise KafkaError if it is not known yet."""
         given = self._of(partition).given
         if given is None:
             text = f"the position of {partition[0]}-{partition[1]} is still being found: poll first"
@@ -336,13 +348,14 @@ class Consumer:
         return given.offset
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets the position is behind the end, as the last fetch told it; None if there was none."""
+        """Return the number of offsets between the position and the end of the log, as of the last fetch. None before
+        the first fetch."""
         assigned = self._of(partition)
         end = assigned.last_stable_offset if self.config.read_committed else assigned.high_watermark
         return None if assigned.given is None or end < 0 else max(end - assigned.given.offset, 0)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give nothing of these until `resume`; what is fetched is kept."""
+        """Return no records of these partitions until `resume` is called. Records that were fetched are kept."""
         for partition in partitions:
             self._of(partition).is_paused = True
 
@@ -355,7 +368,7 @@ class Consumer:
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, assigned in self._assignment.partitions.items() if assigned.is_paused)
 
-    def _of(self, partition: TopicPartition) -> Assigned:
+    def _of(self, partition: TopicPartition) -> ConsumerPartition:
         assigned = self._assignment.partitions.get(partition)
         if assigned is None:
             raise KeyError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
@@ -364,7 +377,8 @@ class Consumer:
     async def offsets(
         self, partitions: Iterable[TopicPartition], *, at: str | int = "latest", timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset of each partition at "earliest", "latest" or a time in ms (-1 if there is no later record)."""
+        """Return the offset of each partition at "earliest", at "latest", or at a time in ms (-1 if no record is at or
+        after the time)."""
         timestamp = timestamp_of(at)
         wanted = sorted(set(partitions))
         return await self._fetcher.lookup.find(dict.fromkeys(wanted, timestamp), timeout_ms=timeout_ms)
@@ -372,20 +386,20 @@ class Consumer:
     # committing
 
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """Commit these offsets, or the position after every record that was given, and wait until that is done.
-        CommitFailed, RebalanceInProgress, TimedOut or KafkaError if it is not."""
+        """Commit these offsets, and wait for the response. Without `offsets`, commit the position after every returned
+        record. Raise CommitFailed, RebalanceInProgress, TimedOut or KafkaError if the commit fails."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
         chosen = self._assignment.given() if offsets is None else _committed(offsets)
         await self._commits.commit(chosen)
 
     def commit_nowait(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """The same without waiting: a failure is raised by a later `poll`. Commits keep their order, and are done
-        before the consumer leaves its group or ends."""
+        """Do the same as `commit`, without waiting. If the commit fails, a later `poll` raises the error. Commits keep
+        their order, and finish before the consumer leaves its group or closes."""
         if self._commits is None:
             raise ValueError("commit needs a group_id, and something assigned or subscribed")
         chosen = self._assignment.given() if offsets is None else _committed(offsets)
-        self._nursery.start_soon(self._commit_later, self._commits.ask(chosen))
+        self._nursery.start_soon(self._commit_later, self._commits.schedule(chosen))
 
     async def _commit_later(self, commit: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -394,22 +408,23 @@ class Consumer:
             self._fail(failure)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
-        """What the group has committed; None where it has nothing. TimedOut or KafkaError if nobody tells."""
+        """Return the group's committed offsets of these partitions; None for a partition without one. Raise TimedOut or
+        KafkaError if the coordinator does not return them."""
         if self._commits is None:
             self._need_commits()
         if self._commits is None:
             raise ValueError("committed needs a group_id")
         with trio.move_on_after(self.config.default_api_timeout_ms / 1000):
             return await self._commits.fetch(partitions)
-        raise TimedOut(f"what group {self.config.group_id} has committed was not told in time")
+        raise TimedOut(f"the committed offsets of group {self.config.group_id} were not returned in time")
 
 
 def _committed(offsets: Mapping[TopicPartition, int | CommittedOffset]) -> dict[TopicPartition, CommittedOffset]:
     return {tp: CommittedOffset(entry) if isinstance(entry, int) else entry for tp, entry in offsets.items()}
 
 
-def _checked(offset: int) -> int:
-    """An offset that a log can have. ValueError for others."""
+def _valid_offset(offset: int) -> int:
+    """Return `offset` if a log can have it. Raise ValueError otherwise."""
     if not 0 <= offset < 1 << 63:
         raise ValueError(f"offset {offset}: expected 0 or more, in 63 bits; see seek_to for earliest and latest")
     return offset

@@ -1,7 +1,7 @@
-"""The broker that coordinates a group: finding it, and asking it.
+"""The broker that coordinates a group: find it, and send requests to it.
 
-Joins wait at the coordinator for minutes, and a broker answers a connection's requests in order; so commits go over a
-connection of their own, and so do heartbeats.
+A join can wait at the coordinator for minutes, and a broker answers the requests of a connection in order. So commits
+and heartbeats have separate connections.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kraft.client.cluster import METADATA_TIMEOUT_MS, RETRIABLE, Cluster
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.records import KafkaError
-from kraft.client.core.topology import Broker
+from kraft.client.core.topology import BrokerEndpoint
 from kraft.seam import Address, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -20,25 +20,26 @@ from kraft.wire.error_codes import ErrorCode
 
 GROUP_KEY_TYPE = 0
 MEMBERSHIP, HEARTBEATS, COMMITS = "membership", "heartbeats", "commits"
-"""Purposes of connections to the coordinator."""
+"""Purposes of connections to the coordinator, one connection each."""
 
 
 class Coordinator:
-    """Of one group. `node` is None while it is not known."""
+    """The coordinator of one group. `node` is its broker; None while the broker is not known."""
 
     def __init__(self, config: ConsumerConfig, cluster: Cluster, group_id: str) -> None:
         self.group_id = group_id
-        self.node: Broker | None = None
+        self.node: BrokerEndpoint | None = None
         self._config = config
         self._cluster = cluster
         self._clock = cluster.seam.clock
 
     def forget(self) -> None:
-        """It is another one now, or none: look before the next request."""
+        """Mark the coordinator as unknown, so that the next request finds it again."""
         self.node = None
 
-    async def find(self) -> Broker:
-        """The coordinator, asked for until there is one. KafkaError if the group may not be asked for."""
+    async def find(self) -> BrokerEndpoint:
+        """Request the coordinator until there is one, and return it. Raise KafkaError if this client may not use the
+        group."""
         pause_ms = self._config.retry_backoff_ms
         request = messages.build(
             messages.request_class(ApiKey.FIND_COORDINATOR), key_type=GROUP_KEY_TYPE, coordinator_keys=(self.group_id,)
@@ -50,7 +51,7 @@ class Coordinator:
             found = answer.coordinators[0]
             code = ErrorCode.of(int(found.error_code))
             if code is ErrorCode.NONE:
-                self.node = Broker(int(found.node_id), Address(found.host, int(found.port)))
+                self.node = BrokerEndpoint(int(found.node_id), Address(found.host, int(found.port)))
             elif code in RETRIABLE:
                 await self._clock.sleep_ms(pause_ms)
                 pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
@@ -59,7 +60,8 @@ class Coordinator:
         return self.node
 
     async def ask(self, key: ApiKey, purpose: str, *, timeout_ms: float, **fields: Any) -> Any:
-        """One request; the answer, or None if the connection failed: then the coordinator is to be found again."""
+        """Send one request and return the response. Return None if the connection failed; the coordinator is then
+        unknown, and the next call finds it again."""
         node = await self.find()
         request = messages.build(messages.request_class(key), **fields)
         try:
@@ -68,7 +70,8 @@ class Coordinator:
         except (*CONNECTION_FAILURES, WireError):
             link_now = self._cluster.links.live(node.address, purpose)
             if link_now is not None:
-                link_now.close()  # an answer that comes too late would be taken for nobody's
+                # close the connection, so that a late response cannot be taken for the response to another request
+                link_now.close()
             if self.node is node:
                 self.forget()
             await self._clock.sleep_ms(self._config.retry_backoff_ms)

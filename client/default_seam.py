@@ -1,4 +1,4 @@
-"""The one door from client code to the real world: which seam a client uses when it is given none."""
+"""Open the seam of a client that is given none. This is the only way from client code to the real world."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kraft.seam import Seam, current_seam
 
 @asynccontextmanager
 async def default_seam(seam: Seam | None = None) -> AsyncIterator[Seam]:
-    """`seam` if given, else the simulated world's that this code runs in, else a real one that lives as long as the
-    context."""
+    """Provide `seam` if given, else the seam of the simulated world in which this code runs. Outside of a simulation,
+    open a real seam for the duration of the context."""
     chosen = seam or current_seam.get()
     if chosen is not None:
         yield chosen

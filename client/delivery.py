@@ -1,4 +1,4 @@
-"""A record that was handed to a producer: how it ends, and waiting for that."""
+"""The delivery of a record that was queued by a producer: its outcome, and waiting for the outcome."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from kraft.client.core.records import DeliveryFailed, DeliveryReport
 
 
 class Delivery(RecordInBatch):
-    """`outcome` is how it ended, None as long as it has not; `await wait()` for it. Nothing is lost by a cancelled
-    wait: the record is delivered all the same."""
+    """The delivery of one record. `outcome` is None until the delivery has succeeded or failed; `await wait()` waits
+    for that. Cancelling the wait does not cancel the delivery."""
 
     __slots__ = ()
 
     async def wait(self) -> DeliveryReport:
-        """The report. DeliveryFailed if the record was given up; its `certain` tells whether it may be in the log."""
+        """Wait for the delivery report and return it. Raise DeliveryFailed if the delivery failed; its `certain` is
+        True if the record is definitely not in the log."""
         await self.settled()
         outcome = self.outcome
         if isinstance(outcome, DeliveryFailed):
@@ -24,7 +25,7 @@ class Delivery(RecordInBatch):
         return outcome
 
     async def settled(self) -> None:
-        """Wait until it has ended, one way or the other."""
+        """Wait until the delivery has succeeded or failed."""
         while self.batch.outcome is None:
             event = trio.Event()
             self.batch.when_settled(event.set)

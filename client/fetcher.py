@@ -1,9 +1,10 @@
-"""The consumer's reading side: find first positions, and keep one fetch under way to each broker that it reads.
+"""The consumer's fetcher: it finds first positions, and keeps one Fetch request in flight to each broker that it reads
+from.
 
-That broker is the leader, or a close replica for a consumer with a rack. Fetched data are kept as bytes until they are
-wanted. A partition is not fetched again while it has `max.partition.fetch.bytes` waiting, and none is while
-`fetch.max.bytes` wait altogether. An answer is not used if its partition was given up, or moved by a seek, since the
-request left (C2).
+It reads from a partition's leader, or from a close replica if the consumer has a rack. Fetched data is kept as bytes
+until the application polls. A partition is not fetched again while `max.partition.fetch.bytes` of its data are
+buffered. No partition is fetched while `fetch.max.bytes` are buffered altogether. A response for a partition is dropped
+if the partition was given up, or its position was changed by a seek, after the request was sent (C2).
 Source: Kafka's Fetcher, OffsetFetcher, KIP-227 (sessions), KIP-320 (truncation), KIP-392 (closest replica), KIP-951
 (hints), KIP-1106 (reset by duration).
 """
@@ -19,12 +20,12 @@ import trio
 from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.commits import Commits
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
-from kraft.client.core.assigned import EARLIEST, LATEST, Assigned, Assignment, damaged
+from kraft.client.core.assigned import EARLIEST, LATEST, Assignment, ConsumerPartition, damaged
 from kraft.client.core.configs import ConsumerConfig
-from kraft.client.core.fetch_session import SESSION_ERRORS, FetchSession
+from kraft.client.core.fetch_session import SESSION_ERRORS, FetchSessionHandler
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
 from kraft.client.core.records import KafkaError, LogTruncated, TopicPartition
-from kraft.client.core.requests import FetchAnswer, FetchedPartition, fetch_request, read_fetch_response
+from kraft.client.core.requests import FetchAnswer, PartitionFetchResult, fetch_request, read_fetch_response
 from kraft.client.offsets import OffsetLookup
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
@@ -32,21 +33,22 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.fetch import FIRST_VERSION_WITH_TOPIC_ID, FetchPartition
 
 FETCH_GRACE_MS = 5_000
-"""How long after its own wait a fetch may stay unanswered before its connection is given up."""
+"""Time that the response to a Fetch request may take beyond the maximum wait in the request. Then its connection is
+closed."""
 WAIT_WHILE_FULL_MS = 20
-"""How long a broker may wait for data while other partitions that it leads are left out because much of them waits
-here: those must not be asked for much later than they have room again."""
+"""Maximum wait of a Fetch request while other partitions of the same broker are left out because their buffers are
+full. It is short, so that the others are fetched soon after the application has made room."""
 
 METADATA, POSITIONS, DAMAGED = -1, -2, -3
-"""Slots for what is done once at a time, among the slots of brokers."""
+"""Keys of jobs of which only one may run at a time. The other keys are node ids."""
 
-Asked = dict[TopicPartition, tuple[Assigned, int]]
-"""The partitions that a request names, each with the version that it had."""
+RequestedPartitions = dict[TopicPartition, tuple[ConsumerPartition, int]]
+"""The partitions in a Fetch request, each with the `version` that it had when the request was sent."""
 
 
 class Fetcher:
-    """Runs in `nursery` until that is cancelled. `arrived()` is called when there is something for the application,
-    `failed(error)` when it must be told of something."""
+    """Runs in `nursery` and fetches until the nursery is cancelled. `arrived()` is called when records are ready, and
+    `failed(error)` for an error that the application must receive."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Fetcher:
     ) -> None:
         self.lookup = OffsetLookup(config, cluster)
         self.commits: Commits | None = None
-        """Where committed positions come from, for a consumer of a group."""
+        """Source of committed positions, for a consumer with a group."""
         self._config = config
         self._cluster = cluster
         self._clock = cluster.seam.clock
@@ -67,25 +69,25 @@ class Fetcher:
         self._nursery = nursery
         self._arrived = arrived
         self._failed = failed
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._busy: set[int] = set()
         self._refreshed_ms = self._clock.monotonic_ms()
         self._refresh_pause_ms = config.retry_backoff_ms
         self._position_pause_ms = config.retry_backoff_ms
-        self._kicked = trio.Event()
+        self._woken = trio.Event()
 
-    def kick(self) -> None:
-        """Something may be fetched that could not be before."""
-        self._kicked.set()
+    def wake(self) -> None:
+        """Start every fetch that has become possible."""
+        self._woken.set()
 
     async def run(self) -> None:
         while True:
-            self._kicked = trio.Event()
-            self._start_what_is_due()
+            self._woken = trio.Event()
+            self._start_due_work()
             with trio.move_on_after(self._config.metadata_max_age_ms / 1000):
-                await self._kicked.wait()
+                await self._woken.wait()
 
-    def _start_what_is_due(self) -> None:
+    def _start_due_work(self) -> None:
         now_ms = self._clock.monotonic_ms()
         if self._assignment.partitions and now_ms - self._refreshed_ms >= self._config.metadata_max_age_ms:
             self._start_once(METADATA, self._refresh)
@@ -95,7 +97,7 @@ class Fetcher:
             self._start_once(DAMAGED, self._pause_before_damaged)
         by_node: dict[int, list[TopicPartition]] = {}
         full: set[int] = set()
-        readable = {tp: assigned for tp, assigned in self._assignment.partitions.items() if assigned.is_asked_for}
+        readable = {tp: assigned for tp, assigned in self._assignment.partitions.items() if assigned.is_fetchable}
         has_room = sum(assigned.waiting_bytes for assigned in readable.values()) < self._config.fetch_max_bytes
         for tp, assigned in readable.items():
             node_id = self._node_for(tp, assigned)
@@ -111,8 +113,9 @@ class Fetcher:
                 wait_ms = min(wait_ms, WAIT_WHILE_FULL_MS)
             self._start_once(node_id, partial(self._fetch, node_id, partitions, wait_ms))
 
-    def _node_for(self, tp: TopicPartition, assigned: Assigned) -> int | None:
-        """The replica that the leader prefers for us, else the leader; None if the leader is not known."""
+    def _node_for(self, tp: TopicPartition, assigned: ConsumerPartition) -> int | None:
+        """Return the replica to fetch from: the one that the leader has named (KIP-392), else the leader. None if the
+        leader is not known."""
         if assigned.preferred_replica in self._cluster.brokers:
             if self._clock.monotonic_ms() < assigned.preferred_until_ms:
                 return assigned.preferred_replica
@@ -133,7 +136,7 @@ class Fetcher:
             await self._clock.sleep_ms(self._config.retry_backoff_max_ms)
         finally:
             self._busy.discard(slot)
-            self.kick()
+            self.wake()
 
     async def _refresh(self) -> None:
         await self._cluster.refresh({topic for topic, _ in self._assignment.partitions}, timeout_ms=float("inf"))
@@ -146,8 +149,9 @@ class Fetcher:
     # first positions
 
     async def _find_positions(self) -> None:
-        """A position for each partition without one: as it was asked for, else committed, else by the reset policy.
-        Each is used when it is known: a partition that nobody leads holds up no other."""
+        """Find a position for each partition without one: the requested start, else the committed offset, else the
+        position of the reset policy. Each position is used as soon as it is found, so a partition without a leader does
+        not delay the others."""
         unknown = {tp: a for tp, a in self._assignment.partitions.items() if a.fetch is None and not a.is_stuck}
         versions = {tp: assigned.version for tp, assigned in unknown.items()}
 
@@ -156,7 +160,7 @@ class Fetcher:
                 assigned = unknown[tp]
                 if self._assignment.partitions.get(tp) is assigned and assigned.version == versions[tp]:
                     assigned.seek(position)
-            self.kick()
+            self.wake()
 
         committed = await self._committed([tp for tp, assigned in unknown.items() if assigned.start is None])
         use(committed)
@@ -172,12 +176,13 @@ class Fetcher:
     async def _look_up(
         self, targets: Mapping[TopicPartition, int], use: Callable[[Mapping[TopicPartition, FetchPosition]], None]
     ) -> None:
-        """Ask for the offsets at these timestamps once, and pause if not all are told."""
+        """Request the offsets at these timestamps once. Back off if some of them are not returned."""
         ends: dict[TopicPartition, int] = {}
         offsets: dict[TopicPartition, int] = {}
         found: dict[TopicPartition, FetchPosition] = {}
-        await self.lookup.hear_of(targets, timeout_ms=float("inf"))
-        # Ends first: a record that comes while its time is looked for lies behind the end that it then counts from.
+        await self.lookup.ensure_topics(targets, timeout_ms=float("inf"))
+        # Request the end offsets first. A record that is written during the lookup by time then comes after the end
+        # offset, and is read.
         timed = {tp: LATEST for tp, timestamp in targets.items() if timestamp not in (EARLIEST, LATEST)}
         try:
             if timed:
@@ -201,11 +206,12 @@ class Fetcher:
         committed = await self.commits.fetch(partitions)
         return {tp: FetchPosition(c.offset, c.leader_epoch) for tp, c in committed.items() if c is not None}
 
-    def _reset_timestamp(self, tp: TopicPartition, assigned: Assigned) -> int | None:
-        """Where `auto.offset.reset` says; None, and the application is told, if it says nowhere."""
+    def _reset_timestamp(self, tp: TopicPartition, assigned: ConsumerPartition) -> int | None:
+        """Return the timestamp with which ListOffsets finds the position for `auto.offset.reset`. If the policy is
+        none, report an error to the application and return None."""
         policy, back_ms = self._config.auto_offset_reset, self._config.reset_duration_ms
         if back_ms is not None:
-            return max(self._clock.wall_ms() - back_ms, 0)  # below 0 are names, such as EARLIEST
+            return max(self._clock.wall_ms() - back_ms, 0)  # negative timestamps are special values, such as EARLIEST
         if policy != "none":
             return EARLIEST if policy == "earliest" else LATEST
         assigned.is_stuck = True
@@ -216,18 +222,18 @@ class Fetcher:
     # fetching
 
     async def _pause_before_damaged(self) -> None:
-        """What was damaged is asked for again, but not at once."""
+        """Back off before partitions with a damaged batch are fetched again."""
         await self._clock.sleep_ms(self._config.retry_backoff_ms)
         for assigned in self._assignment.partitions.values():
             assigned.is_damaged = False
 
     async def _fetch(self, node_id: int, partitions: list[TopicPartition], wait_ms: int) -> None:
-        asked: Asked = {}
+        asked: RequestedPartitions = {}
         for tp in partitions:
             assigned = self._assignment.partitions.get(tp)
             if assigned is not None and assigned.fetch is not None:
                 asked[tp] = (assigned, assigned.version)
-        session = self._sessions.setdefault(node_id, FetchSession())
+        session = self._sessions.setdefault(node_id, FetchSessionHandler())
         try:
             answer = await self._ask(node_id, session, asked, wait_ms)
         except (*CONNECTION_FAILURES, KeyError) as failure:
@@ -239,15 +245,17 @@ class Fetcher:
         if answer.code in SESSION_ERRORS:
             return
         if answer.code is not ErrorCode.NONE:
-            raise KafkaError(answer.code, f"broker {node_id} refused a fetch")
+            raise KafkaError(answer.code, f"broker {node_id} rejected a fetch")
         for tp, part in answer.partitions.items():
             assigned, version = asked.get(tp) or (None, 0)
             if assigned is None or self._assignment.partitions.get(tp) is not assigned or assigned.version != version:
                 continue
             self._accept(tp, assigned, part)
 
-    async def _ask(self, node_id: int, session: FetchSession, asked: Asked, wait_ms: int) -> FetchAnswer:
-        link = await self._cluster.link(node_id, "fetch", learned=self.kick)
+    async def _ask(
+        self, node_id: int, session: FetchSessionHandler, asked: RequestedPartitions, wait_ms: int
+    ) -> FetchAnswer:
+        link = await self._cluster.link(node_id, "fetch", learned=self.wake)
         version = link.version(ApiKey.FETCH)
         wanted: dict[TopicPartition, tuple[UUID | None, FetchPartition]] = {}
         for tp, (assigned, _) in asked.items():
@@ -281,7 +289,7 @@ class Fetcher:
             timeout_ms=wait_ms + FETCH_GRACE_MS,
         )
 
-    def _give_up_node(self, node_id: int, asked: Asked, *, is_silent: bool) -> None:
+    def _give_up_node(self, node_id: int, asked: RequestedPartitions, *, is_silent: bool) -> None:
         for tp, (assigned, _) in asked.items():
             if assigned.preferred_replica == node_id:
                 assigned.preferred_replica = -1
@@ -292,8 +300,9 @@ class Fetcher:
             if link is not None:
                 link.close()
 
-    def _accept(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:
-        """Take a partition's answer in. What is wrong with it keeps no other partition from being read."""
+    def _accept(self, tp: TopicPartition, assigned: ConsumerPartition, part: PartitionFetchResult) -> None:
+        """Process the response for one partition. An error in this partition does not keep the others from being
+        read."""
         if part.code is not ErrorCode.NONE:
             self._on_refused(tp, assigned, part)
             return
@@ -322,9 +331,9 @@ class Fetcher:
         if has_records:
             self._arrived()
 
-    def _on_refused(self, tp: TopicPartition, assigned: Assigned, part: FetchedPartition) -> None:
+    def _on_refused(self, tp: TopicPartition, assigned: ConsumerPartition, part: PartitionFetchResult) -> None:
         if assigned.preferred_replica >= 0:
-            assigned.preferred_replica = -1  # a follower may lag: the leader's word counts
+            assigned.preferred_replica = -1  # a follower may lag: fetch from the leader before acting on the error
         elif part.code is ErrorCode.OFFSET_OUT_OF_RANGE and assigned.has_more:
             assigned.is_doubtful = True
         elif part.code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -337,8 +346,8 @@ class Fetcher:
         elif part.leader is None or not self._cluster.learn_leader(tp, part.leader, part.leader_broker):
             self._cluster.forget_leader(tp)
 
-    def _on_truncated(self, tp: TopicPartition, assigned: Assigned, end_offset: int) -> None:
-        """The log was cut behind an unclean election: read on from where it parts from what was read."""
+    def _on_truncated(self, tp: TopicPartition, assigned: ConsumerPartition, end_offset: int) -> None:
+        """Handle a log that was truncated by an unclean election: continue reading at the offset where it diverges."""
         assert assigned.fetch is not None
         if assigned.has_more:
             assigned.is_doubtful = True

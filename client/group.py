@@ -1,9 +1,9 @@
-"""A member of a classic consumer group: joins, is assigned partitions, stays by heartbeats, and leaves.
+"""A member of a classic consumer group: it joins, is assigned partitions, sends heartbeats, and leaves.
 
-One task carries a member from join to join. Another sends heartbeats as long as it is in the group. An error that
-answers a request of an older generation is ignored. With `cooperative` assignors members keep their partitions through
-a rebalance. Partitions that are to move are given up after it, which needs a second rebalance. With other assignors a
-member gives up everything before a join.
+One task joins the group again and again, as often as it rebalances. Another task sends heartbeats while the member is
+in the group. An error in the response to a request of an older generation is ignored. With `cooperative` assignors,
+members keep their partitions during a rebalance. Partitions that are to move are revoked after that rebalance, which
+makes a second one necessary. With other assignors, a member gives up all partitions before it joins.
 Source: Kafka's AbstractCoordinator, ConsumerCoordinator, KIP-345, KIP-429.
 """
 
@@ -21,11 +21,11 @@ from kraft.client.core.assigned import Assignment
 from kraft.client.core.assignors import assignors_named, is_cooperative
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.consumer_protocol import decode_assignment
-from kraft.client.core.membership import Member, Reaction, reaction_to
+from kraft.client.core.membership import MemberIdentity, Reaction, reaction_to
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.joining import Joining
-from kraft.client.rebalancing import RebalanceListener, Turnstile
-from kraft.client.subscription import Topics
+from kraft.client.joining import JoinRequests
+from kraft.client.rebalancing import PollGate, RebalanceListener
+from kraft.client.subscription import SubscribedTopics
 from kraft.seam import Seam
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -33,9 +33,9 @@ from kraft.wire.error_codes import ErrorCode
 LEAVE_TIMEOUT_MS = 1_500
 
 
-class Group:
-    """This consumer's membership. `member` is who it is; `changed()` is called when the assignment has changed,
-    `failed(error)` with what a listener raised."""
+class GroupMembership:
+    """This consumer's membership in its group. `member` is its identity. `changed()` is called when the assignment has
+    changed, and `failed(error)` with an exception that the rebalance listener has raised."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Group:
         seam: Seam,
         cluster: Cluster,
         assignment: Assignment,
-        topics: Topics,
+        topics: SubscribedTopics,
         changed: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
         assert config.group_id is not None
-        self.member = Member()
+        self.member = MemberIdentity()
         self.listener = RebalanceListener()
-        self.turnstile = Turnstile(changed)
+        self.poll_gate = PollGate(changed)
         self.coordinator = Coordinator(config, cluster, config.group_id)
         self.commits = Commits(config, seam, self.coordinator, assignment, lambda: self.member, self._on_refused)
         self._config = config
@@ -61,22 +61,23 @@ class Group:
         self._failed = failed
         assignors = assignors_named(config.assignors)
         self._is_cooperative = is_cooperative(assignors)
-        self._joining = Joining(config, cluster, self.coordinator, assignment, assignors)
+        self._joining = JoinRequests(config, cluster, self.coordinator, assignment, assignors)
         self._must_join = trio.Event()
         self._has_lost = False
         self._is_joining = False
-        self._had: tuple[TopicPartition, ...] = ()
-        """What was assigned last, also when it has been given up to join again."""
+        self._last_assigned: tuple[TopicPartition, ...] = ()
+        """The partitions of the last assignment, including those that were given up since then in order to rejoin."""
         self._polled_ms: int | None = seam.clock.monotonic_ms()
         self.is_iterated = False
-        """The application has asked for a record, beside `poll`, since this was last looked at."""
-        self._told: list[str] = []
-        """The topics that the last join named."""
+        """Whether the application has taken a record by iteration, without `poll`, since the last heartbeat."""
+        self._joined_topics: list[str] = []
+        """The subscribed topics in the last JoinGroup request."""
 
-    # the life of a member
+    # membership
 
     async def run(self) -> None:
-        """Be a member until cancelled. KafkaError if the group does not take this member."""
+        """Keep this consumer a member of the group until cancelled. Raise KafkaError if the group rejects this
+        member."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_heartbeats)
             nursery.start_soon(self._watch_metadata)
@@ -87,15 +88,15 @@ class Group:
                 await self._give_up_before_join()
                 assigned = await self._join()
                 if assigned is not None:
-                    await self._take(assigned)
+                    await self._apply_assignment(assigned)
                     await self._must_join.wait()
 
     def rejoin(self) -> None:
-        """What this member tells the group has changed: join again."""
+        """Join again, because the group or this member's subscription has changed."""
         self._must_join.set()
 
     def _react(self, reaction: Reaction, code: ErrorCode, text: str) -> None:
-        """Draw the consequence of an error. KafkaError if there is nothing else to do."""
+        """Apply the reaction to an error. Raise KafkaError if the reaction is to give up."""
         was_in_group = self.member.is_in_group
         self.member = self.member.after(reaction)
         if reaction is Reaction.GIVE_UP:
@@ -103,70 +104,73 @@ class Group:
         if reaction is Reaction.FIND_COORDINATOR:
             self.coordinator.forget()
         if was_in_group and not self.member.is_in_group:
-            self._lose()
+            self._lose_partitions()
 
-    def _lose(self) -> None:
-        """What this member reads may belong to others already: give the application nothing more of it."""
+    def _lose_partitions(self) -> None:
+        """Stop returning records of this member's partitions, because the partitions may already belong to other
+        members."""
         self._has_lost = True
         if self._assignment.partitions:
-            self.turnstile.announce()
+            self.poll_gate.request_hold()
 
-    def _on_refused(self, member: Member, reaction: Reaction) -> None:
-        """A commit of `member` was refused."""
+    def _on_refused(self, member: MemberIdentity, reaction: Reaction) -> None:
+        """React to the error with which the coordinator rejected a commit of `member`."""
         if member == self.member and not self._is_joining:
-            if reaction is not Reaction.GIVE_UP:  # the coordinator says it again to the join that follows
+            # otherwise the coordinator would return the same error for the next join
+            if reaction is not Reaction.GIVE_UP:
                 self._react(reaction, ErrorCode.NONE, "")
             self.rejoin()
 
     # joining
 
     async def _give_up_before_join(self) -> None:
-        """What must go before a join: everything, or for cooperative members only what is not subscribed any more."""
-        going = frozenset(self._assignment.partitions)
+        """Give up partitions before a join. With cooperative assignors, these are only the partitions of topics that
+        are no longer subscribed; otherwise, all partitions."""
+        revoked = frozenset(self._assignment.partitions)
         if self._is_cooperative and not self._has_lost:
             wanted = set(await self._topics.names())
-            going = frozenset(tp for tp in going if tp[0] not in wanted)
-        if going:
-            async with self.turnstile.meeting():
-                await self._part_with(going)
+            revoked = frozenset(tp for tp in revoked if tp[0] not in wanted)
+        if revoked:
+            async with self.poll_gate.application_held():
+                await self._revoke(revoked)
         self._has_lost = False
 
-    async def _part_with(self, going: frozenset[TopicPartition], *, commit_ms: float | None = None) -> None:
-        """Commit, let the application act, and stop to read. A member that was expelled, which may have come out only
-        now, has lost all that it held."""
+    async def _revoke(self, revoked: frozenset[TopicPartition], *, commit_ms: float | None = None) -> None:
+        """Commit, call the listener, and stop reading these partitions. The commit may be the first request by which
+        the member learns that it was expelled. It has then lost all its partitions."""
         if self._config.enable_auto_commit and not self._has_lost:
             await self.commits.commit_consumed(timeout_ms=commit_ms)
         owned = frozenset(self._assignment.partitions)
         if self._has_lost:
-            self._hold(frozenset())
-            await self._tell(self.listener.on_partitions_lost, owned)
+            self._set_partitions(frozenset())
+            await self._call_listener(self.listener.on_partitions_lost, owned)
         else:
-            await self._tell(self.listener.on_partitions_revoked, going)
-            self._hold(owned - going)
+            await self._call_listener(self.listener.on_partitions_revoked, revoked)
+            self._set_partitions(owned - revoked)
 
-    async def _tell(
-        self, hear: Callable[[frozenset[TopicPartition]], Awaitable[None]], partitions: frozenset[TopicPartition]
+    async def _call_listener(
+        self, callback: Callable[[frozenset[TopicPartition]], Awaitable[None]], partitions: frozenset[TopicPartition]
     ) -> None:
-        """Let the application act. What it raises, such as CommitFailed for what it wanted to commit, is for the
-        application too: it does not keep the member from going on."""
+        """Call the listener. If it raises an exception (such as CommitFailed), report it to the application; the
+        membership continues."""
         try:
-            await hear(partitions)
+            await callback(partitions)
         except Exception as failure:  # noqa: BLE001 - `poll` raises it
             self._failed(failure)
 
-    def _hold(self, partitions: frozenset[TopicPartition]) -> None:
+    def _set_partitions(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment.replace(sorted(partitions))
         self._changed()
 
     async def _join(self) -> frozenset[TopicPartition] | None:
-        """Join and sync once. What this member is to read; None if it must join again."""
+        """Send JoinGroup and SyncGroup once. Return this member's partitions, or None if it must join again."""
         self._is_joining = True
         try:
-            self._told = await self._topics.names()
-            answer = await self._joining.join(self.member, self._told, self._had)
+            self._joined_topics = await self._topics.names()
+            answer = await self._joining.join(self.member, self._joined_topics, self._last_assigned)
             if answer is None or not self._is_accepted(answer, "JoinGroup"):
                 return None
-            self.member = Member(answer.member_id, int(answer.generation_id), answer.protocol_name)
+            self.member = MemberIdentity(answer.member_id, int(answer.generation_id), answer.protocol_name)
             synced = await self._joining.sync(self.member, answer)
             if synced is None or not self._is_accepted(synced, "SyncGroup"):
                 return None
@@ -177,39 +181,40 @@ class Group:
     def _is_accepted(self, answer: Any, name: str) -> bool:
         code = ErrorCode.of(int(answer.error_code))
         if code is ErrorCode.MEMBER_ID_REQUIRED:
-            self.member = Member(answer.member_id)
+            self.member = MemberIdentity(answer.member_id)
         reaction = reaction_to(code)
-        self._react(reaction, code, f"{name} was refused")
+        self._react(reaction, code, f"{name} was rejected")
         return reaction is Reaction.NONE
 
-    # being assigned
+    # assignment
 
-    async def _take(self, assigned: frozenset[TopicPartition]) -> None:
-        """Go over to what was assigned. What is given up only now lets the others have it in a further rebalance."""
-        self._had = tuple(sorted(assigned))
+    async def _apply_assignment(self, assigned: frozenset[TopicPartition]) -> None:
+        """Apply a new assignment. If it revokes partitions that the member kept during the rebalance (cooperative),
+        join again, so that other members get these partitions in a second rebalance."""
+        self._last_assigned = tuple(sorted(assigned))
         member = self.member
         owned = frozenset(self._assignment.partitions)
-        going, coming = owned - assigned, assigned - owned
-        async with self.turnstile.meeting():
-            if going:
-                await self._part_with(going)
+        revoked, added = owned - assigned, assigned - owned
+        async with self.poll_gate.application_held():
+            if revoked:
+                await self._revoke(revoked)
             if self.member != member:
-                return  # expelled meanwhile, and about to join again
-            self._hold(assigned)
-            await self._tell(self.listener.on_partitions_assigned, coming)
+                return  # the member was expelled during the commit or the listener's call, and is about to join again
+            self._set_partitions(assigned)
+            await self._call_listener(self.listener.on_partitions_assigned, added)
             self._changed()
-        if going:
+        if revoked:
             self.rejoin()
 
-    # staying
+    # heartbeats
 
     async def _send_heartbeats(self) -> None:
         while True:
             await self._clock.sleep_ms(self._config.heartbeat_interval_ms)
             if not self.member.is_in_group or self._is_joining:
                 continue
-            if self._is_deserted():
-                await self._step_out()
+            if self._exceeds_poll_interval():
+                await self._leave_idle_group()
                 continue
             asked = self.member
             answer = await self.coordinator.ask(
@@ -231,54 +236,55 @@ class Group:
 
     @property
     def is_polled(self) -> bool:
-        """Whether the application waits in `poll` now; the time since it left counts."""
+        """Whether the application is in `poll` now. When it is set to False, `max.poll.interval.ms` starts to run."""
         return self._polled_ms is None
 
     @is_polled.setter
     def is_polled(self, value: bool) -> None:
         self._polled_ms = None if value else self._clock.monotonic_ms()
 
-    def _is_deserted(self) -> bool:
+    def _exceeds_poll_interval(self) -> bool:
         if self.is_iterated and not self.is_polled:
-            self.is_polled = False  # since now
+            self.is_polled = False  # restarts the interval now
         self.is_iterated = False
         last_ms = self._polled_ms
         return last_ms is not None and self._clock.monotonic_ms() - last_ms > self._config.max_poll_interval_ms
 
-    async def _step_out(self) -> None:
-        """The application does not come back: leave, so that others get the partitions, and join when it comes."""
-        await self._send_leave()
+    async def _leave_idle_group(self) -> None:
+        """Leave the group because `max.poll.interval.ms` has passed, so that other members get the partitions. Join
+        again when the application polls."""
+        await self._send_leave_group()
         self.member = self.member.after(Reaction.FORGET_ID)
-        self._lose()
+        self._lose_partitions()
         self.rejoin()
 
     async def _watch_metadata(self) -> None:
-        """Look now and then whether topics came, went or grew."""
+        """Check every `metadata.max.age.ms` whether topics were created, deleted or got more partitions."""
         while True:
             await self._clock.sleep_ms(self._config.metadata_max_age_ms)
             await self._topics.refresh()
-            if await self._topics.names() != self._told or await self._joining.is_outdated():
+            if await self._topics.names() != self._joined_topics or await self._joining.is_outdated():
                 self.rejoin()
 
     # leaving
 
     async def leave(self, *, is_done: bool) -> None:
-        """Commit, let the application act, and leave. `is_done`: what the application was given last is dealt with.
-        Raises what the listener raised, when it has left."""
+        """Commit, call the listener, and leave. `is_done` says that the application has processed the last records that
+        it received. An exception of the listener is raised after leaving."""
         if is_done:
-            self._assignment.come_back()
+            self._assignment.mark_consumed()
         failures: list[Exception] = []
         self._failed = failures.append
         await self.commits.finish(timeout_ms=LEAVE_TIMEOUT_MS)
         owned = frozenset(self._assignment.partitions)
         if owned:
-            await self._part_with(owned, commit_ms=LEAVE_TIMEOUT_MS)
-        await self._send_leave()
+            await self._revoke(owned, commit_ms=LEAVE_TIMEOUT_MS)
+        await self._send_leave_group()
         if failures:
             raise failures[0]
 
-    async def _send_leave(self) -> None:
-        """A static member stays: it is expected back under its name."""
+    async def _send_leave_group(self) -> None:
+        """Send LeaveGroup. Do nothing for a static member, which is expected to return under its instance id."""
         if not self.member.member_id or self._config.group_instance_id is not None or self.coordinator.node is None:
             return
         await self.coordinator.ask(

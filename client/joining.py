@@ -1,6 +1,7 @@
-"""One rebalance from a member's side: JoinGroup, the division of the partitions if it is the leader, and SyncGroup.
+"""One rebalance from a member's point of view: JoinGroup, computing the assignment if the member is the group's leader,
+and SyncGroup.
 
-Answers are returned unchanged. `group` decides what their errors mean.
+Responses are returned unchanged. The module `group` decides how to react to their errors.
 Source: JoinGroupRequest, SyncGroupRequest, Kafka's AbstractCoordinator.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 from kraft.client.cluster import Cluster
 from kraft.client.coordinator import MEMBERSHIP, Coordinator
 from kraft.client.core.assigned import Assignment
-from kraft.client.core.assignors import Assignor, GroupMember
+from kraft.client.core.assignors import Assignor, SubscribedMember
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -22,18 +23,18 @@ from kraft.client.core.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from kraft.client.core.membership import Member, Reaction, reaction_to
+from kraft.client.core.membership import MemberIdentity, Reaction, reaction_to
 from kraft.client.core.records import TopicPartition
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 JOIN_GRACE_MS = 5_000
-"""How much longer than the group's rebalance may take a join waits for its answer."""
+"""Time that a JoinGroup request waits for its response in addition to the group's rebalance timeout."""
 
 
-class Joining:
-    """The requests of joins, with this consumer's settings and what it reads."""
+class JoinRequests:
+    """Sends JoinGroup and SyncGroup requests with this consumer's settings and subscription."""
 
     def __init__(
         self,
@@ -51,11 +52,13 @@ class Joining:
         self._answer_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_GRACE_MS)
         self._wanted: list[str] = []
         self._divided: dict[str, int] = {}
-        """As the leader: the topics that all members want, and the partition counts that were divided."""
+        """The topics of all members, and the partition counts from which the assignment was computed. Set only on the
+        group's leader."""
 
-    async def join(self, member: Member, topics: Sequence[str], had: tuple[TopicPartition, ...]) -> Any:
-        """Ask to join; the answer comes when all members have. None if the connection failed. `had`: what the member
-        was assigned last, also if it has given that up to join."""
+    async def join(self, member: MemberIdentity, topics: Sequence[str], had: tuple[TopicPartition, ...]) -> Any:
+        """Send JoinGroup and return the response, which comes when all members have joined. Return None if the
+        connection failed. `had` is the member's last assignment, including partitions that it has given up in order to
+        join."""
         self._wanted, self._divided = [], {}
         return await self._ask(
             ApiKey.JOIN_GROUP,
@@ -69,19 +72,19 @@ class Joining:
         )
 
     def _subscription(
-        self, assignor: Assignor, member: Member, topics: Sequence[str], had: tuple[TopicPartition, ...]
+        self, assignor: Assignor, member: MemberIdentity, topics: Sequence[str], had: tuple[TopicPartition, ...]
     ) -> bytes:
         owned = tuple(sorted(self._assignment.partitions))
         data = assignor.user_data(owned or had, member.generation)
         rack = self._config.client_rack or None
         return encode_subscription(Subscription(tuple(topics), data, owned, member.generation, rack))
 
-    async def sync(self, member: Member, joined: Any) -> Any:
-        """Ask for what this member is to read, and as the leader tell what everybody is to. None if the connection
-        failed."""
+    async def sync(self, member: MemberIdentity, joined: Any) -> Any:
+        """Send SyncGroup and return the response with this member's assignment. Return None if the connection failed.
+        The group's leader includes the assignments of all members in the request."""
         shares = await self._divide(joined) if joined.leader == joined.member_id else {}
         if joined.skip_assignment:
-            shares = {}  # a static leader came back: the coordinator still has what it gave out
+            shares = {}  # a static leader has returned: the coordinator keeps the present assignment
         return await self._ask(
             ApiKey.SYNC_GROUP,
             generation_id=member.generation,
@@ -107,9 +110,10 @@ class Joining:
         return answer
 
     async def _divide(self, joined: Any) -> dict[str, bytes]:
-        """Who reads what, by member id. WireError if a member's subscription does not parse."""
+        """Compute the assignment of all members, by member id. Raise WireError if a member's subscription does not
+        parse."""
         members = [
-            GroupMember(one.member_id, decode_subscription(one.metadata), one.group_instance_id)
+            SubscribedMember(one.member_id, decode_subscription(one.metadata), one.group_instance_id)
             for one in joined.members
         ]
         self._wanted = sorted({topic for member in members for topic in member.subscription.topics})
@@ -118,11 +122,12 @@ class Joining:
         return {member: encode_assignment(MemberAssignment(tuple(share))) for member, share in assigned.items()}
 
     async def _count(self) -> dict[str, int]:
-        """How many partitions each wanted topic has now, where it exists."""
+        """Return the current number of partitions of each subscribed topic that exists."""
         await self._cluster.refresh(self._wanted, timeout_ms=float("inf"))
         found = ((topic, self._cluster.topic(topic)) for topic in self._wanted)
         return {topic: len(known.partitions) for topic, known in found if known is not None}
 
     async def is_outdated(self) -> bool:
-        """Whether this member is the leader, and what it divided has changed: a topic grew, came or went."""
+        """Whether this member is the group's leader and the topics that it has assigned have changed: a topic was
+        created or deleted, or got more partitions."""
         return bool(self._wanted) and await self._count() != self._divided

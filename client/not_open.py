@@ -1,6 +1,6 @@
-"""What stands in the place of a client's parts until its `async with` has begun: any use of it says so.
+"""Placeholders for a client's parts until its `async with` has begun. Any use of a placeholder raises an error.
 
-A value in place of the part, so that an open client pays nothing for it.
+Because the placeholders are replaced when the client opens, an open client pays nothing for the check.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class _NotOpen:
 
 
 def not_open(client: str) -> Any:
-    """In the place of any part of this client ("Producer"): RuntimeError at the first use."""
+    """Return a placeholder for any part of this kind of client (such as "Producer"). It raises RuntimeError at the
+    first use."""
     return _NotOpen(client)
 
 

@@ -1,4 +1,4 @@
-"""Offsets by time: ListOffsets, asked of the leader of each partition."""
+"""Offsets by time: ListOffsets requests to the leader of each partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMED_TIMES = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
 
 
 def timestamp_of(at: str | int) -> int:
-    """ "earliest", "latest" or a time in ms, as ListOffsets has it. ValueError for another word."""
+    """Convert "earliest", "latest" or a time in ms to a timestamp of ListOffsets. Raise ValueError for other input."""
     if isinstance(at, int):
         if not 0 <= at < 1 << 63:
             raise ValueError(f"{at}: expected earliest, latest or a time in ms since 1970")
@@ -32,7 +32,7 @@ def timestamp_of(at: str | int) -> int:
 
 
 class OffsetLookup:
-    """Looks offsets up, with the isolation level of its consumer."""
+    """Looks up offsets with the isolation level of its consumer."""
 
     def __init__(self, config: ConsumerConfig, cluster: Cluster) -> None:
         self._config = config
@@ -42,13 +42,13 @@ class OffsetLookup:
     async def find(
         self, wanted: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset at or after each partition's timestamp (-1 if there is none). TimedOut when the time is
-        over; KafkaError for what asking again does not cure."""
+        """Return the first offset at or after each partition's timestamp (-1 if there is none). Raise TimedOut on
+        timeout, and KafkaError for an error that is not transient."""
         found: dict[TopicPartition, int] = {}
         limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + limit_ms
         pause_ms = self._config.retry_backoff_ms
-        await self.hear_of(wanted, timeout_ms=limit_ms)
+        await self.ensure_topics(wanted, timeout_ms=limit_ms)
         while True:
             missing = {tp: timestamp for tp, timestamp in wanted.items() if tp not in found}
             await self.ask(missing, found)
@@ -63,22 +63,22 @@ class OffsetLookup:
             await self._clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, self._config.retry_backoff_max_ms)
 
-    async def hear_of(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> None:
-        """Ask for those topics that are not known yet."""
+    async def ensure_topics(self, partitions: Iterable[TopicPartition], *, timeout_ms: float) -> None:
+        """Request metadata of those of these topics that are not known yet."""
         unknown = {topic for topic, _ in partitions if self._cluster.topic(topic) is None}
         if unknown:
             await self._cluster.refresh(unknown, timeout_ms=timeout_ms)
 
     async def refresh(self, topics: Iterable[str], *, timeout_ms: float) -> None:
-        """Ask for these topics and their leaders. KafkaError for one that asking again does not bring."""
+        """Request metadata of these topics. Raise KafkaError for a topic with an error that is not transient."""
         errors = await self._cluster.refresh(topics, timeout_ms=timeout_ms)
         for topic, code in errors.items():
             if code not in RETRIABLE:
                 raise KafkaError(code, f"topic {topic} is not available")
 
     async def ask(self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, int]) -> None:
-        """Ask each leader that is known, once; what it tells is put into `found`. KafkaError, once all have answered,
-        for what asking again does not cure."""
+        """Send one request to each known leader and add the returned offsets to `found`. Once all leaders have
+        responded, raise KafkaError for an error that is not transient."""
         by_leader: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
         for tp, timestamp in wanted.items():
             leader = self._cluster.leader(tp)

@@ -1,11 +1,11 @@
-"""The producer: records in, delivery reports out. Idempotent, acks=all and in order per partition by default.
+"""The producer: sends records and returns delivery reports. It is idempotent, with acks=all and in order per partition
+by default.
 
     async with Producer(bootstrap_servers="localhost:9092") as producer:
         report = await producer.send("orders", b"value", key=b"key")
 
-A cancelled `send` does not take its record back: the record is still delivered once, only nobody waits for the report.
-When the block is left normally, what was handed over is delivered first; when it is left by an exception, what has not
-been acknowledged is given up.
+Cancelling `send` does not withdraw its record: it is still delivered once, but its report is dropped. When the block
+ends normally, queued records are delivered first. When an exception ends the block, unacknowledged records are dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ TIMESTAMP_MAX_MS = 2**63 - 1
 
 
 class Producer:
-    """See the module. Keyword arguments are Kafka's producer configs (`ProducerConfig`): `linger_ms=5`."""
+    """A producer; see the module for an example. Keyword arguments are Kafka's producer configs (`ProducerConfig`), for
+    example `linger_ms=5`."""
 
     def __init__(self, *, tls: object | None = None, seam: Seam | None = None, **settings: Any) -> None:
         self.config = ProducerConfig.of(settings)
@@ -61,10 +62,11 @@ class Producer:
         )
         self._size_max = min(self.config.max_request_size, self.config.buffer_memory)
         self._credit = 0
-        """Bytes that may be handed over before the sender must get its turn."""
+        """Number of bytes that may still be queued before `enqueue` must yield to the sender."""
 
     def _in_flight_max(self) -> int:
-        """Batches of one partition under way. Without sequences a retry could overtake, unless there is only one."""
+        """Maximum number of batches of one partition in flight. It is 1 for a producer without sequence numbers if
+        order is to survive a retry."""
         if self.config.required_acks == 0:
             return UNORDERED_IN_FLIGHT_MAX
         return self.config.max_in_flight_requests_per_connection if self.config.is_idempotent else 1
@@ -99,7 +101,8 @@ class Producer:
             except BaseExceptionGroup as group:
                 if error is None or sole_error(group) is not sole_error(error):
                     raise
-                # What the application raised goes on as it is, not wrapped by our nursery: `except KafkaError` works.
+                # Raise an exception of the application as it is, not wrapped by our nursery, so that `except
+                # KafkaError` works.
 
     async def send(
         self,
@@ -111,7 +114,7 @@ class Producer:
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> DeliveryReport:
-        """Deliver one record and wait for the acknowledgement. DeliveryFailed if it was refused or timed out."""
+        """Send one record and wait for the acknowledgement. Raise DeliveryFailed if it was rejected or timed out."""
         delivery = await self.enqueue(
             topic, value, key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
         )
@@ -127,9 +130,9 @@ class Producer:
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Hand a record over. Waits only for room (`buffer.memory`) and for the topic's metadata, at most
-        `max.block.ms` and no longer than `delivery.timeout.ms`; DeliveryFailed after that, and once the producer is
-        closed. Cancelled, it has handed over nothing."""
+        """Queue a record and return its delivery. Wait only for buffer space (`buffer.memory`) and for the topic's
+        metadata, at most `max.block.ms` and no longer than `delivery.timeout.ms`. Raise DeliveryFailed after that time,
+        or if the producer is closed. If cancelled, nothing is queued."""
         kept: Headers = tuple(headers) if headers else ()
         size = record_bytes_max(key, value, kept)
         metadata = self._cluster.topic(topic)
@@ -144,9 +147,9 @@ class Producer:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {topic} has partitions 0 to {len(metadata.partitions) - 1}, not {partition}",
             )
-        # No checkpoint from here on: the record is queued and its delivery handed over in one step.
+        # No checkpoint from here on: queue the record and return its delivery in one step.
         clock = self._seam.clock
-        stamp = clock.wall_ms() if timestamp_ms is None else _checked(timestamp_ms)
+        stamp = clock.wall_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
         try:
             delivery = self._accumulator.add((topic, chosen), key, value, kept, stamp, size, clock.monotonic_ms)
         except TypeError:
@@ -163,8 +166,8 @@ class Producer:
         return delivery  # type: ignore[return-value]  # the accumulator makes what it was told to make
 
     async def flush(self) -> None:
-        """Wait until every record that was handed over before is delivered or given up."""
-        with self._accumulator.hurrying():
+        """Wait until every record queued so far is delivered or has failed."""
+        with self._accumulator.without_linger():
             self._sender.wake()
             for batch in list(self._accumulator.pending()):
                 for delivery in batch.deliveries:
@@ -175,11 +178,12 @@ class Producer:
                 await self._sender.wait_sent()
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
-        """The topic's partitions, asked for if they are not known yet."""
+        """Return the topic's partitions. Request its metadata if it is not known yet."""
         return (await self._metadata(topic)).partitions
 
     async def _wait(self, topic: str, size: int) -> TopicMetadata:
-        """Let the sender work, then wait for what is missing."""
+        """Yield to the sender, then wait for metadata and for buffer space. Raise DeliveryFailed if either is not
+        available in time."""
         await trio.lowlevel.checkpoint()
         self._sender.require_open()
         self._credit = self.config.batch_size
@@ -195,7 +199,7 @@ class Producer:
         if metadata is None:
             metadata = await self._metadata(topic)
         if not self._accumulator.has_room(size):
-            with trio.move_on_at(deadline), self._accumulator.hurrying():
+            with trio.move_on_at(deadline), self._accumulator.without_linger():
                 while not self._accumulator.has_room(size):
                     self._sender.wake()
                     await self._sender.wait_room()
@@ -226,9 +230,9 @@ class Producer:
         return [partition for _, partition in led] or list(metadata.partitions)
 
 
-def _checked(timestamp_ms: int) -> int:
-    """A timestamp that a record can have. ValueError for others, TypeError for what is no whole number: it would
-    take the batch that it is in with it."""
+def _valid_timestamp(timestamp_ms: int) -> int:
+    """Return `timestamp_ms` if a record can have it. Raise ValueError if it is out of range, and TypeError if it is not
+    an integer, because such a record would make its whole batch fail."""
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"timestamp_ms={timestamp_ms!r}: expected a whole number of milliseconds since 1970")
     if not NO_TIMESTAMP <= timestamp_ms <= TIMESTAMP_MAX_MS:

@@ -1,7 +1,8 @@
-"""What an application hears of rebalances, and how it is made sure that it is not at work on records meanwhile.
+"""Rebalance callbacks of an application, and the guarantee that the application is not processing records during a
+callback.
 
-Listeners run only while the application waits in `poll` (or closes the consumer): everything that it was given before
-is then dealt with, so that it may be committed before the partitions go to others.
+Listeners run only while the application waits in `poll` or closes the consumer. The application has then processed all
+records that it received before. So they can be committed before the partitions move to other members.
 """
 
 from __future__ import annotations
@@ -15,54 +16,55 @@ from kraft.client.core.records import TopicPartition
 
 
 class RebalanceListener:
-    """Override what you need. The consumer's other methods may be called here, but not `poll`; what is raised here is
-    raised by `poll`, and the rebalance goes on."""
+    """Base class of rebalance listeners: override the methods that you need. They may call the consumer's other
+    methods, but not `poll`. An exception raised here is raised by `poll`; the rebalance continues."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions are read from now on, beside those that are kept. The place to `seek`."""
+        """These partitions are read from now on, in addition to those that are kept. The place to `seek`."""
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions are about to go to other members. The place to `commit` what was done with them."""
+        """These partitions are about to move to other members. The place to `commit` the results of processing them."""
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions may belong to others already: the group had gone on without this member."""
+        """These partitions may already belong to other members, because the group rebalanced without this member."""
         await self.on_partitions_revoked(partitions)
 
 
-class Turnstile:
-    """Lets the membership act while the application waits. The application is in `poll` or elsewhere; `meeting` waits
-    until it is in `poll` and keeps it there."""
+class PollGate:
+    """Lets the membership run callbacks while the application is in `poll`. `application_held` waits until the
+    application is in `poll`, and keeps it there."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """`wake()` makes a waiting `poll` look at `is_wanted`."""
-        self.is_wanted = False
+        """`wake()` makes a waiting `poll` check `is_hold_requested`."""
+        self.is_hold_requested = False
         self._wake = wake
         self._present = trio.Event()
         self._over = trio.Event()
 
-    async def pass_through(self) -> None:
-        """The application is in `poll`: let a meeting that waits happen, and wait for its end."""
+    async def wait_until_released(self) -> None:
+        """Called from `poll`: let waiting callbacks run, and wait for their end."""
         self._present.set()
         try:
             await self._over.wait()
         finally:
-            # Cancelled here, the application leaves while the meeting goes on: it has given up its records anyway.
+            # If `poll` is cancelled here, the application leaves it during a callback. That is safe: it has processed
+            # its records.
             self._present = trio.Event()
 
-    def announce(self) -> None:
-        """A meeting is about to be called: give the application nothing more before it."""
-        if not self.is_wanted:
-            self.is_wanted = True
+    def request_hold(self) -> None:
+        """Announce a callback, so that `poll` returns no more records before it."""
+        if not self.is_hold_requested:
+            self.is_hold_requested = True
             self._over = trio.Event()
         self._wake()
 
     @asynccontextmanager
-    async def meeting(self) -> AsyncIterator[None]:
-        """The body runs while the application is kept in `poll`."""
-        self.announce()
+    async def application_held(self) -> AsyncIterator[None]:
+        """Run the body of the context while `poll` does not return."""
+        self.request_hold()
         try:
             await self._present.wait()
             yield
         finally:
-            self.is_wanted = False
+            self.is_hold_requested = False
             self._over.set()

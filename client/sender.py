@@ -1,8 +1,9 @@
-"""The producer's sending side: one task that drains the accumulator to the leaders, and what their answers mean.
+"""The producer's sending side: one task that sends batches of the accumulator to the leaders, and the handling of
+responses.
 
-Requests to one broker are pipelined, at most `max.in.flight.requests.per.connection` of them; answers come back as
-callbacks of the connection. A broker that does not answer within `request.timeout.ms` loses its connection, and with it
-all that was on its way there is retried.
+Requests to one broker are pipelined, at most `max.in.flight.requests.per.connection` of them. Responses arrive as
+callbacks of the connection. If a broker does not answer within `request.timeout.ms`, its connection is closed and all
+batches in flight on it are retried.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import trio
 from kraft.client.cluster import RETRIABLE, Cluster
 from kraft.client.connections import CONNECTION_FAILURES, Link
 from kraft.client.core.accumulator import Accumulator
-from kraft.client.core.batch import Batch, ProducerIdentity
+from kraft.client.core.batch import OutgoingBatch, ProducerIdentity
 from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.produce_errors import VERDICTS, Verdict
 from kraft.client.core.records import DeliveryFailed, TopicPartition
@@ -26,16 +27,17 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
-NOBODY = -1
-"""The slot of the search for a producer id among the slots of brokers that are being dialled."""
-CLOSED = "the producer was closed before the acknowledgement"
-SHUT = "the producer is closed"
+PRODUCER_ID_SLOT = -1
+"""Key of the job that requests a producer id. The other keys of jobs are the ids of brokers that are being dialled."""
+CLOSED_BEFORE_ACK = "the producer was closed before the acknowledgement"
+PRODUCER_CLOSED = "the producer is closed"
 LOST = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION, -1, -1, "the connection ended", None, None)
-UNTOLD = ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None)
+UNACKNOWLEDGED = ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None)
 
 
 class Sender:
-    """Runs in `nursery` from `start` until that is cancelled. `topics` are those that the producer has used."""
+    """Runs in `nursery` from `start` until the nursery is cancelled. `topics` are the topics that the producer has
+    used."""
 
     def __init__(
         self,
@@ -65,28 +67,28 @@ class Sender:
         self._nursery.start_soon(self._run_metadata)
 
     def wake(self) -> None:
-        """There is something new to send."""
+        """Wake the sending task, because there is something new to send."""
         self._wake.set()
 
     async def wait_room(self) -> None:
-        """Until some batch has ended."""
+        """Wait until some batch is settled and its memory is free."""
         await self._room.wait()
 
     async def wait_sent(self) -> None:
-        """Until what nobody acknowledges (acks=0) has left this process."""
+        """Wait until all unacknowledged batches (acks=0) have been handed to the system."""
         while any(link.has_unsent for link in self._cluster.links.all_of("produce")):
             await self._clock.sleep_ms(1)
 
     def close(self) -> None:
-        """Nothing leaves any more; what is not settled is told so."""
+        """Stop sending, and fail all batches that are not settled."""
         self.is_closed = True
-        self._accumulator.fail_all(ErrorCode.REQUEST_TIMED_OUT, CLOSED)
+        self._accumulator.fail_all(ErrorCode.REQUEST_TIMED_OUT, CLOSED_BEFORE_ACK)
         self._announce_room()
 
     def require_open(self) -> None:
-        """DeliveryFailed once it is closed: nobody would ever say how a record ended."""
+        """Raise DeliveryFailed if the producer is closed, because a new record would never be settled."""
         if self.is_closed:
-            raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, SHUT, certain=True)
+            raise DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, PRODUCER_CLOSED, certain=True)
 
     def _announce_room(self) -> None:
         self._room.set()
@@ -107,22 +109,24 @@ class Sender:
         deadlines = [sent_ms + self._config.request_timeout_ms for sent_ms, _ in self._awaited.values()]
         waiting_ms = self._accumulator.next_deadline_ms()
         if waiting_ms is not None:
-            # What is due and could not leave waits for a connection, for metadata or for an answer: each of them wakes.
-            # Only without acknowledgements nothing tells that the connection has room again.
+            # A batch that is due but could not be sent waits for a connection, metadata or a response. Each of these
+            # wakes the task. Only with acks=0 nothing reports that the connection has room again, so check again after
+            # 1 ms.
             pause_ms = self._config.retry_backoff_max_ms if self._config.required_acks else 1
             deadlines.append(waiting_ms if waiting_ms > now_ms else now_ms + pause_ms)
         with trio.move_on_after(max(min(deadlines) - now_ms, 1) / 1000 if deadlines else float("inf")):
             await self._wake.wait()
 
-    # out
+    # sending
 
     def _send_ready(self, now_ms: int) -> bool:
-        """One request to each leader that may get one. True if any left."""
+        """Send one request to each leader that has ready batches and may get another request. Return True if any was
+        sent."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for topic_partition in self._accumulator.ready(now_ms):
             leader = self._cluster.leader(topic_partition)
             if self._accumulator.needs_identity(topic_partition):
-                self._start_once(NOBODY, self._acquire_identity)
+                self._start_once(PRODUCER_ID_SLOT, self._acquire_identity)
             elif leader is None:
                 self._metadata_wanted.set()
             else:
@@ -133,7 +137,7 @@ class Sender:
             if link is None:
                 self._start_once(node_id, partial(self._connect, node_id))
             elif self._has_room(link):
-                free = [tp for tp in partitions if self._accumulator.may_go(tp, link)]
+                free = [tp for tp in partitions if self._accumulator.may_send_on(tp, link)]
                 if free:
                     self._send(link, free, now_ms)
                     sent = True
@@ -145,7 +149,7 @@ class Sender:
         return link.in_flight < self._config.max_in_flight_requests_per_connection
 
     def _send(self, link: Link, partitions: list[TopicPartition], now_ms: int) -> None:
-        batches: dict[TopicPartition, Batch] = {}
+        batches: dict[TopicPartition, OutgoingBatch] = {}
         encoded: dict[TopicPartition, bytes] = {}
         left = self._config.max_request_size
         first = self._request_number % len(partitions)
@@ -162,7 +166,7 @@ class Sender:
         number = self._request_number
         if acks == 0:
             link.send(ApiKey.PRODUCE, version, request, None)
-            self._on_answer(batches, dict.fromkeys(batches, UNTOLD))
+            self._on_answer(batches, dict.fromkeys(batches, UNACKNOWLEDGED))
             return
         self._awaited[number] = (now_ms, link)
 
@@ -172,7 +176,7 @@ class Sender:
             try:
                 if body is not None:
                     answers = read_produce_response(version, body, topic_ids)
-            finally:  # also when the answer does not parse, which ends the connection
+            finally:  # also called if the response does not parse, which closes the connection
                 self._on_answer(batches, answers)
 
         link.send(ApiKey.PRODUCE, version, request, on_reply)
@@ -180,39 +184,42 @@ class Sender:
     def _close_silent_links(self, now_ms: int) -> None:
         for number, (sent_ms, link) in list(self._awaited.items()):
             if now_ms - sent_ms >= self._config.request_timeout_ms:
-                del self._awaited[number]  # its answer is that the connection ended, and comes when that has
+                del self._awaited[number]  # closing the connection calls its on_reply with None
                 link.close()
 
-    # answers
+    # responses
 
-    def _on_answer(self, batches: dict[TopicPartition, Batch], answers: dict[TopicPartition, ProduceAnswer]) -> None:
+    def _on_answer(
+        self, batches: dict[TopicPartition, OutgoingBatch], answers: dict[TopicPartition, ProduceAnswer]
+    ) -> None:
         if self.is_closed:
             return
         for topic_partition, batch in batches.items():
-            self._on_told(batch, answers.get(topic_partition, LOST))
+            self._on_result(batch, answers.get(topic_partition, LOST))
         self._announce_room()
         self._wake.set()
 
-    def _on_told(self, batch: Batch, told: ProduceAnswer) -> None:
+    def _on_result(self, batch: OutgoingBatch, result: ProduceAnswer) -> None:
         retry_at_ms = self._clock.monotonic_ms() + self._pause_ms(batch.attempts - 1)
-        if VERDICTS.get(told.code) is Verdict.RETRY_ELSEWHERE:
+        if VERDICTS.get(result.code) is Verdict.RETRY_ELSEWHERE:
             partition = batch.topic_partition
-            if told.leader is not None and self._cluster.learn_leader(partition, told.leader, told.leader_broker):
+            if result.leader is not None and self._cluster.learn_leader(partition, result.leader, result.leader_broker):
                 retry_at_ms = 0
             else:
                 self._cluster.forget_leader(partition)
                 self._metadata_wanted.set()
         self._accumulator.answered(
             batch,
-            told.code,
-            base_offset=told.base_offset,
-            append_time_ms=told.log_append_time_ms,
-            text=told.message or "",
+            result.code,
+            base_offset=result.base_offset,
+            append_time_ms=result.log_append_time_ms,
+            text=result.message or "",
             retry_at_ms=retry_at_ms,
         )
 
     def _pause_ms(self, failures: int) -> int:
-        """`retry.backoff.ms`, doubled with each failure up to `retry.backoff.max.ms`, give or take a fifth."""
+        """Return the time to back off: `retry.backoff.ms`, doubled with each failure up to `retry.backoff.max.ms`, with
+        20 % of random jitter."""
         pause_ms = min(self._config.retry_backoff_ms << min(failures, 20), self._config.retry_backoff_max_ms)
         return pause_ms * (80 + self._jitter.below(41)) // 100
 
@@ -232,7 +239,8 @@ class Sender:
 
     async def _connect(self, node_id: int) -> None:
         if self._config.required_acks == 0:
-            self._metadata_wanted.set()  # only the end of its connection tells that a broker does not lead any more
+            # with acks=0 only a closed connection shows that a broker is no longer the leader
+            self._metadata_wanted.set()
         try:
             await self._cluster.link(node_id, "produce", learned=self.wake)
         except (*CONNECTION_FAILURES, WireError, KeyError):
@@ -253,7 +261,7 @@ class Sender:
                 self._accumulator.identity = ProducerIdentity(int(answer.producer_id), int(answer.producer_epoch))
                 return
             if code not in RETRIABLE:
-                self._accumulator.fail_all(code, "no producer id could be had")
+                self._accumulator.fail_all(code, "no producer id could be obtained")
                 self._announce_room()
                 return
             await self._clock.sleep_ms(self._pause_ms(failures))
@@ -269,7 +277,7 @@ class Sender:
             wanted = self._accumulator.partitions()
             topics: Any = {topic for topic, _ in wanted}
             now_ms = self._clock.monotonic_ms()
-            if not topics or now_ms >= due_ms:  # also those that nothing waits for now: they may have grown
+            if not topics or now_ms >= due_ms:  # refresh all used topics: they may have got more partitions
                 topics, due_ms = self.topics, now_ms + self._config.metadata_max_age_ms
             if not topics:
                 continue

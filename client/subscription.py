@@ -1,4 +1,4 @@
-"""The topics that a consumer subscribes to: a list, or those whose names fit a pattern."""
+"""The topics to which a consumer subscribes: a list of names, or a pattern."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from kraft.wire.error_codes import ErrorCode
 log = structlog.get_logger("kraft.client")
 
 
-class Topics:
-    """`pattern` must fit the whole name. Topics that do not exist (yet) may be listed: a warning tells of each, once.
-    `failed(error)` is called for one that asking again does not bring, such as a name that no topic can have, once; the
-    others go on."""
+class SubscribedTopics:
+    """The topics of a subscription. A pattern must match the whole name. A topic in a list of names need not exist; a
+    topic that does not exist is logged once as a warning.
+
+    `failed(error)` is called once for each topic with an error that is not transient, such as an invalid name. The
+    other topics are read."""
 
     def __init__(
         self,
@@ -30,10 +32,10 @@ class Topics:
         self._pattern = wanted if isinstance(wanted, re.Pattern) else None
         self._listed = [] if isinstance(wanted, re.Pattern) else sorted(set(wanted))
         self._is_known = False
-        self._told: set[tuple[str, ErrorCode]] = set()
+        self._reported: set[tuple[str, ErrorCode]] = set()
 
     async def names(self) -> list[str]:
-        """Sorted. For a pattern those that exist, as far as is known."""
+        """Return the topic names, sorted. For a pattern, these are the names of known, existing topics that match."""
         if not self._is_known:
             await self.refresh()
         if self._pattern is None:
@@ -41,16 +43,16 @@ class Topics:
         return [name for name in self._cluster.topic_names() if self._pattern.fullmatch(name)]
 
     async def refresh(self) -> None:
-        """Ask what there is now."""
+        """Request metadata of the subscribed topics."""
         wanted = None if self._pattern is not None else self._listed
         errors = await self._cluster.refresh(wanted, timeout_ms=float("inf"))
         self._is_known = True
         for topic, code in sorted(errors.items()):
-            if (topic, code) in self._told:
+            if (topic, code) in self._reported:
                 continue
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._told.add((topic, code))
-                log.warning("a topic that is subscribed does not exist (yet)", topic=topic)
+                self._reported.add((topic, code))
+                log.warning("a subscribed topic does not exist (yet)", topic=topic)
             elif code not in RETRIABLE:
-                self._told.add((topic, code))
+                self._reported.add((topic, code))
                 self._failed(KafkaError(code, f"topic {topic} is not available"))

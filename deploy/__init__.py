@@ -1,1 +1,1 @@
-"""Async and synchronous: how nodes are started on this machine, and the kraft command."""
+"""Async and synchronous: starting nodes on this machine, and the kraft command."""

@@ -13,7 +13,8 @@ __all__ = ["SimulatedCluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import it when it is asked for: the world alone does not bring a broker along."""
+    """Import a public name of this package on its first use, so that a program that uses only `kraft.sim.world` does
+    not import a broker."""
     if name in __all__:
         from kraft.sim.simulated_cluster import SimulatedCluster
 

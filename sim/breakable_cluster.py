@@ -1,8 +1,9 @@
-"""What a test can do to a cluster: the same verbs for a simulated cluster and for one of real processes.
+"""Operations by which a test breaks a cluster: the same for a simulated cluster and for a cluster of real processes.
 
-The rules of the verbs stand here once; whoever has a cluster gives the primitives, the methods with an underscore.
-Invariants: a partition lasts until `heal`, also for nodes that are started meanwhile; a fault of requests lasts until
-it happened as often as it was asked for, it is ended, or its node's process is gone.
+`BreakableCluster` implements their rules. Each kind of cluster implements the primitive methods, whose names begin with
+an underscore. Invariants: a partition lasts until `heal`, also for nodes that are started meanwhile. A fault of
+requests lasts until it has affected the requested number of requests, until the test ends it, or until the process of
+its node is gone.
 Source: docs/decisions/09-faults-on-purpose.md.
 """
 
@@ -26,40 +27,41 @@ from kraft.wire.reply_policy import ReplyAction, ReplyRule, rule_from
 
 
 class Which(TypedDict, total=False):
-    """The requests that a fault is about; what is missing means any, but `times` is 1 unless it is said."""
+    """Selects the requests that a fault affects. A field that is not given matches any request; `times` is 1 by
+    default."""
 
     times: int | None
-    """So many of them; None: all, until `heal`."""
+    """Number of requests to affect. None: every request until `heal`."""
     node: int
-    """Only at this node."""
+    """The only broker whose requests are affected."""
     topic: str
     partition: int
     client: str
-    """Only of this client id."""
+    """The only client id whose requests are affected."""
     after: bool
-    """The request is carried out, and only its answer is spoiled."""
+    """Whether the broker carries the request out, so that the fault affects only the response."""
 
 
 @dataclass(eq=False, slots=True)
 class Fault(AbstractContextManager["Fault"]):
-    """A fault of requests. It may be used as a context, which ends it."""
+    """A fault of requests. Used as a context manager, the fault ends when the block ends."""
 
     rule: ReplyRule
     cluster: BreakableCluster
     numbers: dict[int, int] = field(default_factory=dict)
-    """Node → the rule's number in the process that it was given to."""
+    """Node → number that the node's process gave to the rule of this fault."""
     counts: dict[int, int] = field(default_factory=dict)
-    """Node → how often it had happened there when the node was asked last."""
+    """Node → number of requests affected there, as the node reported it last."""
     is_ended: bool = False
 
     @property
     def applied(self) -> int:
-        """How often it has happened, at all nodes together; a paused one is not asked again."""
+        """Return the number of requests affected at all nodes. A paused node counts with its last reported number."""
         self.cluster._count(self)
         return sum(self.counts.values())
 
     def end(self) -> None:
-        """No more of it."""
+        """End the fault: later requests are not affected."""
         self.cluster._end(self)
 
     def __enter__(self) -> Self:
@@ -72,7 +74,7 @@ class Fault(AbstractContextManager["Fault"]):
 
 
 class FoundPartition(NamedTuple):
-    """A partition as somebody who leads or follows it knows it."""
+    """Leader, ISR and replicas of a partition, as its leader or a follower reports them."""
 
     leader: int | None
     isr: Sequence[int]
@@ -80,20 +82,21 @@ class FoundPartition(NamedTuple):
 
 
 class BreakableCluster(BreakableLinks):
-    """See the module. Verbs raise ClusterError if there is no such node, or it is not in a state for them."""
+    """A cluster that a test can break; see the module. Methods raise ClusterError if the named node does not exist or
+    is in a state that does not allow the operation."""
 
     fault_roles: ClassVar[tuple[str, ...]] = ROLES_EVERYWHERE
-    """The roles that a fault may name in the place of a node."""
+    """Roles that a fault may name instead of a node."""
 
     def __init__(self, shape: ClusterShape) -> None:
         super().__init__()
         self.shape = shape
         self._faults: list[Fault] = []
-        """Those that a process has been told of, and not of their end."""
+        """Faults that were sent to at least one process and have not ended."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """Brokers are 1, 2, …, controllers 101, 102, …; nodes of both roles 1, 2, …"""
+        """Ids of all nodes. Brokers are 1, 2, …, controllers 101, 102, …; nodes with both roles are 1, 2, …"""
         return self.shape.node_ids
 
     @property
@@ -107,9 +110,9 @@ class BreakableCluster(BreakableLinks):
     @property
     @abstractmethod
     def bootstrap_servers(self) -> str:
-        """Where clients begin: the brokers' addresses, comma-separated."""
+        """Initial addresses for clients: the brokers' addresses, comma-separated."""
 
-    # lives
+    # starts and ends of nodes
 
     def kill(self, node: int) -> None:
         """End a node's process at once, as kill -9 does."""
@@ -118,8 +121,8 @@ class BreakableCluster(BreakableLinks):
         self._kill(node)
 
     def stop(self, node: int, *, until_ended: bool = True) -> None:
-        """Let a node stop in order: a broker hands its leaderships over first. `until_ended`: where verbs block, until
-        it has ended."""
+        """Stop a node cleanly: a broker hands its leaderships over first. `until_ended`: where methods block, wait
+        until it has ended."""
         self._require(node, running=True)
         self._leave(node)
         self._stop(node)
@@ -127,8 +130,8 @@ class BreakableCluster(BreakableLinks):
             self._wait_ended(node)
 
     def start(self, node: int, *, until_ready: bool = True) -> None:
-        """Start a node again that was killed or stopped. `until_ready`: where verbs block, until it serves; else
-        `follow_start` is to be called."""
+        """Start a node again that was killed or stopped. `until_ready`: where methods block, wait until it serves;
+        otherwise call `follow_start`."""
         self._require(node, running=False)
         self._leave(node)
         self._start(node)
@@ -136,14 +139,14 @@ class BreakableCluster(BreakableLinks):
             self._wait_ready(node)
 
     def follow_start(self, node: int) -> bool:
-        """Whether a node that was started needs to be followed no more: it serves, it is cut off (and may never serve),
-        or it has ended. To be called again and again until then, because it is told on the way that it is cut off.
-        ClusterError if it has ended by a fault of its own."""
+        """Return whether a started node needs no further calls: it serves, it is cut off (and may never serve), or its
+        process has ended. Call this repeatedly until it returns True, because each call also sends the node the current
+        cuts of its links. Raises ClusterError if the process has ended by an error of its own."""
         self._require(node)
         return self._follow_start(node)
 
     def pause(self, node: int) -> None:
-        """Freeze a node's process: its connections stay, and nothing comes from it."""
+        """Freeze a node's process: its connections stay open, and it sends nothing."""
         self._require(node, running=True)
         if not self.is_paused(node):
             for fault in self._faults:
@@ -151,7 +154,7 @@ class BreakableCluster(BreakableLinks):
             self._pause(node)
 
     def resume(self, node: int) -> None:
-        """Let a paused node go on."""
+        """Unfreeze a paused node."""
         self._require(node, running=True)
         if self.is_paused(node):
             self._resume(node)
@@ -160,7 +163,7 @@ class BreakableCluster(BreakableLinks):
                 self._end(fault)
 
     def is_running(self, node: int) -> bool:
-        """Whether the node has a process; a paused one has."""
+        """Return whether the node has a process; a paused one has."""
         self._require(node)
         return self._is_running(node)
 
@@ -171,16 +174,18 @@ class BreakableCluster(BreakableLinks):
     # links: see BreakableLinks
 
     def heal(self) -> None:
-        """End all faults of links and requests. Nodes that are down or paused stay so: see `mend`."""
+        """End all faults of links and requests. Nodes that are down stay down, and paused nodes stay paused: `mend`
+        restarts them."""
         self._cuts.clear()
         self._qualities.clear()
-        with ExitStack() as healing:  # what cannot be ended keeps nothing else from its end
+        with ExitStack() as healing:  # a fault that cannot be ended must not prevent the end of others
             for fault in reversed(self._faults):
                 healing.callback(fault.end)
             self._cut_links()
 
     def mend(self) -> None:
-        """Heal, let paused nodes go on, and start those that are down: where verbs block, until all of them serve."""
+        """Heal, resume paused nodes, and start the nodes that are down. Where methods block, wait until all nodes
+        serve."""
         for node in self.node_ids:
             if self.is_paused(node):
                 self.resume(node)
@@ -188,26 +193,29 @@ class BreakableCluster(BreakableLinks):
         for node in self.node_ids:
             if not self.is_running(node):
                 self.start(node, until_ready=False)
-        for node in self.node_ids:  # one that was down serves when enough of the others run
+        for node in self.node_ids:  # a node that was down serves when enough of the others run
             self._wait_ready(node)
 
     # plans
 
     def holders(self, role: str) -> list[int]:
-        """The nodes that have this role now (one of `fault_roles`); one stands for each partition that it leads."""
+        """Return the nodes that now have this role (one of `fault_roles`). A node appears once for each partition that
+        it leads."""
         if role == plan.ACTIVE_CONTROLLER:
             active = self.active_controller()
             return [] if active is None else [active]
         if role not in self.fault_roles:
-            raise ClusterError(f"nobody can tell here who is {role!r}: roles are {', '.join(self.fault_roles)}")
+            raise ClusterError(
+                f"this cluster cannot find the node with role {role!r}: known roles are {', '.join(self.fault_roles)}"
+            )
         found = self._partitions() or []
         if role == plan.SHRUNK_LEADER:
             found = [one for one in found if len(one.isr) < len(one.replicas)]
         return sorted(one.leader for one in found if one.leader is not None)
 
     def begin_fault(self, fault: plan.Fault) -> Callable[[], None] | None:
-        """Begin what goes on by itself at `fault.node`, and what only this kind of cluster can do; gives what ends it,
-        None if it goes on already and is not begun again."""
+        """Begin a lasting fault at `fault.node` of a kind that only this sort of cluster supports. Return the function
+        that ends the fault, or None if the node already has it."""
         link = (end_of(fault.node), end_of(fault.other))
         if fault.kind == plan.CUT_ONE_WAY and link not in self._cuts:
             self.cut_one_way(*link)
@@ -222,29 +230,30 @@ class BreakableCluster(BreakableLinks):
         raise ClusterError(f"this cluster cannot have {fault.kind!r}")
 
     def _links_that_fare_badly(self, fault: plan.Fault) -> list[tuple[int, int]]:
-        """The link that a fault names, or all links of its node, both ways."""
+        """Return the links that a fault degrades: both directions of the link that it names, or all links of
+        its node."""
         end = end_of(fault.node)
         return [(end, end_of(fault.other))] if fault.other else self._links_of(end)
 
     # requests
 
     def fail_next(self, api: str, *, code: str | int, **which: Unpack[Which]) -> Fault:
-        """Answer the next such request with this error: `code` is Kafka's name or number of it. ValueError if that
-        makes no sense. Each broker counts `times` for itself; `node` chooses one."""
+        """Answer the next matching request with this error: `code` is the error's name or number in Kafka. Raises
+        ValueError if Kafka has no such error. Each broker counts `times` for itself; `node` selects one broker."""
         error = code.upper() if isinstance(code, str) else ErrorCode(code).name
         return self._spoil({"api": api, "action": ReplyAction.ERROR, "error": error}, which)
 
     def drop(self, api: str | None = None, **which: Unpack[Which]) -> Fault:
-        """Never answer the next such request (`api` None: of any kind). What comes behind it on its connection waits
-        as well."""
+        """Never answer the next matching request (`api` None: a request of any kind). Later requests on its connection
+        wait as well."""
         return self._spoil({"api": api, "action": ReplyAction.DROP}, which)
 
     def disconnect(self, api: str | None = None, **which: Unpack[Which]) -> Fault:
-        """Close the connection on which the next such request comes."""
+        """Close the connection on which the next matching request arrives."""
         return self._spoil({"api": api, "action": ReplyAction.CLOSE}, which)
 
     def delay(self, api: str | None = None, *, ms: int, **which: Unpack[Which]) -> Fault:
-        """Let the next such request, and what comes behind it on its connection, wait so long."""
+        """Delay the next matching request, and later requests on its connection, for this long."""
         return self._spoil({"api": api, "action": ReplyAction.DELAY, "delay_ms": ms}, which)
 
     def _spoil(self, what: dict[str, Any], which: Which) -> Fault:
@@ -257,13 +266,13 @@ class BreakableCluster(BreakableLinks):
             if self.is_paused(node):
                 raise ClusterError(f"node {node} is paused and cannot be told of a fault; resume it first")
         fault = Fault(rule, self)
-        self._faults.append(fault)  # if somebody cannot be told, `heal` ends it where it was told
+        self._faults.append(fault)  # if a node cannot be reached, `heal` ends the fault on the others
         for one in self._listening() if node is None else [node]:
             fault.numbers[one] = self._add_rule(one, rule)
         return fault
 
     def _end(self, fault: Fault) -> None:
-        """A paused node is told when it goes on."""
+        """Remove a fault's rules from all nodes. A paused node is notified when it is resumed."""
         fault.is_ended = True
         self._count(fault)
         for node in [node for node in fault.numbers if not self._is_paused(node)]:
@@ -276,7 +285,7 @@ class BreakableCluster(BreakableLinks):
                 fault.counts[node] = self._applied(node, number)
 
     def _leave(self, node: int) -> None:
-        """The process of a node is about to end, or has ended, and its rules with it."""
+        """Discard what is recorded about the fault rules of a node whose process is about to end or has ended."""
         for fault in self._faults:
             if node in fault.numbers:
                 self._count(fault)
@@ -290,21 +299,22 @@ class BreakableCluster(BreakableLinks):
         return self._is_running(node) and not self._is_paused(node)
 
     def _listening(self) -> list[int]:
-        """The brokers that can be told of a fault now."""
+        """Return the brokers that can receive a fault now: they run and are not paused."""
         return [node for node in self.broker_ids if self._is_listening(node)]
 
     # state
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads this partition, None if nobody does. KafkaError if there is no such partition."""
+        """Return the broker that leads this partition, None if the partition has no leader. Raises KafkaError if the
+        partition does not exist."""
         return self._find(topic, partition)[0]
 
     def isr(self, topic: str, partition: int = 0) -> list[int]:
-        """The brokers that are in sync with the leader of this partition, it included."""
+        """Return the brokers in the ISR of this partition, including the leader."""
         return sorted(self._find(topic, partition)[1])
 
     def is_whole(self) -> bool:
-        """Whether every node runs, and every replica is in sync, as far as anybody tells."""
+        """Return whether every node runs, and every replica is in sync, as far as nodes report it."""
         if not all(self.is_running(node) and not self.is_paused(node) for node in self.node_ids):
             return False
         if self.active_controller() is None:
@@ -314,11 +324,11 @@ class BreakableCluster(BreakableLinks):
 
     @abstractmethod
     def active_controller(self) -> int | None:
-        """The controller that leads the quorum, None while there is none."""
+        """Return the controller that leads the quorum, None while there is none."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What a person wants to know of the cluster when a test has failed."""
+        """Describe the state of the cluster for the reader of a failed test."""
 
     def _require(self, node: int, *, running: bool | None = None) -> None:
         if node not in self.node_ids:
@@ -334,14 +344,14 @@ class BreakableCluster(BreakableLinks):
 
     @abstractmethod
     def _stop(self, node: int) -> None:
-        """Ask it to, and do not wait."""
+        """Ask the node to stop, without waiting."""
 
     @abstractmethod
     def _wait_ended(self, node: int) -> None: ...
 
     @abstractmethod
     def _start(self, node: int) -> None:
-        """Begin, and do not wait."""
+        """Start the node, without waiting."""
 
     @abstractmethod
     def _wait_ready(self, node: int) -> None: ...
@@ -366,15 +376,15 @@ class BreakableCluster(BreakableLinks):
 
     @abstractmethod
     def _remove_rule(self, node: int, number: int) -> None:
-        """Also of a rule that is used up."""
+        """Remove a fault rule from a node, also a rule that has already affected all its requests."""
 
     @abstractmethod
     def _applied(self, node: int, number: int) -> int: ...
 
     @abstractmethod
     def _partitions(self) -> list[FoundPartition] | None:
-        """All partitions that anybody tells of; None if nobody answers."""
+        """Return all partitions that any node reports; None if no node answers."""
 
     @abstractmethod
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        """Leader and ISR. KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return leader and ISR of a partition. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""

@@ -1,6 +1,7 @@
-"""The verbs that break the links of a cluster: what is cut, and what fares badly, from node to node.
+"""Operations that break the links between the nodes of a cluster: cuts and degraded quality.
 
-Invariant: what is said of a link holds until it is ended or all is healed, also for nodes that are started meanwhile.
+Invariant: a link stays in its state until a call restores it or `heal` restores all links. This includes links of nodes
+that are started meanwhile.
 """
 
 from __future__ import annotations
@@ -16,27 +17,29 @@ from kraft.sim.nemesis.partition_shapes import CLIENTS, Pair, between
 from kraft.sim.shapes import ClusterError
 
 Group = int | Iterable[int]
-"""A node, or several, on one side of a partition."""
+"""A node or several nodes on one side of a partition."""
 
 
 class BreakableLinks(ABC):
-    """See the module. A part of `BreakableCluster`, which has the nodes."""
+    """A cluster whose links can be broken; see the module. Base class of `BreakableCluster`, which adds operations on
+    nodes and requests."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = EVERYWHERE
-    """The kinds of faults (kraft.sim.nemesis.plan.Fault) that `carry_out` takes."""
+    """Kinds of faults (kraft.sim.nemesis.plan.Fault) that `carry_out` accepts."""
 
     cut_manners: ClassVar[tuple[str, ...]] = (plan.HANG,)
-    """How links can be cut here, some of kraft.sim.nemesis.plan.CUT_MANNERS."""
+    """Ways in which this cluster can cut links: a selection of kraft.sim.nemesis.plan.CUT_MANNERS."""
 
     def __init__(self) -> None:
         self._cuts: dict[tuple[int, int], str] = {}
-        """Links that are cut, from source to target, and the manner: those of a partition are here both ways."""
+        """(source, target) of each cut link → manner of the cut. A partition cuts both directions, so it has two
+        entries per pair."""
         self._qualities: dict[tuple[int, int], LinkQuality] = {}
-        """Of links on which bytes fare badly, from source to target."""
+        """(source, target) of each slow or lossy link → its quality."""
 
     def partition(self, *groups: Group) -> None:
-        """Cut the links between nodes of different groups until `heal`, as a broken switch does: nothing passes, and
-        nobody is told. A node in no group reaches all; clients do too."""
+        """Cut the links between nodes of different groups until `heal`, as a broken switch does: nothing passes, and no
+        node gets an error. A node in no group keeps its links to all nodes. Clients still reach all nodes."""
         sides = [frozenset({group} if isinstance(group, int) else group) for group in groups]
         if len(sides) < 2 or not all(sides):
             raise ClusterError("a partition has two groups of nodes at least, as partition({1}, {2, 3})")
@@ -48,13 +51,13 @@ class BreakableLinks(ABC):
         self.cut(between(*map(sorted, sides)))
 
     def rejoin(self, *groups: Group) -> None:
-        """End the partition of these groups, and no other."""
+        """End the partition between these groups. Other partitions remain."""
         self.join(between(*({group} if isinstance(group, int) else group for group in groups)))
 
     def cut(self, pairs: Iterable[Pair], *, manner: str = plan.HANG) -> None:
-        """Let nothing pass between the two of each pair, either way, until `heal`, as with `partition`. Partitions of
-        certain shapes are such pairs: see `kraft.sim.nemesis.partition_shapes`; 0 (`CLIENTS`) stands for all clients,
-        where they can be cut off. `manner`: one of this cluster's `cut_manners`."""
+        """Cut the link between the two ends of each pair in both directions until `heal`, as `partition` does.
+        `kraft.sim.nemesis.partition_shapes` returns such pairs for partitions of other shapes. 0 (`CLIENTS`) stands for
+        all clients, where clients can be cut off. `manner`: one of this cluster's `cut_manners`."""
         self._require_manner(manner)
         links = [link for one, other in _checked(pairs) for link in ((one, other), (other, one))]
         for link in links:
@@ -63,14 +66,15 @@ class BreakableLinks(ABC):
         self._cut_links()
 
     def join(self, pairs: Iterable[Pair]) -> None:
-        """End the cuts between the two of each pair, and no other."""
+        """End the cuts between the two ends of each pair. Other cuts remain."""
         for one, other in _checked(pairs):
             self._cuts.pop((one, other), None)
             self._cuts.pop((other, one), None)
         self._cut_links()
 
     def cut_one_way(self, source: int, target: int) -> None:
-        """Let nothing that one node sends to another arrive until `heal`, or `join` of these two: it arrives then."""
+        """Hold back everything that one node sends to another until `heal`, or until `join` of these two. The held data
+        arrives then."""
         self._require_link(source, target)
         self._cuts[source, target] = plan.HANG
         self._cut_links()
@@ -85,9 +89,9 @@ class BreakableLinks(ABC):
         bytes_per_second: int = 0,
         bytes_max: int = 0,
     ) -> None:
-        """Let what one node sends to another fare badly until `heal` or `restore`: it takes `latency_ms` longer, and up
-        to `jitter_ms` more; it comes with so many `bytes_per_second`; each connection ends when `bytes_max` have
-        passed, wherever in a frame that is. 0: no limit. What was said before of this link holds no more."""
+        """Degrade the link from one node to another until `heal` or `restore`. Data takes `latency_ms` longer, plus up
+        to `jitter_ms`, and arrives at `bytes_per_second`. Each connection ends when `bytes_max` have passed, even
+        within a frame. 0: no limit. This replaces the link's earlier quality."""
         self._require_link(source, target)
         if min(latency_ms, jitter_ms, bytes_per_second, bytes_max) < 0:
             raise ClusterError("latency, jitter, bytes per second and bytes are 0 or more")
@@ -97,7 +101,7 @@ class BreakableLinks(ABC):
         self._cut_links()
 
     def restore(self, source: int, target: int) -> None:
-        """What one node sends to another fares well again."""
+        """Restore the normal quality of the link from one node to another."""
         self._qualities.pop((source, target), None)
         self._cut_links()
 
@@ -106,7 +110,8 @@ class BreakableLinks(ABC):
             raise ClusterError(f"links cannot be cut by {manner!r} here: {', '.join(self.cut_manners)} can be had")
 
     def _links_of(self, node: int) -> list[tuple[int, int]]:
-        """All links of a node, or of clients, both ways; those of a node with clients only where they can be broken."""
+        """Return all links of a node, or of clients, in both directions. Links between a node and clients are included
+        only where they can be broken."""
         if node == CLIENTS:
             return [link for broker in self.broker_ids for link in ((node, broker), (broker, node))]
         clients = [CLIENTS] if plan.CLIENTS_CUT in self.fault_kinds and node in self.broker_ids else []
@@ -127,11 +132,11 @@ class BreakableLinks(ABC):
             self._require(node)
 
     def has_link(self, source: int, target: int) -> bool:
-        """Whether anything ever passes between these two here."""
+        """Return whether this cluster has a link between these two ends."""
         return True
 
     def is_cut(self, source: int, target: int) -> bool:
-        """Whether nothing passes from one node to another; 0 stands for clients."""
+        """Return whether nothing passes from one node to another; 0 means clients."""
         for node in {source, target} - {CLIENTS}:
             self._require(node)
         return (source, target) in self._cuts
@@ -152,11 +157,11 @@ class BreakableLinks(ABC):
 
     @abstractmethod
     def _require(self, node: int, *, running: bool | None = None) -> None:
-        """ClusterError if there is no such node, or it does not run as it should."""
+        """Raise ClusterError if the node does not exist or is not in the required state."""
 
     @abstractmethod
     def _cut_links(self) -> None:
-        """Make the links as `_cuts` and `_qualities` say."""
+        """Bring the links into the states that `_cuts` and `_qualities` require."""
 
 
 def _checked(pairs: Iterable[Pair]) -> list[Pair]:

@@ -1,17 +1,17 @@
-"""`kraft sim`: seeds, and what is done with the file of one that failed.
+"""`kraft sim`: run seeds, and use the plan file of one that failed.
 
     kraft sim --seed 42                  one run
-    kraft sim --seed 42 --keep           the same, and its plan is left in sim-failures
-    kraft sim --seeds 300 --fresh        seeds 1 to 300, and one that nobody has seen
+    kraft sim --seed 42 --keep           the same, and its plan is kept in sim-failures
+    kraft sim --seeds 300 --fresh        seeds 1 to 300, and a random new one
     kraft sim replay FILE                the run in a file, again
     kraft sim shrink FILE                the smallest plan that fails in the same way
     kraft sim report FILE                what happened, as text and as a page
-    kraft sim determinism                whether a seed is one run
+    kraft sim determinism                whether a seed gives the same run twice
     kraft sim cores --seeds 1000         cores alone (raft, replicas), thousands of schedules in minutes
     kraft sim scenario broker-crash      a scenario of `kraft chaos` in virtual time
     kraft sim scenarios                  their names
 
-Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file that is no plan. Of a
+Exit code 0 if all passed (of replay and report: if nothing is found), 1 if not, 2 for a file without a valid plan. Of a
 scenario: 0 valid, 1 invalid, 3 unknown.
 """
 
@@ -30,20 +30,21 @@ from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from kraft.sim.run.kept_runs import KeptRuns
-    from kraft.sim.run.plan_file import Recorded
+    from kraft.sim.run.plan_file import RecordedPlan
     from kraft.sim.run.run import RunSettings
 
 FRESH_SEEDS = 1 << 31
 CORES_SEEDS = 100
 TRACE_LINES = 40
 UNKNOWN_EXIT = 3
-"""Exit code of a scenario of which nobody knows whether it is valid."""
+"""Exit code of a scenario whose verdict is unknown."""
 SECONDS_MAX = 86_400
-"""A day, as a plan's times may be (PLAN_MS_MAX): what a run leaves in a file can be read again."""
+"""Maximum time in a plan (PLAN_MS_MAX, one day) in seconds. A longer run is rejected, because its plan file could not
+be read again."""
 
 
 class CoresKind(Enum):
-    """What `kraft sim cores` runs."""
+    """Kinds of cores that `kraft sim cores` runs."""
 
     RAFT = "raft"
     REPLICAS = "replicas"
@@ -51,7 +52,7 @@ class CoresKind(Enum):
 
 
 class Verbs(TyperGroup):
-    """Who types a number where a verb stands means a seed."""
+    """A command group in which a number instead of a command means a seed."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0].isdecimal() and not ctx.resilient_parsing:
@@ -111,7 +112,7 @@ def sim(
     from kraft.sim.nemesis.faults import FaultSettings
     from kraft.sim.run.kept_runs import CodeChanged
     from kraft.sim.run.run import RunSettings
-    from kraft.sim.run.seed_campaign import Campaign, CampaignSettings
+    from kraft.sim.run.seed_campaign import CampaignSettings, SeedCampaign
 
     if keep and resume is not None:
         raise typer.BadParameter("--keep and --resume: of a seed that is not run again no plan can be left")
@@ -130,7 +131,7 @@ def sim(
     kept = None if resume is None else _kept_runs(resume, run)
     settings = CampaignSettings(chosen, run, processes, failures, log, keep, kept)
     try:
-        is_good = Campaign(settings).run()
+        is_good = SeedCampaign(settings).run()
     except CodeChanged as problem:
         print(f"kraft: {problem}", file=sys.stderr)
         is_good = False
@@ -139,7 +140,7 @@ def sim(
 
 @app.command()
 def replay(file: PlanFile) -> None:
-    """Run the plan in a file again, and say whether it is the same run and fails in the same way."""
+    """Run the plan in a file again, and report whether it is the same run and fails in the same way."""
     from kraft.sim.run.run import RunSettings, Signature
     from kraft.sim.run.seed_campaign import failure_lines, line_of, timed_run
 
@@ -163,8 +164,8 @@ def shrink(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: FILE with .small before its end.")] = None,
     runs: Annotated[int, typer.Option(help="Try at most so many plans.", min=1)] = 300,
 ) -> None:
-    """Take away faults, clients, nodes, settings, operations and time while the same check fails."""
-    from kraft.sim.run.plan_file import Recorded, write_plan
+    """Remove faults, clients, nodes, settings, operations and time while the same check fails."""
+    from kraft.sim.run.plan_file import RecordedPlan, write_plan
     from kraft.sim.run.run import run_plan
     from kraft.sim.run.shrink import NotFailing, Shrinker, describe
 
@@ -181,11 +182,11 @@ def shrink(
     try:
         for progress in shrinker.steps():
             print(f"  run {progress.runs}: {progress.what}", flush=True)
-            write_plan(target, Recorded(progress.plan, "", recorded.failure, recorded.finding, recorded.pykraft))
+            write_plan(target, RecordedPlan(progress.plan, "", recorded.failure, recorded.finding, recorded.pykraft))
     except NotFailing as problem:
         print(problem)
         raise typer.Exit(1) from None
-    write_plan(target, Recorded.of(run_plan(shrinker.smallest), recorded.failure))
+    write_plan(target, RecordedPlan.of(run_plan(shrinker.smallest), recorded.failure))
     print(f"to   {describe(shrinker.smallest)}, in {shrinker.runs} runs")
     print(f"  kraft sim report {target}")
 
@@ -196,15 +197,15 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; default: FILE with .html.")] = None,
     lines: Annotated[int, typer.Option(help="Show at most so many lines of the story, the last ones.", min=1)] = 80,
 ) -> None:
-    """Tell what happened: in the terminal, and as one page with pictures that needs nothing else."""
+    """Report what happened: in the terminal, and as one self-contained page with pictures."""
     from kraft.sim.story.page import render_page
-    from kraft.sim.story.story import tell_story
+    from kraft.sim.story.story import make_story
     from kraft.sim.story.text import render_text
 
     recorded = _read(file)
     target = out or file.with_suffix(".html")
     _require_writable(target)
-    story = tell_story(recorded, str(file))
+    story = make_story(recorded, str(file))
     for line in render_text(story, lines_max=lines):
         print(line)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +220,7 @@ def cold_starts(
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
     jobs: Jobs = None,
 ) -> None:
-    """Start fresh quorums of three and of five voters, and count the rounds until they are led."""
+    """Start fresh quorums of three and of five voters, and count the rounds until they have a leader."""
     from kraft.sim.run.seed_campaign import run_cold_starts
 
     raise typer.Exit(0 if run_cold_starts(range(seed, seed + starts), _processes(jobs)) else 1)
@@ -238,7 +239,7 @@ def cores(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Show the last steps of a run that fails.")] = False,
 ) -> None:
-    """Cores alone on a heap of events: quorums of raft cores under crashes and partitions, and the replicas of a
+    """Run cores alone on a heap of events: quorums of raft cores under crashes and partitions, and the replicas of a
     partition against the controller's decisions."""
     from kraft.sim.cores.campaign import CoresCampaign, run_campaign
     from kraft.sim.cores.runs import STAGES, CoresSettings
@@ -262,7 +263,8 @@ def determinism(
     seed: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1,
     seconds: Seconds = 60,
 ) -> None:
-    """Run each seed twice, in fresh processes with other hash seeds, and say where two runs part, if they do."""
+    """Run each seed twice, in fresh processes with different hash seeds, and report where two runs diverge, if
+    they do."""
     from kraft.sim.run.determinism import run_twice
 
     parted = 0
@@ -312,7 +314,7 @@ def scenario(
 
 @app.command()
 def scenarios() -> None:
-    """The scenarios that come with the package."""
+    """List the scenarios that come with the package."""
     from kraft.sim.chaos.run.simulated_run import why_not_simulated
     from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
@@ -321,14 +323,14 @@ def scenarios() -> None:
 
 
 def _say_nothing(line: str) -> None:
-    """The figures are printed in another form."""
+    """Print nothing: the figures are printed in another form."""
 
 
 def _processes(jobs: int | None) -> int:
     return jobs or os.cpu_count() or 1
 
 
-def _read(file: Path) -> Recorded:
+def _read(file: Path) -> RecordedPlan:
     from kraft.sim.run.plan_file import PlanFileError, read_plan
 
     try:
@@ -340,7 +342,7 @@ def _read(file: Path) -> Recorded:
 
 
 def _require_writable(file: Path) -> None:
-    """Say before a run, and not after it, that its file cannot be written."""
+    """Report before a run, not after it, that its file cannot be written."""
     if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
         raise typer.BadParameter(f"{file} {'is a folder' if file.is_dir() else 'may not be written'}")
     _require_writable_folder(file.parent)
@@ -356,7 +358,8 @@ def _kept_runs(file: Path, run: RunSettings) -> KeptRuns:
 
 
 def _require_writable_folder(folder: Path) -> None:
-    """The same of a folder, which is made when it is needed: the nearest one that exists must allow it."""
+    """Report before a run that a folder for its files cannot be written. The folder is created when it is needed, so
+    its nearest existing parent must be writable."""
     nearest = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise typer.BadParameter(f"nothing can be written to {folder}: {nearest} is no folder, or does not allow it")

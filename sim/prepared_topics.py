@@ -1,7 +1,7 @@
-"""Async: topics and records that a test needs before, and looks at after, what it is about.
+"""Async: create the topics and records that a test needs, and read the records afterwards.
 
-`kraft.testing` has the same verbs for a cluster of real processes, where they block. Faults of requests leave them
-alone (ONLOOKER_CLIENT_ID); a partition or a node that is down does not.
+`kraft.testing` has the same methods, blocking, for a cluster of real processes. Injected faults of requests do not
+affect these methods (ONLOOKER_CLIENT_ID), but a network partition or a node that is down does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PREPARE_SECONDS_MAX = 30.0
 
 
 class AwaitedTopics(BreakableCluster):
-    """The verbs where they are awaited: within `run` of a simulated cluster."""
+    """The awaitable methods, for use within `run` of a simulated cluster."""
 
     async def create_topic(
         self,
@@ -31,17 +31,17 @@ class AwaitedTopics(BreakableCluster):
         replication_factor: int = -1,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        """Create a topic; -1 replicas are as many as the cluster's default. KafkaError if it cannot be."""
+        """Create a topic; -1 replicas means the cluster's default. KafkaError if it cannot be created."""
         await create_topic(self.bootstrap_servers, name, partitions, replication_factor, settings or {})
 
     async def produce(
         self, topic: str, values: Iterable[bytes | str], *, key: bytes | None = None, partition: int | None = None
     ) -> list[DeliveryReport]:
-        """Write records, one by one, with acks=all; tells where each is."""
+        """Write records one by one with acks=all; return the partition and offset of each."""
         return await produce(self.bootstrap_servers, topic, values, key, partition)
 
     async def records(self, topic: str, *, partition: int | None = None) -> list[ConsumerRecord]:
-        """All committed records, by partition and offset. ClusterError if they cannot be read."""
+        """Return all committed records, by partition and offset. ClusterError if they cannot be read."""
         return await read_records(self.bootstrap_servers, topic, partition)
 
 

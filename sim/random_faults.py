@@ -1,7 +1,7 @@
-"""Faults that a seed draws, one after the other, while an application under test goes on.
+"""Injects random faults that follow from a seed, one after the other, while an application under test runs.
 
-Invariant: before the next fault begins the cluster is whole again (every node up, every replica in sync), so whatever
-was acknowledged by all in-sync replicas survives all of them.
+Invariant: before the next fault begins the cluster is healthy again (every node up, every replica in sync). So a record
+acknowledged with acks=all survives all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("kill", "stop", "lose power", "pause", PARTITION)
 async def random_faults(
     cluster: SimulatedCluster, random: Random, kinds: Sequence[str], pause_s: float, lasting_s: float
 ) -> AsyncIterator[None]:
-    """See SimulatedCluster.random_faults."""
+    """Inject random faults one after the other; see SimulatedCluster.random_faults."""
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown or not kinds:
         raise ClusterError(f"kinds of faults are {', '.join(KINDS)}; not {', '.join(unknown) or 'none'}")
@@ -72,5 +72,5 @@ def _is_down(cluster: SimulatedCluster, node: int) -> bool:
 
 
 def _below(random: Random, seconds: float) -> float:
-    """Some time up to this long, and never none."""
+    """Return a random time above 0, up to this long."""
     return (1 + random.below(max(1, int(seconds * 1000)))) / 1000

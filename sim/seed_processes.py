@@ -1,5 +1,6 @@
-"""Seeds side by side in processes of their own. A process that dies (out of memory, a crash of the interpreter) fails
-the seed that it was at, and no other; the campaign goes on in a new one."""
+"""Runs seeds in parallel in separate processes. If a process dies (out of memory, a crash of the interpreter), only its
+current seed fails; the campaign continues in a new process.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ from kraft.deploy.launch.imports import TEST_TOOLS, hide_modules
 T = TypeVar("T")
 
 RUNS_PER_PROCESS = 25
-"""What a run leaves behind is given back with its process: nothing is collected while a world is deterministic."""
+"""Number of runs after which a process is replaced, to free its memory: garbage collection is off while a simulated
+world runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process that had this seed ended without a result."""
+    """The process of this seed ended without a result."""
 
     seed: int
     exit_code: int | None
@@ -39,10 +41,10 @@ class Died:
 def in_processes(
     function: Callable[[int], T], seeds: Sequence[int], jobs: int, *, runs_per_process: int = RUNS_PER_PROCESS
 ) -> Iterator[T | Died]:
-    """`function` of each seed, in order, by so many processes at a time; with one job and few seeds, in this one. What
-    it raises is raised here.
+    """Call `function` for each seed, in order, in this many processes at a time. With one job and few seeds, call it in
+    this process. Exceptions of `function` are raised here.
 
-    As in nodes' processes, kio finds no hypothesis: importing that takes a run's time, and warns."""
+    The import of hypothesis by kio is blocked, as in the processes of nodes: it takes as long as a run, and warns."""
     if jobs <= 1 and len(seeds) <= runs_per_process:
         yield from map(function, seeds)
         return
@@ -64,7 +66,7 @@ def in_processes(
 
 
 class _Worker:
-    """One process at a time, and what it is at: a seed, and its number among all."""
+    """A process that runs one seed at a time, with the seed and its position among all seeds."""
 
     def __init__(self, function: Callable[[int], Any], runs_per_process: int) -> None:
         self.number = self.seed = -1
@@ -74,7 +76,7 @@ class _Worker:
         self._runs = 0
 
     def take(self, left: list[tuple[int, int]]) -> None:
-        """Begin with the next seed; if none is left, end."""
+        """Start the next seed; if no seed remains, end the process."""
         if not left or self._runs == self._runs_per_process:
             self.end()
         if not left:
@@ -89,7 +91,7 @@ class _Worker:
         spawning = multiprocessing.get_context("spawn")
         self.connection, theirs = spawning.Pipe()
         self._process = spawning.Process(target=_work, args=(theirs,), daemon=True)
-        with _interrupts_blocked():  # and with them in the process that begins here, for good
+        with _interrupts_blocked():  # and permanently in the process that starts here
             self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self._runs = 0
@@ -97,11 +99,11 @@ class _Worker:
 
     def _send(self, value: object) -> None:
         assert self.connection is not None
-        with suppress(OSError):  # a process that has died is found out by its result
+        with suppress(OSError):  # a dead process is detected when its result is read
             self.connection.send(value)
 
     def result(self) -> Any:
-        """Of its seed, which is over."""
+        """Return the result of the seed, whose run is over."""
         assert self.connection is not None
         try:
             is_good, result = self.connection.recv()
@@ -116,7 +118,7 @@ class _Worker:
         return result
 
     def end(self) -> None:
-        """Its process, whatever it is at."""
+        """End the process, even during a run."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -126,8 +128,9 @@ class _Worker:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal: the one that asked for the runs ends the others."""
-    resource_tracker.ensure_running()  # who starts the first process starts it too, and that unblocks interrupts
+    """Block interrupts: Ctrl-C reaches every process of a terminal, but only the parent ends the others."""
+    # the first process also starts the resource tracker, and that unblocks interrupts
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -136,14 +139,14 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Those whose seed is over: waits for the first."""
+    """Return the workers whose run is over; wait until there is at least one."""
     ready = wait([worker.connection for worker in workers if worker.connection is not None])
     return [worker for worker in workers if worker.connection in ready]
 
 
 def _work(connection: Connection) -> None:
-    """A process's life: a seed in, its result out, until nobody asks any more."""
-    hide_modules(TEST_TOOLS)  # before the function comes, and with it what it imports
+    """Serve in a process: receive a seed, send its result, until the pipe ends."""
+    hide_modules(TEST_TOOLS)  # before the function, and its imports, are received
     function = connection.recv()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which cluster a test asks for: how many nodes of which roles, with settings that suit tests."""
+"""Shape of a cluster for a test: number of nodes of each role, with settings that suit tests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ GROUP_PARTITIONS = 3
 
 
 Setting = str | int
-"""The value of a setting: a text as in server.properties, or a number, or True or False."""
+"""Value of a setting: a text as in server.properties, or a number, or True or False."""
 
 
 class ClusterError(Exception):
-    """A cluster cannot be, or cannot do, what a test asks of it; the text says why."""
+    """A cluster is impossible, or cannot do what a test requests; the text says why."""
 
 
 def shape_of(
@@ -31,8 +31,9 @@ def shape_of(
     *,
     default: ClusterShape,
 ) -> ClusterShape:
-    """`combined` nodes of both roles, or controllers and brokers (one, where only the other count is given), or as many
-    as `default`; `settings` come before those of all test clusters. ClusterError if there can be no such cluster."""
+    """Make a shape: `combined` nodes with both roles, or `controllers` and `brokers` (if one of these is not given, it
+    is 1), or the numbers of `default`. `settings` override those of all test clusters. ClusterError for an impossible
+    cluster."""
     if combined is not None and (controllers is not None or brokers is not None):
         raise ClusterError("a cluster has combined nodes, or controllers and brokers: not both")
     for name, count in (("controllers", controllers), ("brokers", brokers), ("combined", combined)):
@@ -49,7 +50,7 @@ def shape_of(
 
 
 def texts_of(settings: Mapping[str, Setting]) -> dict[str, str]:
-    """The settings as server.properties would have them. ClusterError for a value of another type."""
+    """Return the settings as in server.properties. ClusterError for a value of another type."""
     if not isinstance(settings, Mapping):
         raise ClusterError(f"settings are a dict, as {{'num.partitions': 6}}, and not {settings!r}")
     for name, value in settings.items():
@@ -59,7 +60,7 @@ def texts_of(settings: Mapping[str, Setting]) -> dict[str, str]:
 
 
 def _checked(settings: Mapping[str, Setting]) -> Mapping[str, str]:
-    """Known settings, as texts."""
+    """Return the known settings, as texts."""
     texts = texts_of(settings)
     for name, text in texts.items():
         try:
@@ -70,7 +71,8 @@ def _checked(settings: Mapping[str, Setting]) -> Mapping[str, str]:
 
 
 def _settings(brokers: int) -> dict[str, str]:
-    """Topics have as many replicas as the brokers allow, and groups do not wait for more members."""
+    """Return defaults for tests: topics have as many replicas as the brokers allow, and groups do not wait for more
+    members."""
     replicas = str(min(REPLICAS_MAX, brokers))
     return {
         "default.replication.factor": replicas,

@@ -3,9 +3,9 @@
     with SimulatedCluster(seed=7) as cluster:
         cluster.run(main)      # async def main(): async with Producer(bootstrap_servers=cluster.bootstrap_servers) ...
 
-The nodes are the production code; hosts, network, disks and clocks are the world's. The same seed gives the same run,
-event for event, as long as the application takes time and chance from trio, the client, or Python's own modules (see
-`simulated_stdlib`). Verbs take effect at once, and what follows from them happens while virtual time passes.
+The nodes run the production code; hosts, network, disks and clocks are simulated. The same seed gives the same run,
+event for event, as long as the application takes time and randomness from trio, the client, or Python's own modules
+(see `simulated_stdlib`). Methods take effect at once, and their consequences happen while virtual time passes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _open: SimulatedCluster | None = None
 
 
 class SimulatedCluster(AwaitedTopics):
-    """See the module. `seed` decides everything; the shape is three controllers and three brokers unless it is said;
-    `settings` are those of every node (`server.properties`); with `dynamic_voters` the voters of the quorum are not
-    configured and may change; `options` say what the network and the disks are like."""
+    """A simulated cluster for an application under test; see the module. `seed` decides everything. The default shape
+    is three controllers and three brokers. `settings` apply to every node (`server.properties`). With `dynamic_voters`
+    the voters of the quorum are not configured and may change. `options` describe the network and the disks."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = (
         *EVERYWHERE,
@@ -98,8 +98,8 @@ class SimulatedCluster(AwaitedTopics):
         self._nodes = SimulatedNodes(self._world, self.shape, self._failed)
         self._scope: trio.CancelScope | None = None
         self._failure: tuple[int, BaseException] | None = None
-        self._ailing: set[int] = set()
-        """Nodes whose disk fails on purpose: they may stop for it."""
+        self._failing_disks: set[int] = set()
+        """Nodes whose disk fails because of a fault: they may stop because of it."""
         self._has_run = False
 
     def __enter__(self) -> Self:
@@ -126,11 +126,10 @@ class SimulatedCluster(AwaitedTopics):
         *args: *Arguments,
         timeout_s: float = RUN_SECONDS_MAX,
     ) -> Result:
-        """Start the nodes, wait until they serve, run `main(*args)` to its end, and give what it returns.
+        """Start the nodes, wait until they serve, run `main(*args)` to its end, and return its result.
 
-        Raises what it raises; ClusterError if a node stops by a fault of its own, an invariant of it breaks, or `main`
-        does not end within `timeout_s` virtual seconds.
-        """
+        Raises the exceptions of `main`. Raises ClusterError if a node stops by an error of its own or violates an
+        invariant, or if `main` does not end within `timeout_s` virtual seconds."""
         self._require_startable()
         _require_function(main)
         self._has_run = True
@@ -179,11 +178,11 @@ class SimulatedCluster(AwaitedTopics):
 
     @property
     def _broken(self) -> str:
-        """What was found first, and what led there."""
+        """Describe the first failure, and the events before it."""
         return f"an invariant broke: {self._report.findings[0]}\n{self.describe()}"
 
     def _failed(self, node: int, error: BaseException) -> None:
-        if node in self._ailing and isinstance(error, DiskError):
+        if node in self._failing_disks and isinstance(error, DiskError):
             return
         self._failure = self._failure or (node, error)
         self._end_main()
@@ -205,16 +204,16 @@ class SimulatedCluster(AwaitedTopics):
 
     @property
     def now_ns(self) -> int:
-        """The same in whole virtual nanoseconds."""
+        """Virtual nanoseconds since the nodes were started."""
         return self._world.now_ns
 
     @property
     def trace_hash(self) -> str:
-        """Stands for everything that has happened so far: equal for two runs that were the same."""
+        """Hash of all events so far: equal for two identical runs."""
         return self._world.trace_hash
 
     def describe(self) -> str:
-        """Seed, time, and what the nodes logged last."""
+        """Return seed, time, and the last log lines of the nodes."""
         head = f"seed {self.seed}, {self.now_s:.3f} virtual seconds; the nodes logged last:"
         return "\n".join([head, *list(self._report.log_lines)[-LOG_LINES_SHOWN:]])
 
@@ -227,7 +226,7 @@ class SimulatedCluster(AwaitedTopics):
         raise ClusterError(f"what was waited for did not come within {timeout_s:g} virtual seconds")
 
     async def wait_ready(self, *, timeout_s: float = WAIT_SECONDS_MAX) -> None:
-        """Until every node runs and every replica is in sync. ClusterError says what is missing."""
+        """Wait until every node runs and every replica is in sync. ClusterError says what is missing."""
         try:
             await self.wait_until(lambda: not self._nodes.trouble(), timeout_s=timeout_s)
         except ClusterError:
@@ -235,7 +234,7 @@ class SimulatedCluster(AwaitedTopics):
             raise ClusterError(text) from None
 
     def lose_power(self, node: int) -> None:
-        """Cut the power of a node's host: others hear nothing, and what its disk had not synced is lost or torn."""
+        """Cut the power of a node's host: others receive nothing, and what its disk had not synced is lost or torn."""
         self._require(node, running=True)
         self._leave(node)
         self._world.power_off(host_name(node))
@@ -243,25 +242,24 @@ class SimulatedCluster(AwaitedTopics):
     def random_faults(
         self, kinds: Sequence[str] = KINDS, *, pause_s: float = 2.0, lasting_s: float = 3.0
     ) -> AbstractAsyncContextManager[None]:
-        """As long as the block: one fault after the other, of nodes, kinds and times that the seed draws. Each lasts up
-        to `lasting_s`; the next comes up to `pause_s` after the cluster is whole again, so that nothing acknowledged
-        may be lost. At the end everything is mended."""
+        """During the block, inject one random fault after the other; the seed decides nodes, kinds and times. Each
+        lasts up to `lasting_s`. The next begins up to `pause_s` after the cluster is healthy again, so no acknowledged
+        record may be lost. At the end of the block everything is mended."""
         return random_faults(self, self._world.random.stream("random faults"), kinds, pause_s, lasting_s)
 
     async def carry_out(self, faults: Iterable[plan.Fault]) -> list[str]:
-        """Let these faults happen, each when its time has come from now on, until the last is over. Gives what was
-        done, line by line. ClusterError names one that cannot be here. What they have begun ends with this call,
-        however that ends."""
+        """Inject these faults, each at its time counted from now, until the last is over. Return what was done, line by
+        line. ClusterError names a fault that is impossible here. All faults end with this call, however it ends."""
         self._require_run()
         run = FaultRun(self, faults, lambda: self._world.now_ns // 1_000_000)
         with closing(run.steps()) as steps:
             for at_ms in steps:
-                await self._world.sleep_until_ns(at_ms * 1_000_000)  # a cancel here ends what the faults have begun
+                await self._world.sleep_until_ns(at_ms * 1_000_000)  # a cancellation here ends the active faults
         return run.history
 
     async def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
-        """Let each node in turn stop in order, stay down for `back_ms` and start again, the next one when every replica
-        is in sync. Gives what was done, line by line."""
+        """Restart each node cleanly in turn, with `back_ms` downtime, the next one when every replica is in sync.
+        Return line by line what was done."""
         return await self.carry_out([plan.Fault(at_ms=0, kind=plan.ROLLING, back_ms=back_ms)])
 
     def holders(self, role: str) -> list[int]:
@@ -297,16 +295,16 @@ class SimulatedCluster(AwaitedTopics):
         return lambda: None
 
     def _fail_disk(self, node: int, switch: Callable[[str, bool], None]) -> Callable[[], None] | None:
-        """The node may stop for it; then it is started when its disk is well again. One that has not is killed first:
-        what it could not write it may never try again."""
-        if node in self._ailing:
+        """Let the disk of a node fail. If the node stops because of it, it is started when its disk works again. If it
+        has not stopped, it is killed first, because it may never retry what it could not write."""
+        if node in self._failing_disks:
             return None
-        self._ailing.add(node)
+        self._failing_disks.add(node)
         switch(host_name(node), True)
 
         def end() -> None:
             switch(host_name(node), False)
-            self._ailing.discard(node)
+            self._failing_disks.discard(node)
             if self.is_running(node):
                 self.kill(node)
             self.start(node, until_ready=False)
@@ -314,17 +312,18 @@ class SimulatedCluster(AwaitedTopics):
         return end
 
     def _may_be_wiped(self, node: int) -> bool:
-        """A controller may come back with nothing only as a new voter, which replaces the one that it was."""
+        """Return whether a node may lose its disk. A controller may only if it returns as a new voter, which replaces
+        the earlier one."""
         return node not in self.controller_ids or self.shape.joins_by_itself
 
     def state(self) -> NodesState:
-        """What the nodes know at this moment, as an observer of all of them sees it."""
+        """Return what the nodes know at this moment, combined over all running nodes."""
         self._require_run()
         return self._nodes.state()
 
     def facts(self) -> dict[str, float]:
-        """Measurements by name, of links (see LinkMeter) and of each node N: "starts N", "free bytes N", "slow syncs N"
-        (visits to its disk that were made to take longer), "clock offset ms N"."""
+        """Return measurements by name, of links (see LinkMeter) and of each node N: "starts N", "free bytes N", "slow
+        syncs N" (disk accesses that were made slower), "clock offset ms N"."""
         found: dict[str, float] = dict(self._meter.counts)
         for node in self.node_ids:
             host = self._world.host(host_name(node))
@@ -355,13 +354,13 @@ class SimulatedCluster(AwaitedTopics):
         self._nodes.request_stop(node)
 
     def _wait_ended(self, node: int) -> None:
-        """No verb waits here: virtual time stands still in it."""
+        """Do nothing: no method waits here, since virtual time stands still during a call."""
 
     def _start(self, node: int) -> None:
         self._nodes.start(node)
 
     def _wait_ready(self, node: int) -> None:
-        """As of an end."""
+        """Do nothing: no method waits here, since virtual time stands still during a call."""
 
     def _follow_start(self, node: int) -> bool:
         is_cut_off = any(node in link and CLIENTS not in link for link in self._cuts)
@@ -419,7 +418,7 @@ def _host_of(node: int) -> str:
 
 
 def _hosts_of(fault: plan.Fault) -> tuple[str, str]:
-    """The hosts at the ends of a link."""
+    """Return the hosts at the ends of a link."""
     return _host_of(end_of(fault.node)), _host_of(end_of(fault.other))
 
 
@@ -440,5 +439,5 @@ def _awaitable(main: Callable[..., object], given: Awaitable[Result]) -> Awaitab
 def _require_function(main: object) -> None:
     if not callable(main):
         if inspect.iscoroutine(main):
-            main.close()  # it would be told of as never awaited
+            main.close()  # otherwise Python warns that it was never awaited
         raise ClusterError(f"run(main, *args) calls main itself: give the async function, and not {main!r}")

@@ -1,6 +1,7 @@
-"""The nodes of a simulated cluster without checks on them: what a user's test runs against.
+"""The nodes of a simulated cluster without the checks, for users' tests.
 
-Invariant: a node's host, with its disk, outlives its processes; the policy of its answers does not.
+Invariant: a node's host, with its disk, outlives the node's processes. The policy by which a node answers requests
+wrongly ends with the process.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from kraft.wire.reply_policy import ReplyPolicy
 
 @dataclass(frozen=True, slots=True)
 class NodesState:
-    """What the running nodes know together. `controller` is the active one, None while there is none; its epoch is the
-    newest that any node knows. `brokers` are those that are not fenced; `running` nodes are not frozen."""
+    """Combined state that the running nodes know. `controller` is the active one, None while there is none; its epoch
+    is the newest that any node knows. `brokers` are the unfenced ones; `running` nodes are not frozen."""
 
     image: MetadataImage | None
     controller: int | None
@@ -38,17 +39,18 @@ OnFailure = Callable[[int, BaseException], None]
 
 
 class SimulatedNodes:
-    """Processes by node id. `on_failure` hears of a node that ended on its own."""
+    """The processes of a simulated cluster's nodes, by node id. `on_failure` is called for a node that ended by an
+    error."""
 
     def __init__(self, world: World, shape: ClusterShape, on_failure: OnFailure) -> None:
         self.world = world
         self.shape = shape
         self.replies: dict[int, ReplyPolicy] = {}
-        """What each process does to chosen requests on purpose."""
+        """Node → policy by which its process answers chosen requests wrongly."""
         self._nodes: dict[int, Node] = {}
-        """The last process of each node that came up as far as that it can be asked."""
+        """Node → its last process that started far enough to be queried."""
         self._replaced: set[int] = set()
-        """Nodes that were given an empty disk: a controller among them is none of the first voters any more."""
+        """Nodes that got an empty disk. A controller among them is no longer one of the initial voters."""
         self._on_failure = on_failure
 
     def start(self, node_id: int) -> None:
@@ -62,7 +64,7 @@ class SimulatedNodes:
         )
 
     def wipe(self, node_id: int) -> None:
-        """Give the host of a node that is down an empty disk."""
+        """Replace the disk of a node that is down by an empty one."""
         self.world.wipe(host_name(node_id))
         self._replaced.add(node_id)
 
@@ -75,11 +77,11 @@ class SimulatedNodes:
 
     @property
     def up(self) -> dict[int, Node]:
-        """The nodes that run, but for those that have just been started."""
+        """Return the running nodes, except those that have just been started."""
         return {node_id: node for node_id, node in self._nodes.items() if self.is_running(node_id)}
 
     def request_stop(self, node_id: int) -> None:
-        """Ask a node to stop in order; one that is still starting is killed."""
+        """Ask a node to stop cleanly; one that is still starting is killed."""
         node = self._nodes.get(node_id)
         if node is None:
             self.world.kill(host_name(node_id))
@@ -91,18 +93,18 @@ class SimulatedNodes:
 
     @property
     def image(self) -> MetadataImage | None:
-        """The newest committed metadata that any running node has replayed."""
+        """Return the newest committed metadata that any running node has replayed."""
         images = [node.publisher.image for node in self.up.values()]
         return max(images, key=lambda image: image.offset, default=None)
 
     def find(self, topic: str, partition: int) -> PartitionState | None:
-        """The committed state of a partition."""
+        """Return the committed state of a partition."""
         image = self.image
         found = None if image is None else image.topics.get(topic)
         return None if found is None else found.find(partition)
 
     def active_controller(self) -> int | None:
-        """Whoever leads the quorum, by the newest epoch."""
+        """Return the leader of the quorum in the newest epoch."""
         leading = [
             (node.quorum.leader_and_epoch[1], node_id)
             for node_id, node in self.up.items()
@@ -111,14 +113,14 @@ class SimulatedNodes:
         return max(leading)[1] if leading else None
 
     def uncommitted_controller(self) -> list[int]:
-        """The active controller, if it has appended something that is not committed."""
+        """Return the active controller, if it has an uncommitted record."""
         active = self.active_controller()
         quorum = None if active is None else self._nodes[active].quorum
         is_behind = quorum is not None and quorum.log_end_offset > quorum.high_watermark
         return [active] if active is not None and is_behind else []
 
     def state(self) -> NodesState:
-        """What the nodes know at this moment."""
+        """Return what the nodes know at this moment."""
         image, up = self.image, self.up
         newest = max(up.values(), key=lambda node: node.quorum.leader_and_epoch[1], default=None)
         voters = () if newest is None else newest.quorum.describe().endpoints
@@ -134,7 +136,7 @@ class SimulatedNodes:
         )
 
     def trouble(self) -> str:
-        """What keeps the cluster from being whole, in words; "" if nothing does."""
+        """Describe why the cluster is not healthy; "" if it is."""
         image, up = self.image, self.up
         down = [node_id for node_id in self.shape.node_ids if node_id not in up]
         if down or image is None:
@@ -147,7 +149,8 @@ class SimulatedNodes:
         return partition_trouble(image)
 
     def serves(self, node_id: int) -> bool:
-        """Whether a node runs and is ready: a broker is unfenced, a controller alone knows a leader."""
+        """Return whether a node runs and is ready. A broker is ready when it is unfenced, a node that is only a
+        controller when it knows a leader."""
         node = self.up.get(node_id)
         if node is None:
             return False

@@ -1,7 +1,7 @@
-"""What an application asks Python for time and chance, it asks the world while it is simulated.
+"""Gives a simulated application the world's time and randomness when it uses Python's own modules.
 
-Production code of this project uses the seam alone; an application that is tested may call `time.time` or `uuid.uuid4`
-and still does the same under the same seed. Not reached: `datetime.now`, which is C, and what was imported by name
+Production code of this project uses only the seam. An application under test may call `time.time` or `uuid.uuid4`, and
+still behaves the same under the same seed. Not covered: `datetime.now`, which is C, and names that were imported
 before. Threads, processes and `time.sleep` stay forbidden: see the world's tripwires.
 """
 
@@ -25,15 +25,15 @@ _MILLISECOND_NS = 1_000_000
 SEED_BITS = 128
 
 _CHANCE = tuple(name for name in dir(random.Random) if name in random.__all__ and name != "seed")
-"""The functions of the module that are methods of its hidden instance."""
+"""Functions of the module `random`, which are methods of a hidden instance of its class."""
 DRAWS = tuple(name for name in _CHANCE if name not in ("getstate", "setstate"))
 
 
 @contextmanager
 def simulated_stdlib(clock: Clock, seed: int) -> Iterator[None]:
-    """Time is this clock's, chance follows from the seed."""
-    # `tempfile` makes its generator at its first use. Within a world, where a library that is imported late may be its
-    # first user, that would take a number from the application's chance: in the first run of a process, in no other.
+    """Within the block, make Python's modules use this clock's time, and randomness that follows from the seed."""
+    # `tempfile` creates its generator on first use. Within a world its first user may be a library that is imported
+    # late. That would draw a number from the application's stream in the first run of a process, and in no other.
     tempfile.NamedTemporaryFile().close()
     changed = [*_time(clock), *_chance(random.Random(seed))]
     kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
@@ -65,13 +65,13 @@ def _chance(source: random.Random) -> Changed:
     def follow(self: random.Random, a: Any = None, version: int = 2) -> None:
         seed(self, source.getrandbits(SEED_BITS) if a is None else a, version)
 
-    # An instance without a seed of its own asks the system beneath `os`.
+    # An instance without a seed of its own calls the system below `os`.
     yield random.Random, "seed", follow
     yield random, "seed", partial(follow, source)
     yield os, "urandom", source.randbytes
     yield os, "getrandom", lambda size, flags=0: source.randbytes(size)
     yield uuid, "uuid4", lambda: uuid.UUID(int=source.getrandbits(128), version=4)
-    # What `secrets` asks; methods of a class, so the instance comes first.
+    # Functions that `secrets` uses; they are methods of a class, so the instance comes first.
     yield random.SystemRandom, "random", lambda self: source.random()
     yield random.SystemRandom, "getrandbits", lambda self, bits: source.getrandbits(bits)
     yield random.SystemRandom, "randbytes", lambda self, count: source.randbytes(count)

@@ -1,15 +1,16 @@
-"""Where an application looks for its cluster, and there is none: a wrong address waits like a broker that is down, and
-only who knows the whole world can tell the two apart."""
+"""Finds dials of an application to addresses that belong to no node. A dial to a wrong address waits like a dial to a
+broker that is down; only an observer of the whole simulated world can distinguish the two.
+"""
 
 from __future__ import annotations
 
 from kraft.seam import Address, CloseReason, DialOutcome, Peer
 from kraft.sim.cluster.shape import BROKER_PORT, CONTROLLER_PORT, ClusterShape, host_name
-from kraft.sim.world.endpoint import Endpoint
+from kraft.sim.world.endpoint import FakeEndpoint
 
 
 class StrayedDials:
-    """A world's observer: of what `dialler` dials in vain, it keeps what is no node's address."""
+    """An observer of a world: collects the failed dials of `dialler` to addresses that belong to no node."""
 
     def __init__(self, dialler: str, shape: ClusterShape) -> None:
         self._dialler = dialler
@@ -20,7 +21,8 @@ class StrayedDials:
         self._strayed: dict[Address, None] = {}
 
     def __str__(self) -> str:
-        """A sentence for whoever wrote the application; "" if it dialled nothing but nodes."""
+        """Return a sentence about the wrong addresses, for the author of the application; "" if it dialled
+        only nodes."""
         if not self._strayed:
             return ""
         where = ", ".join(map(str, self._strayed))
@@ -35,10 +37,10 @@ class StrayedDials:
 
     def handled(self, node: str) -> None: ...
 
-    def sending(self, endpoint: Endpoint, data: bytes) -> None: ...
+    def sending(self, endpoint: FakeEndpoint, data: bytes) -> None: ...
 
-    def receiving(self, endpoint: Endpoint, count: int) -> None: ...
+    def receiving(self, endpoint: FakeEndpoint, count: int) -> None: ...
 
-    def received(self, endpoint: Endpoint, count: int) -> None: ...
+    def received(self, endpoint: FakeEndpoint, count: int) -> None: ...
 
-    def ended(self, endpoint: Endpoint, reason: CloseReason) -> None: ...
+    def ended(self, endpoint: FakeEndpoint, reason: CloseReason) -> None: ...

@@ -1,8 +1,8 @@
-"""The pages of the admin listener: a table from path to the function that answers.
+"""The pages of the admin listener: a table from each path to the function that returns its page.
 
-A liveness probe never depends on other nodes, or one lost controller would restart a whole cluster. No page changes
-anything or shows a secret. Probes need no token: a supervisor that restarts nodes knows no secrets. Paths under /v1 are
-those of Strimzi's agent.
+A liveness probe never depends on other nodes; otherwise one lost controller would restart a whole cluster. No page
+changes anything or shows a secret. Probes need no token, because a supervisor that restarts nodes knows no secrets.
+Paths under /v1 are those of Strimzi's agent.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 PROBES = frozenset({"/live", "/ready", "/v1/ready"})
-"""Answered without a token, and on every connection that is read: many open connections must not get a node
-restarted."""
+"""Paths of the probes. They need no token, and are also answered on connections above the maximum: many open
+connections must not get a node restarted."""
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of one node. `not_ready()` is why the node should get no work, None if it should; `stats` counts the
-    requests without the token."""
+    """The pages of one node. `not_ready()` returns why the node should get no work, or None if it is ready. `stats`
+    counts the requests without the token."""
 
     node: NodeView
     not_ready: Callable[[], str | None]
     stats: ListenerStats
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
-        """Return the page of the request's path. 404 if there is none, 401 if it needs a token that is missing."""
+        """Return the page of the request's path: 404 if there is no such page, 401 if the page needs a token and the
+        request has none."""
         if not self._may(request):
             self.stats.authentications_failed += 1
             return text_answer(HTTPStatus.UNAUTHORIZED, "send the header Authorization: Bearer, with kraft.admin.token")
@@ -63,7 +64,7 @@ class Pages:
         return scheme.lower() == "bearer" and compare_digest(given.strip().encode(), token.encode())
 
     def _live(self, request: HttpRequest) -> HttpAnswer:
-        """The answer itself is the proof: a blocked event loop would not send it."""
+        """Answer the liveness probe. Any answer proves that the node lives: a blocked event loop would not send one."""
         return _json(HTTPStatus.OK, {"live": True})
 
     def _ready(self, request: HttpRequest) -> HttpAnswer:
@@ -102,7 +103,7 @@ class Pages:
 
 
 def answer_above_maximum(pages: Pages, connections_max: int) -> Callable[[HttpRequest], HttpAnswer]:
-    """Return how a connection above the maximum is answered: probes as usual, everything else with 503."""
+    """Answer a request on a connection above the maximum: probes as usual, every other request with 503."""
     text = f"kraft.admin.connections.max={connections_max} connections are open; close some or raise it"
 
     def answer(request: HttpRequest) -> HttpAnswer:

@@ -19,32 +19,33 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.node")
 
 SETTLED = frozenset({"leader", "follower", "observer"})
-"""A voter in any other state of the quorum has lost its leader."""
+"""Quorum states in which a node is ready. A voter in any other state has lost its leader."""
 LOOK_MS = 500
-"""Interval of the checks for idle connections and for the replayed metadata."""
+"""Milliseconds between two checks for idle connections and for the lag of the replayed metadata."""
 LAG_MS_MAX = 1_000
-"""A node whose replayed metadata lag behind the committed ones for longer than this is not ready."""
+"""Milliseconds that the replayed metadata may lag behind the committed metadata; after a longer lag the node is not
+ready."""
 ABOVE_MAX = 16
-"""Connections above the maximum that are still read, to answer probes, and other requests with 503. Further ones are
-closed at once."""
+"""Number of connections above the maximum that are still read: probes on them are answered, other requests get 503.
+Further connections are closed at once."""
 ABOVE_IDLE_MS = 5_000
-"""Idle time after which such a connection ends, so that probes find room."""
+"""Milliseconds after which an idle connection above the maximum ends, so that probes find room."""
 
 
 class AdminListener:
-    """The listener of one node. The constructor binds it; AddressInUse names the port."""
+    """The admin listener of one node. The constructor binds it, and raises AddressInUse, which names the port."""
 
     def __init__(self, node: NodeView, seam: Seam) -> None:
         config = node.config
         self._node = node
         self._clock = seam.clock
         self._connections: dict[HttpConnection, int] = {}
-        """Open connection → idle time in ms after which it ends."""
+        """For each open connection, the idle time in ms after which it is closed."""
         self._connections_max = config.integer("kraft.admin.connections.max")
         self._head_bytes_max = config.integer("kraft.admin.head.bytes.max")
         self._idle_ms = config.integer("kraft.admin.idle.ms")
         self._replayed_ms = self._clock.monotonic_ms()
-        """When the replayed metadata were last seen to reach the high watermark."""
+        """Monotonic time at which the replayed metadata last reached the high watermark."""
         self._pages: Pages | None = None
         binding = Binding(LISTENER, Address(*admin_address(config)), admin_tls(config))
         self._bound = seam.network.serve(binding, self._accept)
@@ -52,12 +53,12 @@ class AdminListener:
 
     @property
     def address(self) -> Address:
-        """Address with the port that was bound."""
+        """The bound address, with its real port."""
         return self._bound.address
 
     def not_ready(self) -> str | None:
-        """Return why the node should get no work; None if it should. A broker that serves without a controller stays
-        ready, or a cluster without controllers would lose its brokers too."""
+        """Return why the node should get no work, or None if it is ready. A broker that serves without a controller
+        stays ready; otherwise a cluster that loses its controllers would lose its brokers too."""
         if self._node.is_stopping():
             return "the node is stopping"
         reason = self._controller_not_ready() if self._node.config.is_controller else None
@@ -77,7 +78,7 @@ class AdminListener:
         return None
 
     async def run(self) -> None:
-        """End idle connections, and check the replayed metadata, until cancelled."""
+        """Close idle connections and check the lag of the replayed metadata, until cancelled."""
         while True:
             await self._clock.sleep_ms(LOOK_MS)
             self._look_at_replay()
@@ -86,7 +87,8 @@ class AdminListener:
                 connection.transport.close(CloseReason.IDLE)
 
     def close(self) -> None:
-        """Accept no more connections. The open ones end with the seam, so that a stopping node still reports it."""
+        """Stop accepting connections. The open ones end with the network, so that a stopping node still reports its
+        state."""
         self._bound.close()
 
     def _look_at_replay(self) -> None:
@@ -94,8 +96,8 @@ class AdminListener:
             self._replayed_ms = self._clock.monotonic_ms()
 
     def _accept(self, transport: Transport) -> HttpConnection:
-        """Accept a connection. The first one imports HTTP, so that a node without connections starts sooner and is
-        smaller."""
+        """Accept a connection. The first connection imports the HTTP module, so that a node without connections starts
+        sooner and needs less memory."""
         from kraft.broker.admin.endpoints import Pages, answer_above_maximum
         from kraft.wire.http import HttpConnection
 

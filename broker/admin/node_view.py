@@ -1,4 +1,4 @@
-"""NodeView: what the admin listener sees of its node."""
+"""NodeView: the parts of a node that its admin listener reads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """A node's broker. `state()` is the value of Kafka's BrokerState metric; `not_ready()` is why the broker should get
-    no work, None if it should."""
+    """The broker of a node, as the admin listener reads it. `state()` returns the value of Kafka's BrokerState metric.
+    `not_ready()` returns why the broker should get no work, or None if it is ready."""
 
     state: Callable[[], int]
     not_ready: Callable[[], str | None]
@@ -24,7 +24,8 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A running node. `version()` is that of this package; `broker` is None for a controller alone."""
+    """A running node, as the admin listener reads it. `version()` returns the version of this package. `broker` is None
+    on a node that is only a controller."""
 
     config: NodeConfig
     cluster_id: str

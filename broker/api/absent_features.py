@@ -1,8 +1,8 @@
-"""APIs of features that this cluster does not have, answered as Kafka answers them where the feature is off.
+"""APIs of features that this cluster does not have, answered as a Kafka broker answers them where the feature is off.
 
-They are advertised, as Kafka's are. Without them a client reports an old broker, or nothing at all (librdkafka's
-consumer with group.protocol=consumer). The answer names the feature where the message has room for a text. The broker
-logs what is missing, once per client and minute.
+These APIs are advertised, as Kafka's are. Without them a client reports an old broker, or reports nothing at all
+(librdkafka's consumer with group.protocol=consumer). The response names the feature where the message has a field for
+text. The broker logs the missing feature, once per client and minute.
 Source: Kafka's AclApis (no authorizer), KafkaApis (SASL on another listener, group.version 0), TransactionCoordinator.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.absent_features")
 
 NO_AUTHORIZER = "No Authorizer is configured"
-"""Kafka's words. Here there is none to configure."""
+"""Error text of a broker without an authorizer, as in Kafka. On this broker no authorizer can be configured."""
 NO_ACLS = "this cluster has no ACLs yet: every request is allowed"
 NO_SASL = "no listener of this cluster speaks SASL yet"
 NO_TRANSACTIONS = "this cluster has no transactions yet; leave transactional.id out"
@@ -46,7 +46,7 @@ TRANSACTION_STATES = frozenset(
 
 
 def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> None:
-    """Log what the client asked for and what is missing, once per client and minute."""
+    """Log which feature the client requested and that it is missing, once per client and minute."""
     log_limit.warning(
         log,
         event,
@@ -62,7 +62,7 @@ def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> Non
 
 
 def handle_describe_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Refuse with SECURITY_DISABLED. Needs DESCRIBE on the cluster."""
+    """Reject DescribeAcls with SECURITY_DISABLED. Needs DESCRIBE on the cluster."""
     read(request)
     error, text = ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER} on the broker: {NO_ACLS}"
     if not gates.authorize_cluster(session, Operation.DESCRIBE):
@@ -73,7 +73,7 @@ def handle_describe_acls(gates: Gates, log_limit: LogLimit, request: Request, se
 
 
 def handle_create_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Refuse each ACL. Needs ALTER on the cluster."""
+    """Reject each ACL that is to be created. Needs ALTER on the cluster."""
     error, text = _acl_refusal(gates, log_limit, session)
     row = part(ApiKey.CREATE_ACLS, "AclCreationResult")
     rows = [row(error_code=error, error_message=text) for _ in read(request).creations]
@@ -81,7 +81,7 @@ def handle_create_acls(gates: Gates, log_limit: LogLimit, request: Request, sess
 
 
 def handle_delete_acls(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Refuse each filter. Needs ALTER on the cluster."""
+    """Reject each filter of a DeleteAcls request. Needs ALTER on the cluster."""
     error, text = _acl_refusal(gates, log_limit, session)
     row = part(ApiKey.DELETE_ACLS, "DeleteAclsFilterResult")
     rows = [row(error_code=error, error_message=text) for _ in read(request).filters]
@@ -99,14 +99,15 @@ def _acl_refusal(gates: Gates, log_limit: LogLimit, session: Session) -> tuple[E
 
 
 def handle_sasl_handshake(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Answer a client that is configured for SASL: no mechanism is enabled, which the client reports."""
+    """Answer a client that is configured for SASL. The response lists no enabled mechanism, and the client reports
+    that."""
     read(request)
     _warn_of_sasl(log_limit, session)
     answer(request, respond(ApiKey.SASL_HANDSHAKE, error_code=ErrorCode.ILLEGAL_SASL_STATE))
 
 
 def handle_sasl_authenticate(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Refuse the token of a client that did not wait for the answer to its handshake."""
+    """Reject the token of a client that did not wait for the response to its handshake."""
     read(request)
     _warn_of_sasl(log_limit, session)
     text = (
@@ -124,7 +125,7 @@ def _warn_of_sasl(log_limit: LogLimit, session: Session) -> None:
 
 
 def handle_consumer_group_heartbeat(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Refuse the group, before anything is authorised."""
+    """Reject a heartbeat of the consumer group protocol, before any authorization."""
     read(request)
     warn(log_limit, session, "a consumer uses group.protocol=consumer", NO_CONSUMER_GROUPS)
     answer(
@@ -141,8 +142,8 @@ def handle_consumer_group_heartbeat(gates: Gates, log_limit: LogLimit, request: 
 
 
 def handle_describe_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Answer that no transactional id is known to any broker, and that the empty one is invalid. Needs DESCRIBE on
-    each."""
+    """Answer that no broker has the transactional id, and that an empty transactional id is invalid. Needs DESCRIBE on
+    each id."""
     row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
     rows = []
     for name in read(request).transactional_ids:

@@ -1,7 +1,7 @@
-"""Admin requests that the active controller decides: forwarded as they are, in the newest version.
+"""Admin requests that the active controller decides. They are forwarded unchanged, in the newest version.
 
-The controller authorizes them for the client's principal, so that permissions have one home. The answers built here are
-only for the case that no controller answered. Source: KIP-590.
+The controller authorizes them for the client's principal, so that permissions are checked at one place. The responses
+built here are only for the case that no controller answered. Source: KIP-590.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kraft.wire.messages import milliseconds
 from kraft.wire.server import Request
 
 ANSWER_MS = 1_000
-"""Time for the answer's way back, added to the time that the controller was given."""
+"""Milliseconds for the return of the response, added to the timeout that the controller got."""
 
 
 def handle_create_topics(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Create or refuse each topic independently."""
+    """Create or reject each topic independently."""
     message = read(request)
     result = part(ApiKey.CREATE_TOPICS, "CreatableTopicResult")
 
@@ -64,7 +64,7 @@ def handle_delete_topics(forwarder: Forwarder, request: Request, session: Sessio
 
 
 def handle_create_partitions(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Add partitions to each topic, or refuse it, independently."""
+    """Add partitions to each topic, or reject the topic, independently of the others."""
     message = read(request)
     result = part(ApiKey.CREATE_PARTITIONS, "CreatePartitionsTopicResult")
 
@@ -83,7 +83,7 @@ def handle_create_partitions(forwarder: Forwarder, request: Request, session: Se
 
 
 def handle_elect_leaders(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Run preferred or unclean elections on demand."""
+    """Start preferred or unclean leader elections on request."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
@@ -93,7 +93,7 @@ def handle_elect_leaders(forwarder: Forwarder, request: Request, session: Sessio
 
 
 def handle_describe_quorum(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Describe voters and observers, as the quorum's leader sees them."""
+    """Describe the voters and observers of the metadata quorum, as the quorum's leader sees them."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.DESCRIBE_QUORUM, error_code=error, error_message=text)
@@ -102,7 +102,7 @@ def handle_describe_quorum(forwarder: Forwarder, request: Request, session: Sess
 
 
 def handle_update_features(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Raise, lower or remove finalized features; all of them or none."""
+    """Raise, lower or remove finalized features: either all that the request names, or none."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
@@ -112,7 +112,7 @@ def handle_update_features(forwarder: Forwarder, request: Request, session: Sess
 
 
 def handle_unregister_broker(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Unregister a broker that will not return."""
+    """Unregister a broker that was removed from the cluster."""
 
     def failure(error: ErrorCode, text: str) -> Any:
         return respond(ApiKey.UNREGISTER_BROKER, error_code=error, error_message=text)
@@ -140,7 +140,7 @@ def handle_remove_raft_voter(forwarder: Forwarder, request: Request, session: Se
 
 
 def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
-    """Return how many partitions these deletions remove; 1 for a topic that is not known here."""
+    """Return how many partitions these deletions remove. A topic that this broker does not know counts as 1."""
     found = (
         image.topics.get(topic.name) if topic.name is not None else image.topics.get_by_id(topic.topic_id)
         for topic in topics
@@ -149,6 +149,6 @@ def _deleted_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
 
 
 def _added_partitions(image: MetadataImage, topics: Iterable[Any]) -> int:
-    """Return how many partitions these requests add; at least 1 each."""
+    """Return how many partitions these requests add, at least 1 for each request."""
     known = ((topic.count, image.topics.get(topic.name)) for topic in topics)
     return sum(max(1, count - (topic.partition_count if topic is not None else 0)) for count, topic in known)

@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs and AlterConfigs. The levels of this process's loggers are set here, by
-IncrementalAlterConfigs only. The active controller decides about everything else.
+"""IncrementalAlterConfigs and AlterConfigs. This broker sets the levels of its process's loggers itself
+(IncrementalAlterConfigs only). The active controller decides everything else.
 
-Each resource succeeds or fails independently. A resource that a request names twice fails, and is answered twice.
+Each resource succeeds or fails independently. A resource that a request names twice fails, and has two results.
 Source: AlterConfigsRequest 0 to 2, IncrementalAlterConfigsRequest 0 to 1, KIP-339, KIP-412.
 """
 
@@ -24,7 +24,7 @@ from kraft.wire.server import Request
 
 
 def handle_incremental_alter_configs(node_id: int, forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Answer for loggers here, and forward the remaining resources."""
+    """Set the levels of loggers on this broker, and forward the remaining resources to the controller."""
     message = read(request)
     times = Counter(map(_key_of, message.resources))
     done: dict[int, Any] = {}
@@ -44,7 +44,7 @@ def handle_incremental_alter_configs(node_id: int, forwarder: Forwarder, request
     wanted = [resource for index, resource in enumerate(message.resources) if index not in done]
 
     def finish(response: Any) -> Any:
-        """Merge the controller's results with those of loggers, in the order of the request."""
+        """Merge the controller's results with those of the loggers, in the order of the request."""
         decided = {_key_of(result): result for result in response.responses}
         results = (done.get(index) or decided[_key_of(one)] for index, one in enumerate(message.resources))
         return replace(response, responses=tuple(results))
@@ -60,7 +60,7 @@ def handle_incremental_alter_configs(node_id: int, forwarder: Forwarder, request
 
 
 def handle_alter_configs(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Forward the older request, which replaces all configs of each resource that it names."""
+    """Forward an AlterConfigs request, which replaces all configs of each resource that it names."""
     message = read(request)
     result = part(ApiKey.ALTER_CONFIGS, "AlterConfigsResourceResponse")
 

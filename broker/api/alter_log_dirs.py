@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: begin to move replicas of this broker to another of its log directories (KIP-113).
+"""AlterReplicaLogDirs: start moving replicas of this broker to another of its log directories (KIP-113).
 
 The response reports that a move has begun. DescribeLogDirs shows its progress.
 """
@@ -21,7 +21,7 @@ KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
 
 
 def handle_alter_replica_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
-    """Begin the moves; each replica has its own result. Needs ALTER on the cluster."""
+    """Start the moves; each replica has its own result. Needs ALTER on the cluster."""
     message = read(request)
     is_allowed = context.gates.authorize_cluster(session, Operation.ALTER)
     result = part(KEY, "AlterReplicaLogDirPartitionResult")

@@ -1,8 +1,8 @@
-"""ApiVersions: what this listener serves, and the cluster's features.
+"""ApiVersions: the APIs and versions that this listener serves, and the cluster's features.
 
-Any version of the request is answered: one that is not served gets a v0 body with UNSUPPORTED_VERSION and the range of
-ApiVersions itself, so that a newer client can step down. Internal keys are never listed. Source: KIP-35, KIP-511,
-KIP-584.
+Any version of the request is answered. A version that is not served gets a v0 response with UNSUPPORTED_VERSION and the
+range of ApiVersions itself, so that a newer client can use an older version. Internal API keys are never listed.
+Source: KIP-35, KIP-511, KIP-584.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_CHARS_MAX = 64
-"""Maximum characters of a client software's name, and of its version, in metrics."""
+"""Maximum number of characters in metrics of a client's software name, and of its software version."""
 FIRST_WITH_SOFTWARE_NAME = 3
 FIRST_WITH_ZERO_MINIMUM = 4
 NO_FEATURES_EPOCH = -1
 BODIES_MAX = 16
-"""Encoded responses that are kept: one per version, for the newest image or an earlier one."""
+"""Maximum number of encoded responses that are kept. Each is for one version, and for the newest image or an earlier
+one."""
 
 
 class ApiVersionsHandler:
@@ -38,14 +39,14 @@ class ApiVersionsHandler:
     and the responses seldom change."""
 
     def __init__(self, newest_image: Callable[[], MetadataImage], features: tuple[FeatureRange, ...]) -> None:
-        """`features` are those that this release supports."""
+        """`features` are the features that this release supports."""
         self._newest_image = newest_image
         self._features = features
         self._bodies: dict[tuple[int, int], bytes] = {}
-        """Encoded responses, by version and offset of the image."""
+        """Encoded responses, by request version and offset of the image."""
 
     def handle(self, request: Request, session: Session) -> None:
-        """Answer at once, also before the broker is unfenced."""
+        """Answer at once, even before the broker is unfenced."""
         served = BROKER_APIS[ApiKey.API_VERSIONS]
         if not served.min <= request.api_version <= served.max:
             request.respond(unsupported_version_body())
@@ -76,7 +77,7 @@ class ApiVersionsHandler:
 
 
 def unsupported_version_body() -> bytes:
-    """The v0 body: error 35 and one entry, ApiVersions itself."""
+    """Return the v0 body for an unsupported version: error 35 and one entry, ApiVersions itself."""
     served = BROKER_APIS[ApiKey.API_VERSIONS]
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, served.key, served.advertised_min, served.max)
 

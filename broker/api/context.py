@@ -1,7 +1,7 @@
 """HandlerContext: the parts of a broker that its request handlers use.
 
-Some handlers get less: Produce, Fetch, ApiVersions, Identify, requests that are forwarded to the controller, and those
-of absent features. The table shows what each of them gets.
+Some handlers get fewer parts: those of Produce, Fetch, ApiVersions, Identify, of requests that are forwarded to the
+controller, and of absent features. The table shows which parts each of them gets.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
     from kraft.wire.error_codes import ErrorCode
 
 Handler = Callable[[Request, Session], Steps | None]
-"""Answers a request, now or later. A handler with much to do on the loop returns its steps, of a few milliseconds
-each."""
+"""Function that answers a request, now or later. A handler with long work on the event loop returns an iterator of
+steps, which take a few milliseconds each."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
-    """Parts and callables of one broker.
+    """Parts and callables of one broker, for its request handlers.
 
     `find` and `locate` are those of `ReplicaIndex`. `create_topics(session, names)` creates topics in the background.
-    `check_leaders(broker_ids, then)` calls `then` later with the brokers whose process is gone.
+    `check_leaders(broker_ids, then)` later calls `then` with the ids of those brokers whose process is gone.
 
-    A handler that cannot answer in its call continues in one of three ways, in which an error fails its request alone.
-    From a callback, `finish(request, function, *arguments)` calls the function. `continue_in_steps(request, steps)`
-    takes the steps in turns. `answer_later(request, function, *arguments)` awaits the function in a task."""
+    A handler that cannot answer during its call continues in one of three ways; in each, an error fails only its
+    request. From a callback, `finish(request, function, *arguments)` calls the function. `continue_in_steps(request,
+    steps)` runs the steps in turns with other work. `answer_later(request, function, *arguments)` awaits the function
+    in a task."""
 
     node_id: int
     cluster_id: str
@@ -86,7 +87,8 @@ class HandlerContext:
         return self.newest_image()
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Return where clients of `listener` reach a broker. None if it is fenced or does not have that listener."""
+        """Return where clients of `listener` reach a broker. Return None if the broker is fenced or does not have that
+        listener."""
         registration = self.newest_image().brokers.get(broker_id)
         if registration is None or registration.fenced:
             return None

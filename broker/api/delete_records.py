@@ -1,7 +1,7 @@
-"""DeleteRecords: raise the log start of partitions, and answer when every live replica has raised it too.
+"""DeleteRecords: raise the log start offset of partitions, and answer when every live replica has raised it too.
 
-Invariants: the log start never passes the high watermark. An answered log start is in the checkpoint, so a restart does
-not lower it. The next retention run removes the files.
+Invariants: the log start offset never passes the high watermark. When a request is answered, the log start offsets are
+in the checkpoint, so a restart does not lower them. The next retention run removes the files.
 Source: DeleteRecordsRequest 0 to 2, KIP-107.
 """
 
@@ -29,7 +29,7 @@ UNKNOWN = -1
 
 
 def handle_delete_records(context: HandlerContext, request: Request, session: Session) -> None:
-    """Check each partition, raise its log start, then wait for its replicas."""
+    """Check each partition, raise its log start offset, then wait for its replicas."""
     message = read(request)
     deletion = DeleteRecords(context, request)
     for topic in message.topics:
@@ -63,7 +63,8 @@ def handle_delete_records(context: HandlerContext, request: Request, session: Se
 
 
 class PartitionDeletion:
-    """The deletion in one partition: refused, or waiting until its replicas reach `target`. Watches its partition."""
+    """The deletion in one partition. It is either rejected, or waits until the partition's replicas reach `target`. It
+    watches its partition."""
 
     __slots__ = ("error", "index", "low_watermark", "operation", "partition", "target", "wanted")
 
@@ -78,11 +79,11 @@ class PartitionDeletion:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the deletion is neither refused nor complete."""
+        """Whether the deletion is neither rejected nor complete."""
         return self.error == ErrorCode.NONE and self.partition is not None and self.low_watermark == UNKNOWN
 
     def begin(self) -> None:
-        """Raise the local log start, if that is allowed."""
+        """Raise the local log start offset, if that is allowed."""
         partition = self.partition
         assert partition is not None
         self.error = _refusal(partition, self.wanted)
@@ -109,13 +110,13 @@ class PartitionDeletion:
             self.low_watermark = low
 
     def partition_changed(self) -> None:
-        """Check again: the partition changed, or a follower reported its log start."""
+        """Check again, because the partition changed or a follower reported its log start offset."""
         self.check()
         if not self.is_waiting and self.operation is not None:
             self.operation.check()
 
-    def ask_again(self, leader: LeaderState) -> None:
-        """Do nothing: the next log start that a follower reports is a change."""
+    def refresh_followers(self, leader: LeaderState) -> None:
+        """Do nothing: the next log start offset that a follower reports calls `partition_changed`."""
 
 
 def _begin(partition: Partition, wanted: int) -> PartitionDeletion:
@@ -140,7 +141,7 @@ def _refusal(partition: Partition, wanted: int) -> ErrorCode:
 
 
 class DeleteRecords(Parked):
-    """One request: parked until every partition has been refused or has reached its target."""
+    """One DeleteRecords request. It is parked until every partition has been rejected or has reached its target."""
 
     delayed_operation = "DeleteRecords"
     __slots__ = ("_context", "_is_done", "_request", "_topics")
@@ -153,7 +154,7 @@ class DeleteRecords(Parked):
         self._is_done = False
 
     def topic(self, name: str) -> list[PartitionDeletion]:
-        """Add a topic. Return the list for its partitions."""
+        """Add a topic. Return the list to which its partitions are appended."""
         rows: list[PartitionDeletion] = []
         self._topics.append((name, rows))
         return rows
@@ -162,7 +163,7 @@ class DeleteRecords(Parked):
         return [row for _, rows in self._topics for row in rows]
 
     def start(self, timeout_ms: int) -> None:
-        """Answer, or wait for the followers: all log starts are raised here. Continues in
+        """Answer, or wait for the followers: all log start offsets are raised on this broker. The request continues in
         `PartitionDeletion.partition_changed`, called by `Partition.settle` at the end of a pass, or in `expire`."""
         loop = self._context.loop
         loop.request_pass()
@@ -174,7 +175,7 @@ class DeleteRecords(Parked):
         self.check()
 
     def check(self) -> None:
-        """Answer if no partition waits any more."""
+        """Answer if no partition still waits."""
         if not self._is_done and not any(row.is_waiting for row in self.rows()):
             self._context.loop.deadlines.remove(self)
             self._finish()
@@ -194,7 +195,8 @@ class DeleteRecords(Parked):
         self._context.answer_later(self._request, self._checkpoint_and_answer)
 
     async def _checkpoint_and_answer(self) -> None:
-        """Write the raised log starts to the checkpoint, then answer: a restart must not lower them again."""
+        """Write the raised log start offsets to the checkpoint, then answer. After the answer, a restart must not lower
+        them again."""
         raised = [row.partition for row in self.rows() if row.error == ErrorCode.NONE and row.partition is not None]
         directories = dict.fromkeys(partition.directory for partition in raised)
         for directory in directories:

@@ -1,5 +1,6 @@
-"""DescribeCluster: the brokers as the clients of one listener see them. Source: KIP-700, KIP-919 (endpoint types),
-KIP-1073 (fenced brokers)."""
+"""DescribeCluster: list the brokers as the clients of one listener see them. Source: KIP-700, KIP-919 (endpoint types),
+KIP-1073 (fenced brokers).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ ENDPOINT_CONTROLLERS = 2
 
 
 def handle_describe_cluster(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer from the newest image. This listener describes brokers only; controllers describe themselves."""
+    """Answer from the newest image. A broker's listener describes brokers only; controllers describe themselves."""
     message = read(request)
     if message.endpoint_type != ENDPOINT_BROKERS:
         known = message.endpoint_type == ENDPOINT_CONTROLLERS

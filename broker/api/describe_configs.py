@@ -1,7 +1,7 @@
-"""DescribeConfigs: every key of a topic, of this broker, or of all brokers, with its sources.
+"""DescribeConfigs: every key of a topic, of this broker, or of all brokers, with the sources of its value.
 
-A broker describes itself and the cluster's defaults. A client asks another broker for that broker's configs. Source:
-DescribeConfigsRequest 1 to 4, KIP-133, KIP-226, KIP-569.
+A broker describes itself and the cluster's defaults. For the configs of another broker, a client sends its request to
+that broker. Source: DescribeConfigsRequest 1 to 4, KIP-133, KIP-226, KIP-569.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kraft.broker.serving.config_entries import (
     BrokerLayers,
-    ConfigEntry,
-    ConfigSource,
+    ConfigOrigin,
+    DescribedKey,
     broker_entries,
     cluster_entries,
     topic_entries,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ConfigsRefused(Exception):
-    """Raised when a resource is not described: error and text."""
+    """Raised when a resource cannot be described; it has the error code and text of the response."""
 
     def __init__(self, error: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -87,7 +87,7 @@ def _configs(context: HandlerContext, session: Session, message: Any, resource: 
 def require_config_right(
     gates: Gates, session: Session, operation: Operation, type_: ConfigResourceType, name: str
 ) -> None:
-    """Raise ConfigsRefused unless the session may do this to the configs of this resource."""
+    """Raise ConfigsRefused unless the session is allowed this operation on the configs of this resource."""
     if type_ is ConfigResourceType.TOPIC:
         allowed = gates.authorize_topic(session, operation, name)
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -102,7 +102,7 @@ def require_config_right(
 
 
 UNKNOWN_TYPE = 0
-"""Type of a key that no table defines."""
+"""Config type of a key that no table defines."""
 
 # One row per key: (name, value, source, read only, sensitive, type, doc, [(name, value, source) …])
 Row = tuple[str, str | None, int, bool, bool, int, str | None, list[tuple[str, str | None, int]]]
@@ -130,7 +130,7 @@ def _broker(context: HandlerContext, name: str) -> Iterable[Row]:
 
 def _loggers(context: HandlerContext, name: str) -> Iterable[Row]:
     try:
-        return _plain(logger_levels_of(context.node_id, name), ConfigSource.DYNAMIC_BROKER_LOGGER)
+        return _plain(logger_levels_of(context.node_id, name), ConfigOrigin.DYNAMIC_BROKER_LOGGER)
     except RefusedLevels as refused:
         raise ConfigsRefused(refused.error, str(refused)) from None
 
@@ -138,13 +138,13 @@ def _loggers(context: HandlerContext, name: str) -> Iterable[Row]:
 def _client_metrics(context: HandlerContext, name: str) -> Iterable[Row]:
     if name == "":
         raise ConfigsRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-    return _plain(context.image.configs_of(ConfigResourceType.CLIENT_METRICS, name), ConfigSource.CLIENT_METRICS)
+    return _plain(context.image.configs_of(ConfigResourceType.CLIENT_METRICS, name), ConfigOrigin.CLIENT_METRICS)
 
 
 def _group(context: HandlerContext, name: str) -> Iterable[Row]:
     if name == "":
         raise ConfigsRefused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    return _plain(context.image.configs_of(ConfigResourceType.GROUP, name), ConfigSource.GROUP)
+    return _plain(context.image.configs_of(ConfigResourceType.GROUP, name), ConfigOrigin.GROUP)
 
 
 _DESCRIBERS: Mapping[ConfigResourceType, Callable[[HandlerContext, str], Iterable[Row]]] = MappingProxyType(
@@ -166,7 +166,7 @@ def _layers(context: HandlerContext) -> BrokerLayers:
     )
 
 
-def _row(entry: ConfigEntry) -> Row:
+def _row(entry: DescribedKey) -> Row:
     return (
         entry.name,
         entry.value,
@@ -179,7 +179,7 @@ def _row(entry: ConfigEntry) -> Row:
     )
 
 
-def _plain(values: Mapping[str, str], source: ConfigSource) -> Iterator[Row]:
+def _plain(values: Mapping[str, str], source: ConfigOrigin) -> Iterator[Row]:
     for name in sorted(values):
         yield name, values[name], source, False, False, UNKNOWN_TYPE, None, []
 

@@ -1,9 +1,9 @@
-"""DescribeLogDirs: the log directories of this broker, their replicas, and how much room there is.
+"""DescribeLogDirs: the log directories of this broker, the replicas in them, and their free space.
 
-The size of a log is that of its segments. A log that is not open is measured on the disk. A replica that is being moved
-here from another directory is reported as a future replica, with the offsets that the copy lacks; every other
-`offset_lag` is 0. As in Kafka, the metadata log is not listed. No directory is cordoned (KIP-1066): the key for it has
-no effect here.
+The size of a log is the size of its segments. A log that is not open is measured on the disk. A replica that is being
+moved to another directory of this broker is reported there as a future replica. Its `offset_lag` is the number of
+offsets that the copy lacks; every other `offset_lag` is 0. As in Kafka, the metadata log is not listed. No directory is
+cordoned (KIP-1066): this broker ignores the config key for it.
 Source: DescribeLogDirsRequest 1 to 5, KIP-113, KIP-827.
 """
 
@@ -31,7 +31,7 @@ TopicPartition = tuple[str, int]
 
 
 def handle_describe_log_dirs(context: HandlerContext, request: Request, session: Session) -> None:
-    """Describe every directory, with the requested partitions or all of them. Needs DESCRIBE on the cluster."""
+    """Describe every directory, with the requested partitions or with all of them. Needs DESCRIBE on the cluster."""
     message = read(request)
     if not context.gates.authorize_cluster(session, Operation.DESCRIBE):
         answer(request, respond(KEY, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -60,7 +60,7 @@ async def _directory(context: HandlerContext, directory: HostedDirectory, wanted
             continue
         if partition.log is not None:
             sizes[key] = partition.log.size_bytes
-        elif partition.is_blank:
+        elif partition.is_unwritten:
             sizes[key] = 0
         elif directory.storage is not None:
             closed[key] = directory.storage.partition_path(*key)
@@ -81,7 +81,7 @@ async def _directory(context: HandlerContext, directory: HostedDirectory, wanted
 def _futures(
     context: HandlerContext, directory: HostedDirectory, wanted: set[TopicPartition] | None
 ) -> Iterable[tuple[TopicPartition, int, int]]:
-    """Return (partition, bytes, missing offsets) of each copy that is being made in the directory."""
+    """Return (partition, bytes, missing offsets) of each copy that a move is making in the directory."""
     for move in context.moves.into(directory):
         key = (move.partition.topic, move.partition.index)
         if move.future is not None and (wanted is None or key in wanted):
@@ -105,14 +105,14 @@ def _topics(
 def _measure(
     disk: Disk, directory: str, closed: dict[TopicPartition, str]
 ) -> tuple[dict[TopicPartition, int], int, int]:
-    """Return (sizes of logs that are not open, all bytes of the file system, free bytes). *Blocking.*"""
+    """Return (sizes of logs that are not open, all bytes of the file system, its free bytes). *Blocking.*"""
     sizes = {key: _log_bytes(disk, path) for key, path in closed.items() if disk.is_directory(path)}
     return sizes, disk.total_bytes(directory), disk.free_bytes(directory)
 
 
 def _log_bytes(disk: Disk, path: str) -> int:
-    """Return the bytes of the log's files. The log may be opened or deleted meanwhile, which a measurement must not
-    hold up. Files or the folder are then missing, and that is not a failure of the device."""
+    """Return the bytes of the log's files. The log may be opened or deleted during the measurement, which takes no
+    lock. Missing files or a missing folder are therefore not a failure of the device."""
     total = 0
     try:
         for name in disk.list(path):

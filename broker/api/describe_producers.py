@@ -1,6 +1,6 @@
 """DescribeProducers: list the producers of this broker's partitions, and their open transactions.
 
-Any replica answers, from its own log. Source: DescribeProducersRequest 0, KIP-664.
+Leaders and followers answer, each from its own log. Source: DescribeProducersRequest 0, KIP-664.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _partition(context: HandlerContext, session: Session, topic: str, index: int
     found = context.locate(topic, index)
     if isinstance(found, ErrorCode):
         return result(partition_index=index, error_code=found)
-    if found.is_blank:
+    if found.is_unwritten:
         return result(partition_index=index, active_producers=())
     if found.log is None:
         return result(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)

@@ -1,10 +1,10 @@
 """DescribeTopicPartitions: topics and their partitions in pages, with their eligible leader replicas (KIP-966).
 
-Topics are sorted by name. A page holds at most the partitions that the client wants and
-max.request.partition.size.limit allows. Its `next_cursor` is the first partition of the next page. Unauthorised takes
-precedence over unknown for a name that the client sent. Without names, topics that may not be described are left out.
-Partitions in the same state have the same bytes except for their number, and those bytes are written once
-(`metadata_partitions`).
+Topics are sorted by name. A page has at most as many partitions as the client requests and
+max.request.partition.size.limit allows. `next_cursor` is the first partition of the next page. If a client names a
+topic that does not exist and that it may not describe, the error is the authorization error. A request without names
+gets only the topics that the client may describe. The bytes of two partitions in the same state differ only in the
+partition number, so the common bytes are encoded once (`metadata_partitions`).
 Source: DescribeTopicPartitionsRequest 0.
 """
 
@@ -34,7 +34,7 @@ LIMIT_KEY = "max.request.partition.size.limit"
 
 
 def handle_describe_topic_partitions(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer one page, from the newest image."""
+    """Answer with one page, from the newest image."""
     message = read(request)
     problem = _cursor_problem(message)
     if problem is not None:
@@ -56,7 +56,7 @@ def _cursor_problem(message: Any) -> str | None:
 
 
 class _Page:
-    """A response that is being built."""
+    """A DescribeTopicPartitions response that is being built."""
 
     def __init__(self, context: HandlerContext, session: Session, message: Any, version: int) -> None:
         self._context = context
@@ -103,7 +103,8 @@ class _Page:
                 return
 
     def _metadata_topic(self) -> Any:
-        """Describe the cluster's own log: only to a client that may read it and names it. It is never listed."""
+        """Describe the cluster's metadata log, but only to a client that may read the log and names it. The log is
+        never listed."""
         self._left -= 1
         alive = [broker_id for broker_id in self._image.broker_ids() if self._reaches(broker_id)]
         return part(KEY, "DescribeTopicPartitionsResponseTopic")(
@@ -115,7 +116,7 @@ class _Page:
         )
 
     def _described(self, topic: TopicImage, start: int) -> Any:
-        """Return the topic's partitions from `start` on, as far as the page has room."""
+        """Return the topic's partitions from `start` on, as many as fit on the page."""
         end = min(topic.partition_count, start + self._left)
         self._left -= max(0, end - start)
         if end < topic.partition_count:

@@ -1,8 +1,9 @@
-"""FindCoordinator: return the broker that coordinates a group. Transactions have no coordinator yet.
+"""FindCoordinator: return the broker that coordinates a group. There is no transaction coordinator yet.
 
-The request creates the topic that keeps groups, if it does not exist. The answer is COORDINATOR_NOT_AVAILABLE until the
-topic exists, and while its partition has no leader whose process is known to live. Then the client retries. A client
-may retry only after a second, and the coordinator is often there after a tenth of that. So the request waits first.
+The request creates the internal topic for groups, if it does not exist. The response is COORDINATOR_NOT_AVAILABLE until
+the topic exists, and while its partition has no leader whose process is known to be alive. Then the client retries. A
+client may retry only after a second, while the coordinator is often available after a tenth of a second. So the request
+first waits on the broker.
 Source: FindCoordinatorRequest 0 to 6, KIP-699 (batches), docs/decisions/14-group-coordinator.md.
 """
 
@@ -30,12 +31,13 @@ GROUP_KEYS = 0
 TRANSACTION_KEYS = 1
 NO_NODE = -1
 WAIT_MS_MAX = 500
-"""Maximum time that a request waits until the coordinator is known. Later requests of its connection wait too."""
+"""Maximum milliseconds that a request waits until the coordinator is known. Later requests on its connection wait too.
+"""
 
 
 def handle_find_coordinator(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer from the newest image, after a short check whether the leaders in it are alive. If one is missing, wait
-    for newer images."""
+    """Answer from the newest image, after a short check whether the leaders in it are alive. If a coordinator has no
+    live leader, wait for newer images."""
     PendingFindCoordinator(context, request, session).check()
 
 
@@ -48,8 +50,8 @@ REASONS = MappingProxyType(
 
 
 class PendingFindCoordinator(Parked):
-    """A pending FindCoordinator. It is answered when every coordinator is known, or cannot be known, or at its
-    deadline. Newer images continue it (`image_changed`)."""
+    """A pending FindCoordinator request. It is answered at its deadline, or earlier if each coordinator is either known
+    or cannot be determined. Newer images continue it (`image_changed`)."""
 
     delayed_operation = "FindCoordinator"
     __slots__ = ("_context", "_is_over", "_key_type", "_keys", "_leaders", "_request", "_session")
@@ -66,7 +68,8 @@ class PendingFindCoordinator(Parked):
         self._is_over = False
 
     def check(self) -> None:
-        """Find the leaders in the newest image, and check whether those in other processes are alive."""
+        """Find the coordinators' leaders in the newest image, and check whether leaders in other processes are
+        alive."""
         self._leaders = {key: self._leader(key) for key in self._keys}
         if ErrorCode.COORDINATOR_NOT_AVAILABLE in self._leaders.values() and not self._is_over:
             self._wait()
@@ -100,7 +103,7 @@ class PendingFindCoordinator(Parked):
             self._context.finish(self._request, self.check)
 
     def _leader(self, key: str) -> int | ErrorCode:
-        """Return the broker that coordinates this key, or why none can be named."""
+        """Return the broker that coordinates this key, or the reason why no broker can be named."""
         context = self._context
         if self._key_type == TRANSACTION_KEYS:
             warn(context.log_limit, self._session, "a client asks for a transaction coordinator", NO_TRANSACTIONS)

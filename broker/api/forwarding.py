@@ -13,7 +13,7 @@ from kraft.broker.serving.controller_channel import FORWARD_TIMEOUT_MS, ForwardR
 from kraft.broker.serving.gates import QuotaKind
 from kraft.broker.serving.request_versions import answer, throttled
 from kraft.broker.serving.session import Session
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.wire import messages
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.server import Request
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from kraft.image import MetadataImage
 
 COUNTED_BYTES_MAX = 64 * 1024
-"""Maximum size of a forwarded answer whose errors are counted: decoding more would hold up the loop."""
+"""Maximum bytes of a forwarded response whose errors are counted in metrics: decoding a larger one would hold up the
+event loop."""
 
 NOT_ANSWERED = "no controller answered in time; it is not known whether the request was carried out"
 
 Finish = Callable[[Any], Any]
-"""From the controller's response (newest class) to the client's: adds this broker's own part."""
+"""Function that turns the controller's response (newest class) into the client's response, by adding this broker's own
+part."""
 
 Failure = Callable[[ErrorCode, str], Any]
-"""Makes the response (newest class) when the controller did not decide: error and text for every element."""
+"""Function that builds the response (newest class) for the case that the controller did not decide: the same error and
+text for every element."""
 
 
 class Forwarder:
@@ -62,10 +65,10 @@ class Forwarder:
         timeout_ms: int = FORWARD_TIMEOUT_MS,
         mutations: int = 0,
     ) -> None:
-        """Forward `message` (newest class), and complete `request` from a task with the controller's answer.
+        """Forward `message` (newest class), and complete `request` from a task with the controller's response.
 
-        `mutations` counts against the quota of controller mutations: partitions created or deleted. A request to which
-        nothing is added here goes to the controller and back in the client's version, as it is.
+        `mutations` counts against the quota of controller mutations: the number of partitions created or deleted. A
+        request to whose response this broker adds nothing is forwarded and returned as bytes, in the client's version.
         """
         throttle_ms = self.gates.throttle(session, QuotaKind.CONTROLLER_MUTATIONS, mutations) if mutations else 0
         if finish is None and throttle_ms == 0:
@@ -90,7 +93,7 @@ class Forwarder:
         key, version = request.api_key, request.api_version
         try:
             reply = await self._forward(session, key, body, version=version, timeout_ms=timeout_ms)
-        except RequestFailed:
+        except PeerRequestFailed:
             answer(request, failure(ErrorCode.REQUEST_TIMED_OUT, NOT_ANSWERED))
         except ForwardRefused as refused:
             answer(request, failure(refused.error, str(refused)))
@@ -103,7 +106,7 @@ class Forwarder:
         timeout_ms = max(1, min(timeout_ms, FORWARD_TIMEOUT_MS))
         try:
             reply = await self._forward(session, api_key, body, timeout_ms=timeout_ms)
-        except RequestFailed:
+        except PeerRequestFailed:
             return failure(ErrorCode.REQUEST_TIMED_OUT, NOT_ANSWERED)
         except ForwardRefused as refused:
             return failure(refused.error, str(refused))

@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: authorize, translate, and pass the request to the group's coordinator.
 
-Each needs READ on the group. The constants name the first version that has a field.
+Each request needs READ on the group. The constants name the first version that has a field.
 Source: JoinGroupRequest 0 to 9, SyncGroupRequest 0 to 5, HeartbeatRequest 0 to 4, LeaveGroupRequest 0 to 5.
 """
 
@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kraft.broker.group.requests import (
-    HeartbeatReply,
-    HeartbeatRequest,
+    GroupHeartbeatReply,
+    GroupHeartbeatRequest,
     JoinReply,
     JoinRequest,
     Leaver,
@@ -41,7 +41,7 @@ FIRST_SYNC_WITH_PROTOCOL = 5
 
 
 def handle_join_group(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answered when the group's next generation begins, or at once."""
+    """Join a group. Errors are answered at once, a successful join when the group's next generation begins."""
     message, version = read(request), request.api_version
     session_timeout_ms = milliseconds(message.session_timeout)
     has_own_timeout = version >= FIRST_JOIN_WITH_REBALANCE_TIMEOUT
@@ -114,11 +114,11 @@ def handle_sync_group(context: HandlerContext, request: Request, session: Sessio
 
 
 def handle_heartbeat(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer whether the member's generation is still in force, and extend its session."""
+    """Answer whether the member's generation is still current, and extend the member's session."""
     message = read(request)
-    beat = HeartbeatRequest(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
+    beat = GroupHeartbeatRequest(message.group_id, message.generation_id, message.member_id, message.group_instance_id)
 
-    def reply(answered: HeartbeatReply) -> None:
+    def reply(answered: GroupHeartbeatReply) -> None:
         answer(request, respond(ApiKey.HEARTBEAT, error_code=answered.error))
 
     _submit(context, request, session, beat, reply)

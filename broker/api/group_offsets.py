@@ -1,9 +1,9 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: authorize group and topics, call the coordinator, answer.
 
-A topic that the client may not read gives TOPIC_AUTHORIZATION_FAILED, whether or not it exists. A request for all
-topics leaves out those that the client may not describe. Offsets of a deleted topic are not returned for a new topic
-with the same name (KAFKA-19154). From version 10 on requests name topics by id. An id that this broker does not know
-gives UNKNOWN_TOPIC_ID.
+A topic that the client may not read gives TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists. The response to
+a request for all topics omits topics that the client may not describe. Offsets of a deleted topic are not returned for
+a new topic with the same name (KAFKA-19154). From version 10 on, requests name topics by id. A topic id that this
+broker does not know gives UNKNOWN_TOPIC_ID.
 Source: OffsetCommitRequest 2 to 10, OffsetFetchRequest 1 to 10, OffsetDeleteRequest 0.
 """
 
@@ -18,8 +18,8 @@ from kraft.broker.group.requests import (
     CommitReply,
     CommitRequest,
     FetchedOffset,
-    FetchReply,
-    FetchRequest,
+    FetchOffsetsReply,
+    FetchOffsetsRequest,
     OffsetDeleteReply,
     OffsetDeleteRequest,
     OffsetToCommit,
@@ -33,7 +33,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages import milliseconds
 from kraft.wire.messages.compiled_readers import compile_reader
-from kraft.wire.messages.quirks import Direction
+from kraft.wire.messages.quirks import MessageDirection
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def handle_offset_commit(context: HandlerContext, request: Request, session: Ses
 def _sorted_out(
     context: HandlerContext, session: Session, topics: NamedTopics
 ) -> tuple[tuple[OffsetToCommit, ...], dict[RowKey, ErrorCode]]:
-    """Return the offsets that may be committed, and the errors of the others."""
+    """Return the offsets that may be committed, and the errors of all other offsets in the request."""
     accepted: list[OffsetToCommit] = []
     refused: dict[RowKey, ErrorCode] = {}
     for name, topic in topics:
@@ -137,9 +137,9 @@ def _commit_topics(topics: NamedTopics, error_of: Callable[[RowKey], ErrorCode])
 
 
 def _retention_ms(request: Request) -> int:
-    """Return the retention that versions 2 to 4 may ask for. Newer classes lack the field, so it is read with the old
-    class."""
-    old = messages.versioned_class(ApiKey.OFFSET_COMMIT, request.api_version, Direction.REQUEST)
+    """Return the retention that a client of versions 2 to 4 may request. Newer message classes lack the field, so the
+    old class decodes it."""
+    old = messages.versioned_class(ApiKey.OFFSET_COMMIT, request.api_version, MessageDirection.REQUEST)
     asked, _ = compile_reader(old, old)(request.body, 0)
     return milliseconds(asked.retention_time)
 
@@ -148,8 +148,8 @@ def _retention_ms(request: Request) -> int:
 
 
 class _RequestedTopic(NamedTuple):
-    """A topic of the answer. `name` is None if the request has an unknown id, `topic_id` is None if it has an unknown
-    name."""
+    """A topic of an OffsetFetch response. `name` is None if the request has an unknown id, `topic_id` is None if the
+    request has an unknown name."""
 
     name: str | None
     topic_id: UUID | None
@@ -157,7 +157,8 @@ class _RequestedTopic(NamedTuple):
 
 
 def handle_offset_fetch(context: HandlerContext, request: Request, session: Session) -> None:
-    """Fetch each group from its own partition of the offsets topic. The response leaves when all groups are there."""
+    """Fetch the offsets of each group from the group's own partition of the offsets topic. The response is sent when
+    the results of all groups have arrived."""
     message = read(request)
     rows: list[Any] = [None] * len(message.groups)
     missing = len(rows)
@@ -168,7 +169,7 @@ def handle_offset_fetch(context: HandlerContext, request: Request, session: Sess
     def ask(number: int, group: Any) -> None:
         wanted = None if group.topics is None else [_wanted(context, topic) for topic in group.topics]
 
-        def reply(answered: FetchReply) -> None:
+        def reply(answered: FetchOffsetsReply) -> None:
             nonlocal missing
             rows[number] = _fetched_group(context, session, request.api_version, group.group_id, wanted, answered)
             missing -= 1
@@ -176,12 +177,12 @@ def handle_offset_fetch(context: HandlerContext, request: Request, session: Sess
                 finish()
 
         if not context.gates.authorize(session, Operation.DESCRIBE, group_resource(group.group_id)):
-            reply(FetchReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            reply(FetchOffsetsReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         partitions = None
         if wanted is not None:
             partitions = [(one.name, index) for one in wanted if one.name is not None for index in one.partitions]
-        fetch = FetchRequest(group.group_id, partitions, message.require_stable)
+        fetch = FetchOffsetsRequest(group.group_id, partitions, message.require_stable)
         context.groups.submit(fetch, partial(context.finish, request, reply))
 
     if not rows:
@@ -197,8 +198,8 @@ def _wanted(context: HandlerContext, topic: Any) -> _RequestedTopic:
     return _RequestedTopic(name, topic_id, topic.partition_indexes)
 
 
-def _all_topics(context: HandlerContext, answered: FetchReply, *, with_ids: bool) -> list[_RequestedTopic]:
-    """Return every topic with an offset. Where the response names topics by id, a deleted topic is left out."""
+def _all_topics(context: HandlerContext, answered: FetchOffsetsReply, *, with_ids: bool) -> list[_RequestedTopic]:
+    """Return every topic for which the group has an offset. A response that names topics by id omits deleted topics."""
     found: dict[str, list[int]] = {}
     for row in answered.rows:
         found.setdefault(row.topic, []).append(row.partition)
@@ -216,7 +217,7 @@ def _fetched_group(
     version: int,
     group: str,
     wanted: list[_RequestedTopic] | None,
-    answered: FetchReply,
+    answered: FetchOffsetsReply,
 ) -> Any:
     group_class = part(ApiKey.OFFSET_FETCH, "OffsetFetchResponseGroup")
     is_all = wanted is None

@@ -1,7 +1,7 @@
 """ListGroups, DescribeGroups, DeleteGroups: administrators' requests about the groups that this broker coordinates.
 
-ListGroups returns all groups to a client that may DESCRIBE the cluster, else the groups that the client may describe. A
-group that does not exist is described as "Dead", without an error before version 6.
+A client that may DESCRIBE the cluster gets all groups from ListGroups; every other client gets the groups that it may
+describe. A group that does not exist is described as "Dead", without an error before version 6.
 Source: ListGroupsRequest 0 to 5, DescribeGroupsRequest 0 to 6, DeleteGroupsRequest 0 to 2, KIP-518 (states), KIP-848
 (types).
 """
@@ -28,7 +28,7 @@ FIRST_DESCRIBE_WITH_MISSING_GROUPS = 6
 
 
 def handle_list_groups(context: HandlerContext, request: Request, session: Session) -> None:
-    """List the groups that this broker coordinates. An error is returned if some of them are still being loaded."""
+    """List the groups that this broker coordinates. The response has an error if some groups are still being loaded."""
     message = read(request)
     states = {state.lower() for state in message.states_filter}
     types = {kind.lower() for kind in message.types_filter}
@@ -113,7 +113,7 @@ def _described(version: int, group: str, answered: DescribeReply, operations: in
 
 
 def handle_delete_groups(context: HandlerContext, request: Request, session: Session) -> None:
-    """Delete or refuse each group independently."""
+    """Delete or reject each group independently."""
     message = read(request)
     names = list(dict.fromkeys(message.groups_names))
     rows: dict[str, Any] = {}

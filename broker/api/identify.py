@@ -1,7 +1,11 @@
-"""Identify: return which process incarnation listens here. The active controller asks when a connection of this broker
-ended.
+"""Identify: return the process incarnation that listens on this address. The active controller requests it after a
+connection of this broker ended.
 
-Only the inter-broker listener answers, also before registration. The answer holds nothing else.
+Only the inter-broker listener serves it, even before the broker is registered. The response has no other content.
+Source: docs/decisions/05-fast-fencing.md#brokers. Identify: return the process incarnation that listens on this
+address. The active controller requests it after a connection of this broker ended.
+
+Only the inter-broker listener serves it, even before the broker is registered. The response has no other content.
 Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -14,7 +18,7 @@ from kraft.wire.server import Request
 
 
 def handle_identify(identity: IdentifyResponse, request: Request, session: Session) -> None:
-    """Answer with cluster, node and incarnation."""
+    """Answer with the cluster id, the node id and the incarnation."""
     refusal = version_refusal(request.api_key, request.api_version)
     if refusal is not None:
         request.respond(refusal)

@@ -1,6 +1,6 @@
-"""InitProducerId: a producer id for an idempotent producer.
+"""InitProducerId: return a producer id for an idempotent producer.
 
-A transactional id needs a transaction coordinator, which this cluster lacks. It is refused with
+A transactional id needs a transaction coordinator, which this cluster lacks. The request is rejected with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error that every client treats as final. After any other error, some
 clients retry without end.
 Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.

@@ -1,4 +1,4 @@
-"""ListConfigResources: the names of all resources with a configuration (KIP-1142). Version 0 is
+"""ListConfigResources: the names of all resources with a configuration (KIP-1142). Version 0 of this API is called
 ListClientMetricsResources.
 
 Source: ListConfigResourcesRequest 0 to 1.
@@ -45,7 +45,7 @@ def handle_list_config_resources(context: HandlerContext, request: Request, sess
 
 
 def _configured(type_: ConfigResourceType) -> Callable[[MetadataImage], Iterable[str]]:
-    """Return the names with configs of their own: configs alone make such a resource."""
+    """Return a function that lists the resources of this type. A resource of such a type exists if it has configs."""
     return lambda image: [name for kind, name in image.sorted_config_keys() if kind == type_]
 
 

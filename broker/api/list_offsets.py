@@ -1,9 +1,10 @@
-"""ListOffsets: return where a partition begins and ends, and which offset belongs to a time.
+"""ListOffsets: return where a partition begins and ends, and which offset belongs to a timestamp.
 
-Checks per partition, in this order: named twice, DESCRIBE, exists, hosted, leader epoch, leadership, then the offset. A
-consumer never gets an end below one that it may have seen: until this leader's high watermark has reached the start of
-its epoch, the answer is OFFSET_NOT_AVAILABLE (KIP-207). Lookups by time run off the loop. A lookup that meets damage
-gives NOT_LEADER_OR_FOLLOWER if the damage ended the replica, else CORRUPT_MESSAGE.
+Checks per partition, in this order: named twice, DESCRIBE permission, exists, hosted, leader epoch, leadership, then
+the offset. A consumer never gets an end offset below one that it may have seen: until this leader's high watermark has
+reached the start of its epoch, the response is OFFSET_NOT_AVAILABLE (KIP-207). Lookups by timestamp run off the event
+loop. If a lookup finds damage and the replica therefore goes offline, the error is NOT_LEADER_OR_FOLLOWER; otherwise it
+is CORRUPT_MESSAGE.
 Source: ListOffsetsRequest 1 to 11, KIP-207.
 """
 
@@ -15,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraft.broker.api.fetch.metadata_topic import MetadataTopic
-from kraft.broker.logs.damaged_logs import is_uncut
+from kraft.broker.logs.damaged_logs import was_not_truncated
 from kraft.broker.partition.log_waits import wait_open
 from kraft.broker.partition.partition import Partition
 from kraft.broker.partition.partition_checks import leader_epoch_error
@@ -44,7 +45,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 OF_TIERED_LOGS = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
-"""Timestamps of the remote part of a log, which no log here has."""
+"""Special timestamps for the remote part of a tiered log, which no log of this broker has."""
 
 FIRST_VERSION_OF = MappingProxyType(
     {
@@ -61,11 +62,11 @@ DEBUG_REPLICA = -2
 READ_COMMITTED = 1
 NOT_FOUND = -1
 STEP_PARTITIONS = 256
-"""Partitions that are checked in one step."""
+"""Number of partitions that are checked in one step."""
 
 
 class OffsetAnswer(NamedTuple):
-    """The result for one partition."""
+    """The ListOffsets result for one partition."""
 
     error: ErrorCode = ErrorCode.NONE
     timestamp: int = -1
@@ -74,11 +75,11 @@ class OffsetAnswer(NamedTuple):
 
 
 Deferred = tuple[Partition | MetadataTopic, int, int]
-"""A lookup that is not made yet: where, timestamp, leader epoch."""
+"""A lookup that still has to be made: (partition or metadata topic, timestamp, leader epoch)."""
 
 
 class Asker(NamedTuple):
-    """The parts of the request that hold for every partition."""
+    """The fields of the request that apply to every partition."""
 
     version: int
     replica_id: int
@@ -90,13 +91,13 @@ class Asker(NamedTuple):
 
 
 def handle_list_offsets(context: HandlerContext, request: Request, session: Session) -> Steps:
-    """Answer at once if no partition needs a wait, else from a task."""
+    """Answer at once if no partition has to wait, otherwise from a task."""
     message = read(request)
     return _Listing(context, request, session, message).answer_in_steps(message.topics)
 
 
 class _Listing:
-    """A pending ListOffsets. `rows` has a result or a `Deferred` for each partition, in the request's order."""
+    """A pending ListOffsets request. `rows` has a result or a `Deferred` for each partition, in the request's order."""
 
     def __init__(self, context: HandlerContext, request: Request, session: Session, message: Any) -> None:
         self._context = context
@@ -106,7 +107,7 @@ class _Listing:
         self._topics: list[tuple[str, list[tuple[int, OffsetAnswer | Deferred]]]] = []
 
     def answer_in_steps(self, topics: Sequence[Any]) -> Steps:
-        """Check all partitions in order. Then answer, or look up in a task (`run`) the offsets that need a wait."""
+        """Check all partitions in order. Then answer, or start a task (`run`) for the lookups that have to wait."""
         seen = Counter((topic.name, row.partition_index) for topic in topics for row in topic.partitions)
         looked_at = 0
         for topic in topics:
@@ -144,7 +145,7 @@ class _Listing:
         return list_offset(found, self._asker, timestamp, epoch)
 
     def _begin_metadata(self, timestamp: int) -> OffsetAnswer | Deferred:
-        """Return the offset in the cluster's own log, of which only committed records count."""
+        """Return the offset in the cluster's metadata log, of which only committed records count."""
         metadata = self._context.metadata_topic
         if timestamp >= 0:
             return metadata, timestamp, -1
@@ -155,7 +156,7 @@ class _Listing:
         return OffsetAnswer(ErrorCode.NONE if timestamp in OF_TIERED_LOGS else ErrorCode.UNSUPPORTED_VERSION)
 
     async def run(self) -> None:
-        """Make the deferred lookups, one after the other, and answer."""
+        """Make the deferred lookups, one after the other, then answer."""
         for _, rows in self._topics:
             for number, (index, found) in enumerate(rows):
                 if not isinstance(found, OffsetAnswer):
@@ -186,7 +187,7 @@ class _Listing:
         return OffsetAnswer(not_available(partition, self._asker))
 
     async def _find(self, partition: Partition, log: Log, timestamp: int) -> tuple[TimestampedOffset | None, ErrorCode]:
-        """Return what a lookup by time finds in this log, or an error if the log cannot be read (any more)."""
+        """Return the result of a lookup by timestamp in this log, or an error if the log cannot be read (any more)."""
         context, truncations = self._context, log.truncations
         is_latest = timestamp == MAX_TIMESTAMP
         try:
@@ -194,13 +195,15 @@ class _Listing:
             async with context.gates.opening():
                 return await run_steps(context.loop.disk, steps), ErrorCode.NONE
         except UnreadableBatch as problem:
-            if is_uncut(partition, log, truncations):
-                context.damaged_logs.met_unreadable(partition, problem)
+            if was_not_truncated(partition, log, truncations):
+                context.damaged_logs.unreadable_batch_found(partition, problem)
                 return None, ErrorCode.CORRUPT_MESSAGE
         except SegmentGone:
             pass
         except StorageCorrupt as damage:
-            if is_uncut(partition, log, truncations) and not context.damaged_logs.met(partition, damage):
+            if was_not_truncated(partition, log, truncations) and not context.damaged_logs.damage_found(
+                partition, damage
+            ):
                 return None, ErrorCode.CORRUPT_MESSAGE
         except DiskError as trouble:
             context.failures.disk_failed(partition, trouble)
@@ -235,7 +238,7 @@ class _Listing:
 
 
 def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
-    """Check that the log can be read, then the leader epoch, then the leadership."""
+    """Check that the log can be read, then check the leader epoch and the leadership."""
     if partition.is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     error = leader_epoch_error(partition, epoch)
@@ -249,7 +252,8 @@ def check(partition: Partition, asker: Asker, epoch: int) -> ErrorCode:
 
 
 def list_offset(partition: Partition, asker: Asker, timestamp: int, epoch: int) -> OffsetAnswer:
-    """Return the offset for a special timestamp, except MAX_TIMESTAMP, of a log that is open or not written yet."""
+    """Return the offset for a special timestamp (except MAX_TIMESTAMP), from a log that is open or was never
+    written."""
     error = check(partition, asker, epoch)
     if error != ErrorCode.NONE:
         return OffsetAnswer(error)
@@ -276,8 +280,8 @@ def end_offset(partition: Partition, asker: Asker) -> int:
 
 
 def not_available(partition: Partition, asker: Asker) -> ErrorCode:
-    """Return the error for a consumer while a new leader does not know how far its predecessor's high watermark had
-    come."""
+    """Return the error that a consumer gets until the new leader's high watermark has reached the start of its epoch.
+    Before that, the leader cannot know its predecessor's high watermark."""
     leader = partition.leader
     if leader is None or not asker.is_consumer or partition.high_watermark >= leader.epoch_start_offset:
         return ErrorCode.NONE

@@ -1,12 +1,12 @@
 """Metadata: brokers, topics, partitions, as the clients of one listener may see them.
 
-Unauthorized takes precedence over unknown for every name that the client sent. Only brokers that have the listener are
-shown, and only unfenced ones, except those that left a moment ago (`kraft.broker.serving.departed`). The request may
-create a missing topic. The answer is UNKNOWN_TOPIC_OR_PARTITION until the topic exists, also where it can never be
-created, so that a client knows when to give up. A leader whose process seems to have died a moment ago is
-LEADER_NOT_AVAILABLE: a client that trusted it would not ask again for a second. Partitions in the same state have the
-same bytes except for their number, and those bytes are written once (`metadata_partitions`). A response with very many
-partitions is built a few milliseconds at a time, from one image.
+If a client names a topic that does not exist and that it may not describe, the error is the authorization error. Only
+unfenced brokers that have the listener are shown, and brokers that left a moment ago (`kraft.broker.serving.departed`).
+The request may create a missing topic. The response is UNKNOWN_TOPIC_OR_PARTITION until the topic exists, and also if
+the topic can never be created, so that a client knows when to stop retrying. A leader whose process seems to have died
+a moment ago is reported as LEADER_NOT_AVAILABLE; otherwise a client would keep this leader for a second. The bytes of
+two partitions in the same state differ only in the partition number, so the common bytes are encoded once
+(`metadata_partitions`). A response with very many partitions is built a few milliseconds at a time, from one image.
 Source: MetadataRequest 0 to 13, KIP-4, KIP-516.
 """
 
@@ -30,7 +30,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.compiled_readers import compile_reader
-from kraft.wire.messages.quirks import Direction
+from kraft.wire.messages.quirks import MessageDirection
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ FIRST_WITH_LISTENER_ERRORS = 6
 WITH_CLUSTER_OPERATIONS = range(8, 11)
 
 PARTITIONS_AT_ONCE_MAX = 10_000
-"""A response with more partitions is built in steps."""
+"""Maximum number of partitions in a response that is built at once; a larger response is built in steps."""
 
 STEP_TOPICS = 256
-"""A response about more named topics is built in steps."""
+"""Maximum number of named topics in a response that is built at once; a larger response is built in steps."""
 
 CHECKED_TOPICS_MAX = 16
 CHECKED_PARTITIONS_MAX = 1_000
@@ -91,8 +91,8 @@ def handle_metadata(context: HandlerContext, request: Request, session: Session)
 
 
 def _leaders(context: HandlerContext, message: Any) -> frozenset[int]:
-    """Return the other brokers that lead the topics of the request, if they are few. They are checked before the answer
-    names them."""
+    """Return the other brokers that lead the topics of the request, if they are few. The broker checks that they are
+    alive before the response names them."""
     topics = context.image.topics
     found: set[int] = set()
     if message.topics is None or len(message.topics) > CHECKED_TOPICS_MAX:
@@ -110,7 +110,7 @@ def _leaders(context: HandlerContext, message: Any) -> frozenset[int]:
 
 
 def _asks_for_cluster_operations(request: Request) -> bool:
-    old = messages.versioned_class(ApiKey.METADATA, request.api_version, Direction.REQUEST)
+    old = messages.versioned_class(ApiKey.METADATA, request.api_version, MessageDirection.REQUEST)
     asked, _ = compile_reader(old, old)(request.body, 0)
     return bool(asked.include_cluster_authorized_operations)
 
@@ -124,7 +124,7 @@ def _with_cluster_operations(context: HandlerContext, session: Session, version:
 
 
 class _MetadataReply:
-    """A response that is being built."""
+    """A Metadata response that is being built."""
 
     def __init__(
         self, context: HandlerContext, request: Request, session: Session, message: Any, lost: frozenset[int]
@@ -148,7 +148,7 @@ class _MetadataReply:
         self.missing: dict[str, Any] = {}
         """The error of each topic that the request names and that does not exist."""
         self.is_long = self._is_long()
-        """The answer has more partitions than one step of the loop should write."""
+        """Whether the response has more partitions than one step of the loop should encode."""
 
     # very many partitions
 
@@ -161,7 +161,7 @@ class _MetadataReply:
         return False
 
     def _known_topics(self) -> Iterable[TopicImage]:
-        """Yield the topics that the request names, or all topics."""
+        """Yield the existing topics that the request names, or all topics."""
         topics, wanted = self.image.topics, self.message.topics
         if wanted is None or (self.version == 0 and not wanted):
             return topics
@@ -169,7 +169,7 @@ class _MetadataReply:
         return {topic.topic_id: topic for topic in found if topic is not None}.values()
 
     def describe_topics(self) -> Steps:
-        """Describe all topics of the answer, in steps: `build` then finds them."""
+        """Describe all topics of the response, in steps; `build` then uses the encoded partitions."""
         if self.is_long:
             for topic in self._known_topics():
                 if self._may(Operation.DESCRIBE, topic.name):
@@ -192,7 +192,8 @@ class _MetadataReply:
         )
 
     def _controller_id(self) -> int:
-        """Return any live broker: each one forwards requests to the active controller."""
+        """Return the id of any live broker as the controller's: each broker forwards requests to the active
+        controller."""
         if self.context.node_id in self.endpoints:
             return self.context.node_id
         return min(self.endpoints, default=-1)
@@ -261,8 +262,8 @@ class _MetadataReply:
         yield from self.missing.values()
 
     def create_missing(self) -> None:
-        """Choose the error of each named topic that does not exist, and begin to create those that may be created. This
-        happens at once, because an answer that is made in steps is dropped when its client disconnects."""
+        """Choose the error of each named topic that does not exist, and start creating those that may be created.
+        Creation starts at once, because a response that is built in steps is dropped when its client disconnects."""
         wanted = self.message.topics or ()
         if self._refusal(wanted) is not None or any(_is_id(topic.topic_id) for topic in wanted):
             return
@@ -292,7 +293,8 @@ class _MetadataReply:
             self.context.create_topics(self.session, creatable)
 
     def _metadata_topic(self) -> Any:
-        """Describe the cluster's own log: only to a client that may read it and names it. It is never listed."""
+        """Describe the cluster's metadata log, but only to a client that may read the log and names it. The log is
+        never listed."""
         return self.topic_class(
             error_code=ErrorCode.NONE,
             name=METADATA_TOPIC,

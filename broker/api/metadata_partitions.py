@@ -1,5 +1,5 @@
-"""The partitions of an answer that describes topics (Metadata, DescribeTopicPartitions), as bytes. Partitions in the
-same state differ only in their number, so their other bytes are made once per answer.
+"""The encoded partitions of a response that describes topics (Metadata, DescribeTopicPartitions). Partitions in the
+same state differ only in their number, so their other bytes are encoded once per response.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from kraft.wire.messages.compiled_writers import EncodedStructs
 
 _pack_number = struct.Struct(">i").pack
 PIECE_PARTITIONS = 8 * LEAF_PARTITIONS_MAX
-"""Partitions per piece: some tens of kilobytes."""
+"""Partitions per piece of encoded bytes; a piece has some tens of kilobytes."""
 _NUMBER_AT, _NUMBER_END = 2, 6
-"""Position of a partition's number in its struct, behind the error code, in all versions of both answers."""
+"""Position of a partition's number in its encoded struct, behind the error code, in all versions of both responses."""
 
 
 Describe = Callable[[int, PartitionState], Any]
-"""Makes the struct of a partition with this number and state."""
+"""Function that builds the struct of a partition with this number and state."""
 
 
 class PartitionsWriter:
-    """Writes partitions in one version for one answer. Its caller passes how a partition is described. It keeps no
-    reference to that: a reference cycle would keep everything alive that the answer was made of."""
+    """Writes partitions in one version for one response. Its caller passes the function that describes a partition. The
+    writer keeps no reference to this function, because a reference cycle would keep alive everything of which the
+    response was made."""
 
     def __init__(self, key: ApiKey, version: int) -> None:
         self._write = messages.struct_writer(key, version, "topics", "partitions")
         self._version = version
         self._known: dict[int, tuple[PartitionState, bytes, bytes]] = {}
-        """A state's identity → that state, which so lives on, and the bytes before and behind the number."""
+        """Identity of a state → (that state, the bytes before the partition number, the bytes behind it). The stored
+        reference keeps the state alive, so that its identity is not reused."""
         self._written: dict[UUID, EncodedStructs] = {}
 
     def of(self, topic: TopicImage, describe: Describe) -> EncodedStructs:
-        """All partitions of a topic."""
+        """Return all partitions of a topic, encoded."""
         for _ in self.write(topic, describe):
             pass
         return self._written.pop(topic.topic_id)
 
     def some(self, topic: TopicImage, numbers: range, describe: Describe) -> EncodedStructs:
-        """These partitions of a topic."""
+        """Return the given partitions of a topic, encoded."""
         parts: list[bytes] = []
         for number in numbers:
             state = topic.partition(number)
@@ -53,8 +55,9 @@ class PartitionsWriter:
         return EncodedStructs(len(numbers), (b"".join(parts),), self._version)
 
     def write(self, topic: TopicImage, describe: Describe) -> Iterator[None]:
-        """Write them leaf by leaf, with a yield behind each, so that `of` finds them; nothing if it does. The bytes
-        leave in the pieces made here: to copy megabytes together takes longer than to write them."""
+        """Encode the topic's partitions, with a yield after each leaf of the topic's tree, so that `of` finds them
+        encoded. Do nothing if they are encoded already. The pieces are sent separately, because joining megabytes takes
+        longer than encoding them."""
         if topic.topic_id in self._written:
             return
         pieces: list[bytes] = []

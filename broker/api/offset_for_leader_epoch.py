@@ -1,6 +1,7 @@
-"""OffsetForLeaderEpoch: return where a leader epoch ended. A replica or consumer compares its log or position with it.
+"""OffsetForLeaderEpoch: return where a leader epoch ended. A replica compares its log with that offset, a consumer its
+position.
 
-Also answered for the cluster's own log, if the client may read that.
+Also answered for the cluster's metadata log, if the client may read that log.
 Source: OffsetForLeaderEpochRequest 2 to 4, KIP-101, KIP-279, KIP-320.
 """
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from kraft.wire.server import Request
 
 EpochAnswer = tuple[ErrorCode, int, int]
-"""(error, epoch, end offset); -1 and -1 when the epoch is not known here."""
+"""(error, epoch, end offset). Epoch and end offset are -1 when this broker does not know the epoch."""
 
 
 def handle_offset_for_leader_epoch(context: HandlerContext, request: Request, session: Session) -> None:
-    """Answer at once if all the logs are open, else once they are."""
+    """Answer at once if all the logs are open, otherwise when all of them have been opened."""
     message = read(request)
     allowed = {
         topic.topic: context.gates.authorize_topic(session, Operation.DESCRIBE, topic.topic)
@@ -74,7 +75,7 @@ def _answer(
 
 
 def _end_of_epoch(context: HandlerContext, session: Session, topic: str, asked: Any) -> EpochAnswer:
-    """`asked`: the request's row for one partition."""
+    """Return where the epoch ended in one partition; `asked` is the request's row for that partition."""
     if topic == METADATA_TOPIC and asked.partition == PARTITION and context.metadata_topic.may_read(session):
         return context.metadata_topic.end_of_epoch(asked.leader_epoch)
     found = context.locate(topic, asked.partition)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: forwarded to the active controller, which decides
+"""AlterPartitionReassignments and ListPartitionReassignments, forwarded to the active controller, which decides
 (KIP-455).
 """
 
@@ -16,7 +16,7 @@ from kraft.wire.server import Request
 
 
 def handle_alter_reassignments(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Each partition's replicas are moved, its reassignment is cancelled, or it is refused, alone."""
+    """Start or cancel the reassignment of each partition, or reject it, independently of the others."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:
@@ -26,7 +26,7 @@ def handle_alter_reassignments(forwarder: Forwarder, request: Request, session: 
 
 
 def handle_list_reassignments(forwarder: Forwarder, request: Request, session: Session) -> None:
-    """Partitions that are being reassigned."""
+    """List the partitions that are being reassigned."""
     message = read(request)
 
     def failure(error: ErrorCode, text: str) -> Any:

@@ -1,4 +1,6 @@
-"""The table of a broker's APIs: key → what makes its handler. An API that is not here is not served or advertised."""
+"""The table of a broker's APIs: API key → function that makes its handler. An API that is not in the table is neither
+served nor advertised.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HandlerParts:
-    """The parts of which the handlers of one broker are made. `features` are those that this release supports."""
+    """The parts from which the handlers of one broker are made. `features` are the features that this release
+    supports."""
 
     context: HandlerContext
     produce: ProduceHandler
@@ -85,7 +88,7 @@ class HandlerParts:
 
 
 def make_handlers(parts: HandlerParts) -> dict[int, Handler]:
-    """Return the handler of each key, for one broker."""
+    """Return the handler of each API key, for one broker."""
     return {key: make(parts) for key, make in HANDLERS.items()}
 
 

@@ -1,7 +1,8 @@
-"""Topics that a metadata request creates (auto.create.topics.enable), and the coordinators' internal topics.
+"""AutoTopicCreation: create topics named by metadata requests (auto.create.topics.enable), and the internal topics of
+coordinators.
 
-A name is in flight at most once. The outcome is not reported: a client that wants the topic asks for its metadata
-again.
+At most one creation of each name is in flight. The outcome is not reported: a client that wants the topic requests its
+metadata again.
 Source: Kafka's AutoTopicCreationManager.
 """
 
@@ -18,7 +19,7 @@ from kraft.broker.serving.controller_channel import ForwardRefused
 from kraft.broker.serving.gates import QuotaKind
 from kraft.broker.serving.request_versions import request_part
 from kraft.broker.serving.session import Session
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.seam import WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.auto_topics")
 
 IN_FLIGHT_MAX = 1_000
-"""Names that may be under way at once; further ones are left for the client's next try."""
+"""Maximum number of names whose creation is in flight. Further names are skipped; the client's next request tries them
+again."""
 
 
 class AutoTopicCreation:
@@ -56,7 +58,8 @@ class AutoTopicCreation:
         self._in_flight: set[str] = set()
 
     def create(self, session: Session, names: Sequence[str]) -> None:
-        """Start to create these topics, but for those under way. The caller has authorised and checked them."""
+        """Start creating these topics, except those whose creation is in flight. The caller has authorized and checked
+        them."""
         wanted = [name for name in names if name not in self._in_flight][: IN_FLIGHT_MAX - len(self._in_flight)]
         if not wanted:
             return
@@ -94,7 +97,7 @@ class AutoTopicCreation:
             response = messages.decode_response(
                 ApiKey.CREATE_TOPICS, messages.newest_version(ApiKey.CREATE_TOPICS), reply
             )
-        except (RequestFailed, ForwardRefused, WireError) as failure:
+        except (PeerRequestFailed, ForwardRefused, WireError) as failure:
             self._log_limit.warning(
                 log, "topics were not created", client=session.client_address, topics=list(names), why=str(failure)
             )

@@ -1,6 +1,7 @@
-"""GroupCoordinators: all offsets partitions that this broker leads, and the lookup of the one that keeps a group.
+"""GroupCoordinators: the coordinators of all offsets partitions that this broker leads, and the lookup of a group's
+coordinator.
 
-Invariant: a shard exists for exactly those partitions of the offsets topic that the newest image gives to this broker,
+Invariant: a shard exists for exactly those partitions of the offsets topic that this broker leads in the newest image,
 in the leader epoch of that image. Source: Kafka's GroupCoordinatorService, docs/decisions/14-group-coordinator.md.
 """
 
@@ -40,20 +41,20 @@ log = structlog.get_logger("kraft.broker.groups")
 
 MINUTE_MS = 60_000
 OFFSETS_PER_STEP = 2_000
-"""What a round over all groups looks at, each group counted as one more, before others have a turn."""
+"""Number of offsets that a round over all groups examines before other tasks run. Each group counts as one more."""
 
 Topic = tuple[str, UUID | None]
-"""Name and stored id; None for offsets that were stored without one."""
+"""Topic name and the topic id stored with the offset; None for offsets that were stored without one."""
 
 
 class ImageWatcher(Protocol):
-    """Who waits for a coordinator to be known."""
+    """A request that waits until a coordinator is known."""
 
     def image_changed(self) -> None: ...
 
 
 class GroupCoordinators:
-    """The group coordinator of one broker. Plain calls, but for the rounds."""
+    """The group coordinators of one broker. All methods except the periodic rounds are plain calls."""
 
     def __init__(
         self,
@@ -81,22 +82,23 @@ class GroupCoordinators:
         self._shards: dict[int, CoordinatorShard] = {}
         self.counts = GroupCounts()
         self.load_ms = Histogram()
-        """How long each partition took to load."""
+        """Loading times of the partitions, in ms."""
         self.watchers: dict[ImageWatcher, None] = {}
-        """Told, once each, when another image is in force."""
+        """Watchers that wait for a newer image. Each is notified once, then removed."""
         self._gone: set[Topic] = set()
-        """Topics that were deleted, and whose offsets the next round of `_forget_deleted` takes away."""
+        """Deleted topics whose offsets the next round of `_forget_deleted` removes."""
         self._is_forgetting = False
 
     @property
     def shards(self) -> dict[int, CoordinatorShard]:
-        """By partition of the offsets topic; for looking at only."""
+        """The shards, by partition of the offsets topic; read-only."""
         return self._shards
 
     # requests
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Answer a request of one group, now or later: `ticket(reply)`. Its own errors come before all others."""
+        """Answer a request of one group, now or later, by calling `ticket(reply)`. Errors in the request itself take
+        precedence over all others."""
         error = request_error(request, self.settings)
         if error is not ErrorCode.NONE:
             ticket(request.refused(error))
@@ -109,7 +111,8 @@ class GroupCoordinators:
             shard.submit(request, ticket)
 
     def list_groups(self, ticket: Ticket) -> None:
-        """Every group that is coordinated here, as one ListReply; an error, if any partition of them cannot tell."""
+        """Return every group that this broker coordinates, as one ListReply. It has an error if one of the partitions
+        cannot list its groups."""
         shards = [self._shards[index] for index in sorted(self._shards)]
         groups: list[ListedGroup] = []
         errors: list[ErrorCode] = []
@@ -133,17 +136,17 @@ class GroupCoordinators:
         for shard in shards:
             shard.submit(ListRequest(), answered)
 
-    # what an image says
+    # images
 
     def metadata_loaded(self, image: MetadataImage) -> None:
-        """The first image: take every partition that it gives to this broker."""
+        """Start coordinating every partition that this broker leads in the first image."""
         topic = image.topics.get(OFFSETS_TOPIC)
         if topic is not None:
             for index in range(topic.partition_count):
                 self._take(image, index)
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """A newer image, whose roles the replica manager has taken already."""
+        """Apply a newer image, whose roles the replica manager has already applied."""
         if OFFSETS_TOPIC in delta.deleted_topics.values():
             for shard in list(self._shards.values()):
                 shard.close()
@@ -159,7 +162,7 @@ class GroupCoordinators:
             self._loop.start_task(self._forget_deleted)
 
     def _take(self, image: MetadataImage, index: int) -> None:
-        """Begin, keep or end to coordinate a partition."""
+        """Start, continue or stop coordinating a partition."""
         topic = image.topics.by_name[OFFSETS_TOPIC]
         state = topic.partition(index)
         shard = self._shards.get(index)
@@ -176,10 +179,10 @@ class GroupCoordinators:
         self._shards[shard.partition.index] = shard
         self._loop.start_task(shard.run)
 
-    # what shards tell
+    # calls from shards
 
     def shard_loaded(self, shard: CoordinatorShard) -> None:
-        """Topics may have gone while nobody could write that down."""
+        """Remove offsets of topics that were deleted while no shard of this partition could write the removal."""
 
         def is_gone(topic: Topic) -> bool:
             topic_id = topic[1]
@@ -193,14 +196,14 @@ class GroupCoordinators:
             del self._shards[index]
 
     def reload(self, shard: CoordinatorShard) -> None:
-        """Its log is not what it thinks: begin again from what is there."""
+        """Load the shard again from the log, because the log does not end where the shard expects."""
         shard.close()
         self._begin(CoordinatorShard(self, shard.partition, shard.leader_epoch))
 
     # rounds
 
     async def expire_forever(self) -> None:
-        """Forget offsets past their time, each `offsets.retention.check.interval.ms`."""
+        """Remove expired offsets every `offsets.retention.check.interval.ms`."""
         while True:
             await self._loop.clock.sleep_ms(self._check_interval_ms)
             for shard in list(self._shards.values()):
@@ -213,8 +216,8 @@ class GroupCoordinators:
                 shard.submit(ExpireRequest(group), _no_reply)
 
     async def _forget_deleted(self) -> None:
-        """A round for all that was deleted up to now, and another one if more was meanwhile. A shard that is being
-        loaded has one of its own."""
+        """Remove the offsets of all topics deleted up to now; run another round if more topics are deleted meanwhile. A
+        shard that is being loaded does this itself afterwards."""
         if self._is_forgetting:
             return
         self._is_forgetting = True
@@ -225,7 +228,7 @@ class GroupCoordinators:
         self._is_forgetting = False
 
     async def _forget_topics(self, shard: CoordinatorShard, is_gone: Callable[[Topic], bool]) -> None:
-        """Forget the offsets of such topics."""
+        """Remove the offsets of these topics."""
         if shard.machine is None:
             return
         async for group in groups_in_steps(shard.machine):
@@ -236,7 +239,7 @@ class GroupCoordinators:
 
 
 async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:
-    """Every group; others have a turn after OFFSETS_PER_STEP."""
+    """Yield every group. After each OFFSETS_PER_STEP offsets, let other tasks run."""
     looked_at = 0
     for group in machine.group_ids():
         if looked_at >= OFFSETS_PER_STEP:
@@ -247,4 +250,4 @@ async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:
 
 
 def _no_reply(reply: object) -> None:
-    """Nobody asked."""
+    """Ignore a reply for which no client waits."""

@@ -1,5 +1,6 @@
-"""The metrics of the group coordinator, with Kafka's names; gauges are computed when somebody asks. Source: Kafka's
-GroupMetadataManager, GroupCoordinatorMetrics and CoordinatorRuntimeMetrics."""
+"""The metrics of the group coordinator, under Kafka's names; gauges are computed when they are read. Source: Kafka's
+GroupMetadataManager, GroupCoordinatorMetrics and CoordinatorRuntimeMetrics.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.broker.group.classic_group import GroupState
-from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Kind, Labelled, Look, Metrics
+from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Labelled, MetricKind, Metrics, ScanSteps
 
 if TYPE_CHECKING:
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
@@ -24,7 +25,7 @@ STATES = MappingProxyType({ShardState.LOADING: "loading", ShardState.ACTIVE: "ac
 
 
 def register_group_metrics(coordinators: GroupCoordinators, rates: Rates, metrics: Metrics) -> None:
-    """Register them once."""
+    """Register the metrics once."""
     states = (*GroupState, None)
     names = {state: "NumGroups" if state is None else f"NumGroups{state.value}" for state in states}
     metrics.together(GROUP, GROUPS, names.values(), lambda: _count_groups(coordinators, names))
@@ -42,10 +43,10 @@ def register_group_metrics(coordinators: GroupCoordinators, rates: Rates, metric
     metrics.gauge(GROUP, RUNTIME, "partition-load-time-max", lambda: max(load_ms.samples, default=0))
     metrics.gauge(GROUP, RUNTIME, "partition-load-time-avg", lambda: load_ms.mean)
     metrics.gauge(GROUP, RUNTIME, "event-queue-size", lambda: _waiting(coordinators))
-    metrics.enumerate(GROUP, RUNTIME, "num-partitions", Kind.GAUGE, lambda: _partitions(coordinators))
+    metrics.enumerate(GROUP, RUNTIME, "num-partitions", MetricKind.GAUGE, lambda: _partitions(coordinators))
 
 
-def _count_groups(coordinators: GroupCoordinators, names: dict[GroupState | None, str]) -> Look:
+def _count_groups(coordinators: GroupCoordinators, names: dict[GroupState | None, str]) -> ScanSteps:
     counts: dict[str, float] = dict.fromkeys(names.values(), 0)
     for machine in _machines(coordinators):
         counts[names[None]] += len(machine.groups)
@@ -56,7 +57,7 @@ def _count_groups(coordinators: GroupCoordinators, names: dict[GroupState | None
     return counts
 
 
-def _count_offsets(coordinators: GroupCoordinators) -> Look:
+def _count_offsets(coordinators: GroupCoordinators) -> ScanSteps:
     total = 0
     for machine in _machines(coordinators):
         for number, offsets in enumerate(list(machine.committed.offsets.values()), 1):

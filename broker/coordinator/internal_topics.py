@@ -1,4 +1,5 @@
-"""The internal topics that coordinators keep: their names, and the settings that they are created with.
+"""The internal topics in which coordinators store their state: their names, and the settings with which they are
+created.
 
 The first request for a coordinator (or for the topic's metadata) creates the topic. Source: Kafka's
 GroupCoordinatorConfig.
@@ -14,18 +15,18 @@ if TYPE_CHECKING:
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-class TopicSettings(NamedTuple):
-    """What a topic is created with. `configs`: (key, value)."""
+class NewTopicSettings(NamedTuple):
+    """The settings with which a topic is created. `configs` are (key, value) pairs."""
 
     partitions: int
     replication_factor: int
     configs: tuple[tuple[str, str], ...] = ()
 
 
-def topic_settings(name: str, configs: DynamicConfigs) -> TopicSettings:
-    """For a topic that is created because somebody asked for it: an internal one has settings of its own."""
+def topic_settings(name: str, configs: DynamicConfigs) -> NewTopicSettings:
+    """Return the settings for a topic that a client's request creates; an internal topic has settings of its own."""
     if name == OFFSETS_TOPIC:
-        return TopicSettings(
+        return NewTopicSettings(
             configs.integer("offsets.topic.num.partitions"),
             configs.integer("offsets.topic.replication.factor"),
             (
@@ -34,4 +35,4 @@ def topic_settings(name: str, configs: DynamicConfigs) -> TopicSettings:
                 ("segment.bytes", str(configs.integer("offsets.topic.segment.bytes"))),
             ),
         )
-    return TopicSettings(configs.integer("num.partitions"), configs.integer("default.replication.factor"))
+    return NewTopicSettings(configs.integer("num.partitions"), configs.integer("default.replication.factor"))

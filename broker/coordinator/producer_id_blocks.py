@@ -1,7 +1,7 @@
-"""Producer ids from blocks that the controller hands out.
+"""Hand out producer ids from blocks that the controller allocates.
 
-Invariant: an id is given to one caller only; a block is used by one process only, so ids may be skipped, never reused.
-The next block is asked for before the present one is used up, so that a producer does not wait for it.
+Invariant: each id is given to one caller only. A block is used by one process only, so ids may be skipped but are never
+reused. The next block is requested before the current block is used up, so that producers do not wait for it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 import structlog
 import trio
 
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import AllocateProducerIdsRequest
 
 log = structlog.get_logger("kraft.broker.producer_ids")
 
 PREFETCH_SHARE = 10
-"""The next block is fetched when less than a tenth of the present one is left."""
+"""Divisor of the block size: the next block is requested when a tenth of the current block, or less, is left."""
 
 
 class ProducerIds:
-    """This broker's supply."""
+    """This broker's supply of producer ids."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ProducerIds:
         ask_controller: Callable[[AllocateProducerIdsRequest], Awaitable[Any]],
         start_task: Callable[..., None],
     ) -> None:
-        """`ask_controller` raises RequestFailed if there was no answer."""
+        """`ask_controller` raises PeerRequestFailed if no response arrived."""
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
@@ -45,7 +45,7 @@ class ProducerIds:
         self._arrived = trio.Event()
 
     def take_nowait(self) -> int | None:
-        """The next id, or None when the block that follows is not here yet."""
+        """Return the next id, or None if the current block is used up and the next block has not arrived."""
         if self._next == self._end and self._reserve is not None:
             self._next, self._end = self._reserve
             self._size = self._end - self._next
@@ -58,7 +58,7 @@ class ProducerIds:
         return self._next - 1
 
     async def take(self) -> int | None:
-        """The next id, waiting for a block; None if the controller gave none."""
+        """Return the next id, waiting for a block if necessary. Return None if the controller did not allocate one."""
         while (producer_id := self.take_nowait()) is None:
             arrived = self._arrived
             await arrived.wait()
@@ -76,7 +76,7 @@ class ProducerIds:
             answer = await self._ask_controller(
                 AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._broker_epoch())
             )
-        except RequestFailed as failure:
+        except PeerRequestFailed as failure:
             log.warning("no block of producer ids", outcome=failure.outcome.value)
         else:
             if answer.error_code == ErrorCode.NONE:

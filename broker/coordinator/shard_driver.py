@@ -1,9 +1,10 @@
-"""CoordinatorShard: drives the state machine of one offsets partition, in one leader epoch.
+"""CoordinatorShard: runs the state machine of one offsets partition, in one leader epoch.
 
-Invariants: calls come one at a time, in the order of the log. A call's entries are one batch. The batch must be
-appended where the machine expects it, or the partition is loaded again. The reply of a call is sent only when the high
-watermark has passed its batch, within `offsets.commit.timeout.ms`. A batch that is later than that may still be
-committed. States: LOADING → ACTIVE → CLOSED. A shard serves one leader epoch only; the next epoch gets a new one.
+Invariants: calls to the state machine come one at a time, in the order of the log. The entries of a call are one batch.
+The batch must be appended at the offset that the state machine expects; otherwise the partition is loaded again. The
+reply of a call is sent only when the high watermark has passed its batch, within `offsets.commit.timeout.ms`. A batch
+that takes longer may still be committed. States: LOADING → ACTIVE → CLOSED. A shard serves one leader epoch only; the
+next epoch gets a new shard.
 Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 """
 
@@ -21,9 +22,9 @@ import structlog
 from kraft.broker.coordinator.shard_loading import load_state
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import DurableState
-from kraft.broker.group.records import Entry, encode_entry
+from kraft.broker.group.records import GroupLogEntry, encode_entry
 from kraft.broker.group.requests import Request, Ticket
-from kraft.broker.group.step import After, Now, Step
+from kraft.broker.group.step import After, CoordinatorStep, Now
 from kraft.broker.partition.partition_host import PendingAppend
 from kraft.broker.serving.purgatory import Parked
 from kraft.seam import DiskError, StorageCorrupt, WireError
@@ -51,18 +52,19 @@ REPLY_TO_ERROR = MappingProxyType(
         ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""The log's error → the error that a member gets, as in Kafka's GroupCoordinatorService."""
+"""Error code of an append → error code that a member gets, as in Kafka's GroupCoordinatorService."""
 
 COMMITTED = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-"""The high watermark has passed; that it did so with few replicas is no matter of groups."""
+"""Results that count as committed: the high watermark has passed the batch. Groups ignore that too few replicas
+acknowledged it."""
 
-LOAD_PATIENCE_MS = 500
-"""A partition is usually loaded in a few milliseconds, and a client that is sent away may take a second to come back:
-so requests wait for it, for so long, and are refused only then."""
+LOAD_TIMEOUT_MS = 500
+"""Milliseconds that requests wait for a partition that is being loaded, before they are rejected. Loading usually takes
+a few milliseconds, and a rejected client may take a second to retry."""
 EARLY_REQUESTS_MAX = 1_000
 NS_PER_MS = 1e6
 
-Operation = Callable[[Now], Step | None]
+Operation = Callable[[Now], CoordinatorStep | None]
 
 
 class ShardState(Enum):
@@ -73,13 +75,13 @@ class ShardState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorPorts:
-    """What coordinators use of the data plane. `met_damage` is `DamagedLogs.met`, `budget_may_be_full` is
-    `AppendBudget.may_be_full`."""
+    """The functions of the data plane that coordinators use. `damage_found` is `DamagedLogs.damage_found`,
+    `budget_may_be_full` is `AppendBudget.may_be_full`."""
 
     loop: Loop
     gates: Gates
     find_replica: Callable[[UUID, int], Partition | None]
-    met_damage: Callable[[Partition, StorageCorrupt], bool]
+    damage_found: Callable[[Partition, StorageCorrupt], bool]
     disk_failed: Callable[[Partition, DiskError], None]
     budget_may_be_full: Callable[[Partition], None]
 
@@ -99,18 +101,18 @@ class CoordinatorShard:
         self._timer = ShardTimer(self)
         self._timer_ms = -1
         self._early: list[tuple[Request, Ticket]] = []
-        self._patience = LoadPatience(self)
-        self._loop.deadlines.add(self._patience, self._clock.monotonic_ms() + LOAD_PATIENCE_MS)
+        self._load_timeout = LoadTimeout(self)
+        self._loop.deadlines.add(self._load_timeout, self._clock.monotonic_ms() + LOAD_TIMEOUT_MS)
 
     @property
     def waiting_requests(self) -> int:
         """Requests that wait for the partition to be loaded, or for its log."""
         return len(self._early) + len(self.partition.pending)
 
-    # life
+    # loading and closing
 
     async def run(self) -> None:
-        """Load, then serve. Ends when the shard is active, or not wanted any more."""
+        """Load the partition, then serve it. Return when the shard is active, or is no longer needed."""
         began_ns = self._clock.monotonic_ns()
         loaded = await self._load()
         if loaded is None:
@@ -123,19 +125,20 @@ class CoordinatorShard:
         if machine.groups:
             index, epoch = self.partition.index, self.leader_epoch
             log.info("groups loaded", partition=index, leader_epoch=epoch, groups=len(machine.groups))
-        self._in_turn(machine.begin, _nobody)
+        self._in_turn(machine.begin, _ignore_error)
         self._owner.shard_loaded(self)
-        self._loop.deadlines.remove(self._patience)
+        self._loop.deadlines.remove(self._load_timeout)
         early, self._early = self._early, []
         for request, ticket in early:
             self.submit(request, ticket)
         self._loop.request_pass()
 
     async def _load(self) -> tuple[DurableState, int] | None:
-        """What the log says; None if that cannot be known, or is not wanted any more.
+        """Load the state from the log. Return None if loading failed, or the shard is no longer needed.
 
-        Nothing is loaded from a damaged log, as in Kafka: offsets that were acknowledged would be missing. Members hear
-        NOT_COORDINATOR; the partition's next change, be it that somebody is in sync again, loads it anew."""
+        Nothing is loaded from a damaged log, as in Kafka, because acknowledged offsets would be missing. Members get
+        NOT_COORDINATOR. The next change of the partition, for example a replica that is in sync again, starts another
+        load."""
         try:
             return await load_state(
                 self._loop.disk, self._ports.gates, self.partition, self._is_current, self._owner.load_bytes
@@ -143,8 +146,8 @@ class CoordinatorShard:
         except (UnreadableBatch, WireError) as error:
             self._not_loaded(error)
         except StorageCorrupt as error:
-            is_damage = self._is_current()  # else it may have been cut meanwhile
-            if is_damage and not self._ports.met_damage(self.partition, error):
+            is_damage = self._is_current()  # otherwise it may have been truncated meanwhile
+            if is_damage and not self._ports.damage_found(self.partition, error):
                 self._not_loaded(error)
         except DiskError as error:
             self._ports.disk_failed(self.partition, error)
@@ -154,19 +157,19 @@ class CoordinatorShard:
         log.error("groups were not loaded", partition=self.partition.index, error=str(why))
 
     def close(self) -> None:
-        """Not (any more) the coordinator of these groups: whoever waits is told."""
+        """Stop coordinating these groups, and reject the waiting requests."""
         if self.state is ShardState.CLOSED:
             return
         self.state = ShardState.CLOSED
         self._loop.deadlines.remove(self._timer)
-        self._loop.deadlines.remove(self._patience)
+        self._loop.deadlines.remove(self._load_timeout)
         self._owner.shard_closed(self)
         self._refuse_early(ErrorCode.NOT_COORDINATOR)
         if self.machine is not None:
-            _give(self.machine.unload(self._now()))
+            _send_replies(self.machine.unload(self._now()))
 
     def _is_current(self) -> bool:
-        """The partition is led here, in the epoch that this shard is for."""
+        """Return whether this broker leads the partition in the epoch of this shard."""
         partition = self.partition
         return (
             self.state is not ShardState.CLOSED
@@ -178,9 +181,13 @@ class CoordinatorShard:
     # requests
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Answer the request, now or later: `ticket(reply)`."""
+        """Answer the request, now or later, by calling `ticket(reply)`."""
         machine = self.machine
-        if self.state is ShardState.LOADING and self._patience.bucket >= 0 and len(self._early) < EARLY_REQUESTS_MAX:
+        if (
+            self.state is ShardState.LOADING
+            and self._load_timeout.bucket >= 0
+            and len(self._early) < EARLY_REQUESTS_MAX
+        ):
             self._early.append((request, ticket))
         elif self.state is ShardState.LOADING:
             ticket(request.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -192,8 +199,8 @@ class CoordinatorShard:
                 lambda error: ticket(request.refused(error)),
             )
 
-    def patience_over(self) -> None:
-        """Loading takes long: who waits is told, and so is everybody from now on."""
+    def load_timed_out(self) -> None:
+        """Reject the waiting requests and all later ones, because loading takes too long."""
         self._refuse_early(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _refuse_early(self, error: ErrorCode) -> None:
@@ -202,7 +209,8 @@ class CoordinatorShard:
             ticket(request.refused(error))
 
     def _in_turn(self, operation: Operation, refuse: Callable[[ErrorCode], None]) -> None:
-        """Run the operation when the log can take what it writes: at once, or after those that wait already."""
+        """Run the operation when its writes can be appended to the log: at once, or after the appends that already
+        wait."""
         partition, opened = self.partition, self.partition.log
         is_free = partition.appendable and not partition.pending and not self._loop.disk.dirty_budget_full
         if is_free and opened is not None and opened.warm_for_append() is None:
@@ -214,7 +222,7 @@ class CoordinatorShard:
             if error is not ErrorCode.NONE or not self._is_current() or opened is None:
                 refuse(ErrorCode.NOT_COORDINATOR)
             elif opened.warm_for_append() is not None:
-                partition.cooled(pending)
+                partition.reopen_files_for(pending)
             else:
                 self._carry_out(operation)
 
@@ -223,7 +231,7 @@ class CoordinatorShard:
         self._ports.budget_may_be_full(partition)
 
     def _carry_out(self, operation: Operation) -> None:
-        """One call of the machine, and what it asks for."""
+        """Make one call of the state machine, and do the work that the call returns."""
         machine = self.machine
         assert machine is not None
         machine.advance(self.partition.high_watermark)
@@ -232,12 +240,12 @@ class CoordinatorShard:
             self._take(machine, step)
         self._arm(machine)
 
-    def _take(self, machine: GroupCoordinator, step: Step) -> None:
+    def _take(self, machine: GroupCoordinator, step: CoordinatorStep) -> None:
         error = self._append(machine, step.entries) if step.entries else ErrorCode.NONE
-        _give(step)
+        _send_replies(step)
         for after in step.after:
             if error is not ErrorCode.NONE:
-                self._take(machine, machine.failed(after, told(error), self._now()))
+                self._take(machine, machine.failed(after, member_error(error), self._now()))
             elif self.partition.high_watermark >= machine.end_offset:
                 machine.advance(self.partition.high_watermark)
                 self._take(machine, machine.stored(after, self._now()))
@@ -246,32 +254,33 @@ class CoordinatorShard:
                 self.partition.waiting.append((machine.end_offset, waiting))
                 self._loop.deadlines.add(waiting, self._clock.monotonic_ms() + self._owner.commit_timeout_ms)
 
-    def settled(self, after: After, error: ErrorCode) -> None:
-        """What a step left to be done: its batch is committed, or will not be here, or not in time."""
+    def step_settled(self, after: After, error: ErrorCode) -> None:
+        """Do the work that an earlier step left until its batch is settled. The batch is committed, will not be
+        committed on this broker, or was not committed in time."""
         machine = self.machine
         assert machine is not None
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.close()
 
-        def go_on(now: Now) -> Step:
-            return machine.stored(after, now) if error in COMMITTED else machine.failed(after, told(error), now)
+        def continue_step(now: Now) -> CoordinatorStep:
+            return machine.stored(after, now) if error in COMMITTED else machine.failed(after, member_error(error), now)
 
         def give_up(_: ErrorCode) -> None:
-            _give(machine.failed(after, ErrorCode.NOT_COORDINATOR, self._now()))
+            _send_replies(machine.failed(after, ErrorCode.NOT_COORDINATOR, self._now()))
 
         if self._is_current():
-            self._in_turn(go_on, give_up)
+            self._in_turn(continue_step, give_up)
         else:
             give_up(error)
 
     def forget(self, waiting: WaitingAfter) -> None:
-        """It waits no more."""
+        """Remove the deadline of work that no longer waits."""
         self._loop.deadlines.remove(waiting)
 
     # timers
 
     def tick(self) -> None:
-        """The time of the earliest timer has come."""
+        """Fire the due timers of the state machine."""
         machine = self.machine
         if machine is None or not self._is_current():
             return
@@ -280,11 +289,11 @@ class CoordinatorShard:
             while (step := machine.fire(now)) is not None:
                 self._take(machine, step)
 
-        self._in_turn(fire, _nobody)
+        self._in_turn(fire, _ignore_error)
         self._loop.request_pass()
 
     def _arm(self, machine: GroupCoordinator) -> None:
-        """Look again when the machine's earliest timer may be due."""
+        """Set the deadline to the state machine's earliest timer."""
         due_ms, timer = machine.next_timer_ms, self._timer
         if due_ms is None or self.state is not ShardState.ACTIVE or (timer.bucket >= 0 and self._timer_ms <= due_ms):
             return
@@ -294,8 +303,8 @@ class CoordinatorShard:
 
     # the log
 
-    def _append(self, machine: GroupCoordinator, entries: Sequence[Entry]) -> ErrorCode:
-        """Write the entries as one batch; the machine knows of it when this returns NONE."""
+    def _append(self, machine: GroupCoordinator, entries: Sequence[GroupLogEntry]) -> ErrorCode:
+        """Append the entries as one batch. Once this returns NONE, the state machine has recorded the append."""
         partition, opened = self.partition, self.partition.log
         if not self._is_current() or opened is None or partition.leader is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -303,7 +312,7 @@ class CoordinatorShard:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         if opened.log_end_offset != machine.end_offset:
             log.error(
-                "somebody else wrote to the offsets topic: its groups are loaded again",
+                "another client wrote to the offsets topic: its groups are loaded again",
                 partition=partition.index,
                 expected=machine.end_offset,
                 found=opened.log_end_offset,
@@ -332,7 +341,7 @@ class CoordinatorShard:
 
 
 class WaitingAfter(Parked):
-    """A step's rest, parked until the high watermark has passed its batch."""
+    """Remaining work of a step, parked until the high watermark has passed the step's batch."""
 
     __slots__ = ("after", "shard")
 
@@ -342,18 +351,18 @@ class WaitingAfter(Parked):
         self.after = after
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """The high watermark has passed (NONE), or never will here."""
+        """Continue with the work. The high watermark has passed the batch (NONE), or never will on this broker."""
         if self.bucket >= 0:
             self.shard.forget(self)
             self.bucket = -1
-            self.shard.settled(self.after, error)
+            self.shard.step_settled(self.after, error)
 
     def expire(self) -> None:
-        self.shard.settled(self.after, ErrorCode.REQUEST_TIMED_OUT)
+        self.shard.step_settled(self.after, ErrorCode.REQUEST_TIMED_OUT)
 
 
-class LoadPatience(Parked):
-    """How long requests may wait for a shard that loads."""
+class LoadTimeout(Parked):
+    """The deadline of requests that wait while a shard is being loaded."""
 
     __slots__ = ("shard",)
 
@@ -362,11 +371,11 @@ class LoadPatience(Parked):
         self.shard = shard
 
     def expire(self) -> None:
-        self.shard.patience_over()
+        self.shard.load_timed_out()
 
 
 class ShardTimer(Parked):
-    """The earliest timer of a shard's groups."""
+    """The deadline of the earliest timer of a shard's groups."""
 
     __slots__ = ("shard",)
 
@@ -378,21 +387,21 @@ class ShardTimer(Parked):
         self.shard.tick()
 
 
-def encode_entries(entries: Sequence[Entry], wall_ms: int, codec: Compression) -> bytearray:
-    """The entries as one batch, all of this time. ValueError if a text does not fit its field."""
+def encode_entries(entries: Sequence[GroupLogEntry], wall_ms: int, codec: Compression) -> bytearray:
+    """Encode the entries as one batch with this timestamp. Raises ValueError if a text does not fit its field."""
     records = [Record(0, wall_ms, *encode_entry(entry)) for entry in entries]
     return encode_batch(records, compression=codec)
 
 
-def told(error: ErrorCode) -> ErrorCode:
-    """A log's error as a member is told of it."""
+def member_error(error: ErrorCode) -> ErrorCode:
+    """Return the error code that a member gets for an error of the log."""
     return REPLY_TO_ERROR.get(error, error)
 
 
-def _give(step: Step) -> None:
+def _send_replies(step: CoordinatorStep) -> None:
     for ticket, reply in step.replies:
         ticket(reply)
 
 
-def _nobody(error: ErrorCode) -> None:
-    """Nobody waits for what could not be done."""
+def _ignore_error(error: ErrorCode) -> None:
+    """Ignore the error of an operation that no request waits for."""

@@ -1,8 +1,8 @@
-"""Load the records of an offsets partition, from its log start to its end, into the state of its groups.
+"""Load the records of an offsets partition, from its log start offset to its end, into the state of its groups.
 
-A new coordinator answers no request until the high watermark has reached the end that it loaded. Everything that the
-previous coordinator may have acknowledged lies below that end, so no client reads an older offset than one that was
-acknowledged (G3). Kafka requires less here: it may answer from what is known to be committed.
+A new coordinator answers no request until the high watermark has reached the log end up to which it loaded. Everything
+that the previous coordinator may have acknowledged lies below that end, so no client reads an older offset than one
+that was acknowledged (G3). Kafka requires less: its coordinator may answer from what is known to be committed.
 Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
-from kraft.broker.group.records import Entry, decode_entry
+from kraft.broker.group.records import GroupLogEntry, decode_entry
 from kraft.broker.partition.log_waits import wait_settled
 from kraft.seam import WireError
 from kraft.storage.handles import ColdRead
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from kraft.storage.log import Log
 
 ENTRIES_PER_STEP = 400
-"""What is decoded, and then applied, before others have a turn."""
+"""Number of entries that are decoded, and then applied, before other tasks run."""
 
 
 async def load_state(
     disk: Disk, gates: Gates, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
 ) -> tuple[DurableState, int] | None:
-    """What the log says and where it ends, all of it committed; None if it is not wanted any more. StorageCorrupt: a
-    batch is damaged; UnreadableBatch: one that is not holds what does not parse; DiskError."""
+    """Return the loaded state and its end offset, when all of it is committed; None if the state is no longer needed.
+    Raises StorageCorrupt for a damaged batch, UnreadableBatch for an intact one that does not parse, and DiskError."""
     await wait_settled(partition)
     state, offset = EMPTY_STATE, 0
     while is_wanted():
@@ -62,7 +62,8 @@ async def load_state(
 
 
 async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice | None:
-    """None: not yet. By now the partition may have another log, or none."""
+    """Read a piece of the log. Return None if the log cannot be read yet. Meanwhile the partition may have got another
+    log, or none."""
     try:
         return log.read(max(offset, log.log_start_offset), bytes_max, log.log_end_offset)
     except ColdRead as cold:
@@ -73,12 +74,12 @@ async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice |
     return None
 
 
-def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[Entry], int]]:
-    """The entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after what was decoded so
-    far. What offsets were committed is never taken from a damaged batch. Each step is *blocking*."""
+def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[GroupLogEntry], int]]:
+    """Yield the entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after the last
+    decoded record. No offset is taken from a damaged batch. Each step is *blocking*."""
     data = piece.read_whole(log.log_end_offset)
     next_offset = log.log_end_offset if not data else piece.base_offset
-    entries: list[Entry] = []
+    entries: list[GroupLogEntry] = []
     for position, header in iter_headers(data):
         if not header.is_control:
             try:
@@ -102,7 +103,7 @@ async def _wait_committed(partition: Partition, end_offset: int) -> None:
 
 
 class CommitWait:
-    """Waits in a partition's queue for the high watermark, or for the end of the leadership."""
+    """An entry in a partition's queue that waits for the high watermark, or for the end of the leadership."""
 
     __slots__ = ("over",)
 

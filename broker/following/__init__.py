@@ -1,2 +1,3 @@
-"""Async: fetching from leaders: one fetcher per leader, and each partition that it follows. May import
-kraft.broker.logs and below."""
+"""Async: fetch from leaders: one fetcher per leader, and the partitions that it follows. May import kraft.broker.logs
+and below.
+"""

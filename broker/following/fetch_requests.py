@@ -1,4 +1,4 @@
-"""What a fetcher asks for, as a request says it, and the requests that it has sent."""
+"""The partitions of a fetch request, and the record of the requests that a fetcher has sent."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from kraft.wire.client import ClientConnection
 from kraft.wire.messages.fetch import FetchPartition
 
 Key = tuple[UUID, int]
-Wish = tuple[int, int, int, int]
-"""(fetch offset, leader epoch, last fetched epoch, log start offset), as a request says it."""
+RequestedFetch = tuple[int, int, int, int]
+"""The fields of a partition in a fetch request: (fetch offset, leader epoch, last fetched epoch, log start offset)."""
 
 
 class InFlight(Parked):
-    """A request that was sent: what it mentioned and dropped. The connection ends if its answer does not come."""
+    """A request that was sent: the partitions that it named and those that it removed from the session. If no response
+    arrives in time, the connection is closed."""
 
     __slots__ = ("connection", "forgotten", "is_full", "mentioned")
 
     def __init__(
-        self, connection: ClientConnection, *, is_full: bool, mentioned: dict[Key, Wish], forgotten: list[Key]
+        self, connection: ClientConnection, *, is_full: bool, mentioned: dict[Key, RequestedFetch], forgotten: list[Key]
     ) -> None:
         self.bucket = -1
         self.connection = connection
@@ -31,10 +32,11 @@ class InFlight(Parked):
         self.connection.close("no answer to a fetch within replica.socket.timeout.ms")
 
 
-def by_topic(wishes: dict[Key, Wish], bytes_max: int) -> list[tuple[None, UUID, list[FetchPartition]]]:
-    """Neighbours of one topic stand together; the order stays, for it says who has room in the answer first."""
+def by_topic(requested: dict[Key, RequestedFetch], bytes_max: int) -> list[tuple[None, UUID, list[FetchPartition]]]:
+    """Group neighboring partitions of one topic. Their order does not change, because it decides which partitions first
+    get room in the response."""
     topics: list[tuple[None, UUID, list[FetchPartition]]] = []
-    for (topic_id, index), (offset, epoch, last_epoch, log_start) in wishes.items():
+    for (topic_id, index), (offset, epoch, last_epoch, log_start) in requested.items():
         if not topics or topics[-1][1] != topic_id:
             topics.append((None, topic_id, []))
         topics[-1][2].append(FetchPartition(index, epoch, offset, last_epoch, log_start, bytes_max))
@@ -42,7 +44,7 @@ def by_topic(wishes: dict[Key, Wish], bytes_max: int) -> list[tuple[None, UUID, 
 
 
 def forgotten_by_topic(keys: list[Key]) -> list[tuple[None, UUID, list[int]]]:
-    """As a request names what is not fetched any more."""
+    """Group the partitions that a request removes from the session by topic."""
     topics: dict[UUID, list[int]] = {}
     for topic_id, index in keys:
         topics.setdefault(topic_id, []).append(index)

@@ -1,6 +1,6 @@
-"""Fetchers: one LeaderFetcher for each broker that this one follows.
+"""Fetchers: one LeaderFetcher for each broker from which this broker fetches.
 
-Invariant: fetching is restarted only in a new leader epoch, and while no call cuts the log.
+Invariant: fetching of a partition restarts only in a new leader epoch, and never while a call truncates the log.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Fetchers:
-    """Iterating meets the fetcher of each broker that was ever followed. All plain calls."""
+    """The fetchers of one broker. Iterating over it yields the fetcher of each leader that this broker ever followed.
+    All methods are plain calls."""
 
     def __init__(self, loop: Loop, node_id: int, make: Callable[[int], LeaderFetcher]) -> None:
-        """`make(leader_id)` makes the fetcher of a leader."""
+        """`make(leader_id)` creates the fetcher of a leader."""
         self._loop = loop
         self._node_id = node_id
         self._make = make
@@ -30,12 +31,12 @@ class Fetchers:
         return iter(list(self._fetchers.values()))
 
     def begin(self, partition: Partition) -> None:
-        """Fetch from the partition's leader, if there is one and the log is open and not being cut; else that comes
-        later."""
+        """Start fetching from the partition's leader, if there is one and the log is open and not being truncated.
+        Otherwise the caller must call this again later."""
         state = partition.state
         if state is None or state.leader in (NO_LEADER, self._node_id):
             return
-        if partition.log is None and not partition.is_blank:
+        if partition.log is None and not partition.is_unwritten:
             return
         if partition.is_truncating:
             return
@@ -48,17 +49,18 @@ class Fetchers:
             fetcher.nudge()
 
     def stop(self, partition: Partition) -> None:
-        """Fetch the partition from no broker: a late answer finds nothing."""
+        """Stop fetching the partition, so that a late response has no effect on it."""
         for fetcher in self._fetchers.values():
             fetcher.remove(partition)
 
     def nudge(self) -> None:
-        """Send the leaders what has changed."""
+        """Make the fetchers send requests for the partitions that have changed."""
         for fetcher in self._fetchers.values():
             fetcher.nudge()
 
     def redirect(self, brokers: Iterable[int]) -> None:
-        """Have the fetchers of these brokers dial again: the brokers have registered again, perhaps elsewhere."""
+        """Make the fetchers of these leaders reconnect, because the leaders have registered again, perhaps with another
+        address."""
         for broker_id in brokers:
             fetcher = self._fetchers.get(broker_id)
             if fetcher is not None:

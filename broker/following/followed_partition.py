@@ -1,7 +1,8 @@
-"""FollowedPartition: one partition in a fetcher. It carries out what `kraft.broker.replica.follower` decides.
+"""FollowedPartition: one partition in a fetcher. It carries out the decisions of `kraft.broker.replica.follower`.
 
-Invariants: while the log is being cut (`truncation`) nothing is fetched, appended or led. Where appends wait for the
-disk, the next fetch offset, which acknowledges, is sent only after the sync.
+Invariants: while the log is being truncated (`truncation`), it is not fetched or appended to, and the replica does not
+lead. A new fetch offset acknowledges the records below it. So where appends must be synced, it is sent only after the
+sync.
 Source: Kafka's AbstractFetcherThread, docs/storage.md#group-commit.
 """
 
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kraft.broker.partition.blank_log import BLANK_LOG, BlankLog
 from kraft.broker.partition.partition import EVERY_APPEND
 from kraft.broker.partition.partition_following import append_from_leader, take_leader_marks
+from kraft.broker.partition.unwritten_log import UNWRITTEN_LOG, UnwrittenLog
 from kraft.broker.replica.follower import (
     FollowerState,
     FollowerStatus,
     Resolution,
-    Sent,
+    SentFetch,
     StepKind,
     decide_answer,
     decide_out_of_range,
@@ -37,7 +38,7 @@ from kraft.wire.error_codes import ErrorCode
 if TYPE_CHECKING:
     from kraft.broker.following.leader_fetcher import LeaderFetcher
     from kraft.broker.logs.disk_failures import DiskFailures
-    from kraft.broker.logs.truncation import LogCutter
+    from kraft.broker.logs.truncation import LogTruncator
     from kraft.broker.partition.partition import Partition
     from kraft.broker.partition.replication_quota import ReplicationQuota
     from kraft.storage.log import Log
@@ -51,23 +52,23 @@ EARLIEST = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """What the followed partitions of all fetchers share. `begin_to_follow` has a partition fetched from its leader, if
-    it has one that it is not fetched from."""
+class FetcherContext:
+    """The parts that the followed partitions of all fetchers share. `begin_to_follow` starts fetching a partition from
+    its leader, if it has a leader and is not being fetched yet."""
 
     node_id: int
     quota: ReplicationQuota
     failures: DiskFailures
-    cutter: LogCutter
+    truncator: LogTruncator
     begin_to_follow: Callable[[Partition], None]
 
 
-class LogView:
-    """The local log as the pure core sees it."""
+class LocalLogView:
+    """The local log in the form that the pure module `kraft.broker.replica.follower` needs."""
 
     __slots__ = ("_log", "high_watermark")
 
-    def __init__(self, log: Log | BlankLog, high_watermark: int) -> None:
+    def __init__(self, log: Log | UnwrittenLog, high_watermark: int) -> None:
         self._log = log
         self.high_watermark = high_watermark
 
@@ -84,7 +85,7 @@ class LogView:
 
 
 class FollowedPartition:
-    """One partition, in one leader epoch, from one leader."""
+    """One partition that is fetched from one leader, in one leader epoch."""
 
     __slots__ = ("fetcher", "is_over", "leader_high_watermark", "partition", "state")
 
@@ -93,16 +94,16 @@ class FollowedPartition:
         self.partition = partition
         self.is_over = False
         self.leader_high_watermark = 0
-        """As the leader said last."""
+        """The leader's high watermark in its last response."""
         latest = self._readable.epochs.latest_epoch
-        view = LogView(self._readable, partition.high_watermark)
+        view = LocalLogView(self._readable, partition.high_watermark)
         self.state = FollowerState(fetcher.leader_id, leader_epoch, start_offset(view, latest), latest)
 
     def begin(self) -> None:
-        """Where appends wait for the disk, the first fetch waits for what an earlier role has appended."""
+        """Delay the first fetch until the appends of an earlier role are synced, if appends must be synced."""
         partition, opened = self.partition, self.partition.log
         if opened is not None and partition.waits_for_disk and opened.synced_end_offset < opened.log_end_offset:
-            partition.host.want_sync(partition)
+            partition.host.request_sync(partition)
             self._hold_until_synced(opened)
 
     @property
@@ -112,25 +113,25 @@ class FollowedPartition:
         return opened
 
     @property
-    def _readable(self) -> Log | BlankLog:
-        """The log; an empty one of a replica that was never written."""
-        return BLANK_LOG if self.partition.is_blank else self._log
+    def _readable(self) -> Log | UnwrittenLog:
+        """Return the log, or an empty log for a replica that was never written."""
+        return UNWRITTEN_LOG if self.partition.is_unwritten else self._log
 
     @property
     def lag(self) -> int:
-        """Committed records that are still to be fetched."""
+        """The number of committed records that are still to be fetched."""
         return max(0, self.leader_high_watermark - self.state.fetch_offset)
 
-    def wish(self) -> tuple[int, int, int, int]:
-        """(fetch offset, leader epoch, last fetched epoch, log start offset) for the next request."""
+    def requested_fetch(self) -> tuple[int, int, int, int]:
+        """Return (fetch offset, leader epoch, last fetched epoch, log start offset) for the next request."""
         state = self.state
         return state.fetch_offset, state.leader_epoch, state.last_fetched_epoch, self._readable.log_start_offset
 
     def take(self, result: FetchResult, sent_offset: int, sent_epoch: int) -> None:
-        """The leader's answer to what was sent."""
+        """Apply the leader's response to a request that named this partition."""
         state = self.state
-        if self.partition.is_blank and result.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-            if not _says_nothing(result):
+        if self.partition.is_unwritten and result.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            if not _reports_empty_log(result):
                 self._open_log()
             return
         if (
@@ -139,11 +140,13 @@ class FollowedPartition:
             and state.status is FollowerStatus.FETCHING
             and state.fetch_offset == sent_offset
             and state.leader_epoch == sent_epoch
-        ):  # the usual answer, for which `decide_answer` would say APPEND
+        ):  # the usual response, for which `decide_answer` would return APPEND
             self._append(result)
             return
-        view = LogView(self._readable, self.partition.high_watermark)
-        step = decide_answer(self.state, Sent(sent_offset, sent_epoch), view, result.error_code, result.diverging_epoch)
+        view = LocalLogView(self._readable, self.partition.high_watermark)
+        step = decide_answer(
+            self.state, SentFetch(sent_offset, sent_epoch), view, result.error_code, result.diverging_epoch
+        )
         kind = step.kind
         if kind is StepKind.APPEND:
             self._append(result)
@@ -156,7 +159,7 @@ class FollowedPartition:
                 truncate_to=step.offset,
                 log_end_offset=self._log.log_end_offset,
             )
-            self._cut(step.offset, fully=False)
+            self._truncate(step.offset, fully=False)
         elif kind is StepKind.RESOLVE:
             self._ask_offset(LATEST)
         elif kind is StepKind.BACK_OFF:
@@ -165,7 +168,8 @@ class FollowedPartition:
             self._set(FollowerStatus.STOPPED)
 
     def _open_log(self) -> None:
-        """The leader has something for a replica that was never written: make the log, then ask again."""
+        """Create the log of a replica that was never written, because the leader has records for it. Then fetch
+        again."""
         self._set(FollowerStatus.BACKOFF)
         self.partition.when_open(self._resume)
 
@@ -186,7 +190,7 @@ class FollowedPartition:
                 info = append_from_leader(partition, data, state.leader_epoch, fetcher.loop.clock.wall_ms())  # type: ignore[arg-type]
             except AppendRefused as refused:
                 log.warning(
-                    "records from the leader are not taken",
+                    "records from the leader were refused",
                     topic=partition.topic,
                     partition=partition.index,
                     error=str(refused),
@@ -225,7 +229,8 @@ class FollowedPartition:
         self.partition.waiting_for_disk.append((opened.log_end_offset, self))
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """What was appended is on disk (or the role has changed): the leader may know."""
+        """Continue: the appended records are synced (or the role has changed), so the next fetch may acknowledge them
+        to the leader."""
         self.fetcher.release()
 
     async def _warm(self, cold: ColdRead) -> None:
@@ -238,10 +243,10 @@ class FollowedPartition:
         loop = self.fetcher.loop
         self.state.back_off(loop.clock.monotonic_ms(), self.fetcher.backoff_ms_max)
         self.fetcher.changed(self)
-        loop.deadlines.add(Retry(self), self.state.retry_at_ms)
+        loop.deadlines.add(RetryTimer(self), self.state.retry_at_ms)
 
     def retry(self) -> None:
-        """The backoff is over."""
+        """Fetch again when the backoff is over."""
         if self.state.status is FollowerStatus.BACKOFF:
             self._resume()
 
@@ -250,8 +255,8 @@ class FollowedPartition:
         self.fetcher.changed(self)
 
     def _resume(self) -> None:
-        """Fetch on from the log's end."""
-        if self.is_over or (self.partition.log is None and not self.partition.is_blank):
+        """Continue fetching from the log's end."""
+        if self.is_over or (self.partition.log is None and not self.partition.is_unwritten):
             return
         readable = self._readable
         self.state.resume(readable.log_end_offset, readable.epochs.latest_epoch)
@@ -315,26 +320,26 @@ class FollowedPartition:
         if resolution is Resolution.CONTINUE:
             self._back_off()
         else:
-            self._cut(offset, fully=resolution is Resolution.RESTART)
+            self._truncate(offset, fully=resolution is Resolution.RESTART)
 
-    # cutting
+    # truncation
 
-    def _cut(self, offset: int, *, fully: bool) -> None:
+    def _truncate(self, offset: int, *, fully: bool) -> None:
         self._set(FollowerStatus.BACKOFF)
-        self.partition.cut_begun()
-        self.fetcher.loop.start_task(self._cut_now, offset, fully)
+        self.partition.truncation_begun()
+        self.fetcher.loop.start_task(self._truncate_now, offset, fully)
 
-    async def _cut_now(self, offset: int, fully: bool) -> None:
+    async def _truncate_now(self, offset: int, fully: bool) -> None:
         partition, following = self.partition, self.fetcher.following
-        if await following.cutter.cut(partition, offset, fully=fully):
-            partition.cut_done()
+        if await following.truncator.truncate(partition, offset, fully=fully):
+            partition.truncation_done()
             self._resume()
-            following.begin_to_follow(partition)  # another leader, if the role changed meanwhile
+            following.begin_to_follow(partition)  # from another leader, if the role changed meanwhile
             self.fetcher.loop.request_pass()
 
 
-class Retry(Parked):
-    """The end of a partition's backoff."""
+class RetryTimer(Parked):
+    """The timer at which a partition's backoff ends."""
 
     __slots__ = ("_followed",)
 
@@ -346,8 +351,8 @@ class Retry(Parked):
         self._followed.retry()
 
 
-def _says_nothing(result: FetchResult) -> bool:
-    """What a leader tells of an empty log."""
+def _reports_empty_log(result: FetchResult) -> bool:
+    """Return whether this response comes from a leader whose log is empty."""
     return (
         result.error_code == ErrorCode.NONE
         and result.diverging_epoch is None
@@ -358,7 +363,7 @@ def _says_nothing(result: FetchResult) -> bool:
 
 
 def _listed_offset(body: memoryview) -> int | None:
-    """The offset in an answer for one partition; None if it is an error."""
+    """Return the offset in a ListOffsets response for one partition, or None if the response is an error."""
     try:
         answer: Any = messages.decode_response(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, body)
     except WireError:

@@ -1,15 +1,16 @@
-"""LeaderFetcher: everything that this broker follows on one other broker, over one connection and one fetch session.
+"""LeaderFetcher: fetch all partitions that this broker follows from one leader, over one connection and one fetch
+session.
 
-The fetching itself is a chain of callbacks on that connection: an answer is appended and the next request sent inside
-the pass in which it came. The task only dials, and dials again.
+Fetching is a chain of callbacks on that connection. In the pass in which a response arrives, its records are appended
+and the next request is sent. The task only connects and reconnects.
 
 Invariants:
-- an answer is applied only to a partition that still is where it was when the request was sent (`decide_answer`);
-- a partition that is being cut, has failed or backs off is not in the request, and the others continue;
-- a partition whose answer had records goes behind the others in a full request: partitions for which there was no room
-  come first;
-- when a partition is added while a long poll is parked at the leader, a second request ends that poll at once: an idle
-  partition never delays a new leader;
+- a response is applied only to a partition whose state is unchanged since the request was sent (`decide_answer`);
+- a partition that is being truncated, has failed or backs off is not in the request, and the other partitions continue;
+- a partition whose response had records is placed behind the others in a full request, so partitions for which the last
+  response had no room come first;
+- when a partition is added while a long poll waits at the leader, a second request ends that poll at once, so an idle
+  partition never delays a new one;
 - when many partitions join a session, they are added in several requests, none of which waits at the leader.
 Source: KIP-227, Kafka's AbstractFetcherThread, ReplicaFetcherThread.
 """
@@ -26,8 +27,8 @@ from uuid import UUID
 import structlog
 import trio
 
-from kraft.broker.following.fetch_requests import InFlight, Key, Wish, by_topic, forgotten_by_topic
-from kraft.broker.following.followed_partition import FollowedPartition, Following
+from kraft.broker.following.fetch_requests import InFlight, Key, RequestedFetch, by_topic, forgotten_by_topic
+from kraft.broker.following.followed_partition import FetcherContext, FollowedPartition
 from kraft.broker.partition.hosted import HostedReplicas
 from kraft.broker.replica.follower import FollowerStatus
 from kraft.seam import CloseReason, WireError
@@ -38,7 +39,7 @@ from kraft.wire.messages.fetch import FetchRequest, FetchResult, encode_fetch_re
 from kraft.wire.messages.fetch_response import decode_fetch_response
 
 if TYPE_CHECKING:
-    from kraft.broker.following.leaders import Leaders
+    from kraft.broker.following.leader_dialer import LeaderDialer
     from kraft.broker.partition.partition import Partition
     from kraft.broker.serving.loop import Loop
     from kraft.config import NodeConfig
@@ -49,13 +50,14 @@ log = structlog.get_logger("kraft.broker.fetcher")
 FETCH_VERSION = 17
 REDIAL_MS_FIRST = 20
 THROTTLE_MS = 100
-"""How long a throttled replica is left out before the rate is looked at again."""
+"""Milliseconds for which a throttled replica is not fetched before the rate is checked again."""
 IN_FLIGHT_MAX = 2
-WISHES_MAX = 250
-"""Partitions that one request of a session names, so that neither side is busy with it for long. An answer tells of as
-many, and of these (`pending_fetch`)."""
-LOOKS_MAX = 8
-"""So many times as many are looked at in one step, if none of them is to be fetched now."""
+SESSION_PARTITIONS_MAX = 250
+"""Maximum number of partitions named in one request of a session, so that neither side is busy for long. A response has
+at most as many partitions (`pending_fetch`)."""
+BATCHES_PER_STEP_MAX = 8
+"""Maximum number of batches (of SESSION_PARTITIONS_MAX partitions) that are examined in one step, if none of their
+partitions is to be fetched now."""
 DROPPED_MAX = 2_000
 CLOSE_SESSION = -1
 EPOCH_MAX = 2**31 - 1
@@ -63,7 +65,7 @@ EPOCH_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """The `replica.` keys of fetching."""
+    """The settings of a fetcher, from the config keys that begin with `replica.`."""
 
     max_wait_ms: int
     min_bytes: int
@@ -92,8 +94,8 @@ class LeaderFetcher:
         loop: Loop,
         leader_id: int,
         settings: FetcherSettings,
-        leaders: Leaders,
-        following: Following,
+        leaders: LeaderDialer,
+        following: FetcherContext,
         broker_epoch: Callable[[], int],
     ) -> None:
         self.loop = loop
@@ -103,7 +105,7 @@ class LeaderFetcher:
         self._broker_epoch = broker_epoch
         self._followed: dict[Key, FollowedPartition] = {}
         self._replicas = HostedReplicas()
-        """Those that are followed."""
+        """The replicas that this fetcher follows."""
         self._connection: ClientConnection | None = None
         self._closed = trio.Event()
         self._needed = trio.Event()
@@ -112,24 +114,24 @@ class LeaderFetcher:
         self._epoch = 0
         self._is_first = True
         self._incarnation: UUID | None = None
-        """The life of the leader that the connection was dialled for."""
+        """The incarnation of the leader to which the current connection was made."""
         self._in_flight: deque[InFlight] = deque()
-        self._told: dict[Key, Wish] = {}
-        """What the session at the leader holds once all requests in flight have arrived."""
-        self._answered: dict[Key, Wish] = {}
-        """What it held when the request was read whose answer came last."""
+        self._in_session: dict[Key, RequestedFetch] = {}
+        """The partitions in the leader's session after the leader has handled all requests in flight."""
+        self._confirmed: dict[Key, RequestedFetch] = {}
+        """The partitions that were in the session when the leader handled the request of the latest response."""
         self._holds = 0
         self._adds = False
-        """The request that is being made names partitions that the session does not hold yet."""
+        """Whether the request being built names partitions that are not in the session yet."""
         self._changed: dict[Key, None] = {}
-        self._unsaid: Iterator[Partition] | None = None
-        """What a new session is still to be told of, behind what has changed."""
-        self._looks_on = False
+        self._not_yet_added: Iterator[Partition] | None = None
+        """Partitions not yet added to a new session. Requests name them after the partitions that have changed."""
+        self._scan_is_scheduled = False
         self.requests = 0
         self.answer_bytes = 0
-        """Of the bodies of the leader's answers."""
+        """Total bytes of the leader's response bodies."""
         self._throttled: dict[Key, None] = {}
-        """Left out for now because of follower.replication.throttled.rate."""
+        """Partitions that are not fetched at present because of follower.replication.throttled.rate."""
         self._max_wait_ms = settings.max_wait_ms
         self._min_bytes = settings.min_bytes
         self._partition_bytes_max = settings.partition_bytes_max
@@ -156,7 +158,7 @@ class LeaderFetcher:
         return self._followed.get(partition.key)
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
-        """Fetch this partition, from its log's end. `nudge` when all are added."""
+        """Fetch this partition, from its log end on. Call `nudge` when all partitions are added."""
         followed = FollowedPartition(self, partition, leader_epoch)
         self._followed[partition.key] = followed
         self._replicas.add(partition)
@@ -165,36 +167,37 @@ class LeaderFetcher:
         self._needed.set()
 
     def remove(self, partition: Partition) -> None:
-        """Stop at once: a late answer finds nothing."""
+        """Stop fetching the partition at once, so that a late response has no effect on it."""
         followed = self._followed.pop(partition.key, None)
         if followed is not None:
             followed.is_over = True
             self._replicas.discard(partition)
             self._changed[partition.key] = None
-        if not self._followed and self._needed.is_set():  # `run` may wait on one that is not set
+        if not self._followed and self._needed.is_set():  # `run` may wait on an event that is not set
             self._needed = trio.Event()
 
     def changed(self, followed: FollowedPartition) -> None:
-        """The partition's next wish, or whether it has one, is another."""
+        """Record that the partition's next fetch has changed, or that it now has a next fetch or no longer has one."""
         self._changed[followed.partition.key] = None
 
     def nudge(self) -> None:
-        """There are changes that the leader should know soon."""
-        if self._connection is None or self._holds or not self._has_more or self._looks_on:
+        """Send a request if there are changes that the leader should receive soon."""
+        if self._connection is None or self._holds or not self._has_more or self._scan_is_scheduled:
             return
         if len(self._in_flight) < IN_FLIGHT_MAX:
             self._send()
 
     def endpoint_changed(self) -> None:
-        """The leader's registration has changed: dial again soon, not after a long pause. A connection to a former
-        life of it may have ended without a word (its host lost power), so it is not trusted."""
+        """Reconnect soon instead of after a long pause, because the leader's registration changed. A connection to an
+        earlier incarnation may be dead without having been closed (its host lost power), so close it."""
         if self._connection is not None and self._incarnation != self._leaders.incarnation(self.leader_id):
-            self._connection.close("the leader has registered anew")
+            self._connection.close("the leader has registered again")
         if self._pausing is not None:
             self._pausing.cancel()
 
     def hold(self) -> None:
-        """Send nothing until `release`: what was appended waits for the disk before it is acknowledged."""
+        """Send no request until `release` is called, because appended records must be synced before they are
+        acknowledged."""
         self._holds += 1
 
     def release(self) -> None:
@@ -213,7 +216,7 @@ class LeaderFetcher:
     # the connection
 
     async def run(self) -> None:
-        """Keep connected while there is something to follow, until cancelled."""
+        """Stay connected while there are partitions to fetch, until cancelled."""
         clock = self.loop.clock
         pause_ms = 0
         while True:
@@ -252,16 +255,16 @@ class LeaderFetcher:
         for sent in self._in_flight:
             self.loop.deadlines.remove(sent)
         self._in_flight.clear()
-        for old in (self._told, self._answered, self._changed):
+        for old in (self._in_session, self._confirmed, self._changed):
             if len(old) > DROPPED_MAX:
                 self.loop.start_task(_drop, old)
-        self._told, self._answered = {}, {}
-        self._changed, self._unsaid = {}, iter(self._replicas)  # the next request begins to tell of all
+        self._in_session, self._confirmed = {}, {}
+        self._changed, self._not_yet_added = {}, iter(self._replicas)  # the next request begins to name all partitions
 
     # requests
 
     def _send(self) -> None:
-        """The next request, if there is anything to fetch."""
+        """Send the next request, if there is anything to fetch."""
         connection = self._connection
         if connection is None or self._holds:
             return
@@ -269,19 +272,19 @@ class LeaderFetcher:
         if is_full:
             if self._in_flight:
                 return
-            if not self._is_first:  # no session: each request stands alone
+            if not self._is_first:  # without a session each request names all partitions
                 self._changed = dict.fromkeys(self._followed)
-        mentioned, forgotten = self._wishes()
-        looks = 1
+        mentioned, forgotten = self._next_requested()
+        scanned = 1
         while self._has_more and not (mentioned or forgotten):
-            if looks == LOOKS_MAX:
-                self._look_on_soon()
-                if self._in_flight or not self._told:
+            if scanned == BATCHES_PER_STEP_MAX:
+                self._continue_scan_soon()
+                if self._in_flight or not self._in_session:
                     return
                 break
-            mentioned, forgotten = self._wishes()
-            looks += 1
-        if self._told:
+            mentioned, forgotten = self._next_requested()
+            scanned += 1
+        if self._in_session:
             epoch = self._epoch
             self._epoch = 1 if epoch >= EPOCH_MAX else epoch + 1
         elif is_full:
@@ -289,8 +292,8 @@ class LeaderFetcher:
         else:
             epoch, mentioned, forgotten = CLOSE_SESSION, {}, []
         fetch = FetchRequest(
-            # the first answer gives the session's id, without which nothing can be added; and a leader looks at a
-            # partition that has joined again and again until it has told of it
+            # The first response gives the session's id, without which nothing can be added. A leader also examines a
+            # partition that joined again and again until it has been in a response.
             max_wait_ms=0 if self._is_first or self._adds or epoch == CLOSE_SESSION else self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._response_bytes_max,
@@ -306,7 +309,11 @@ class LeaderFetcher:
         self._send_now(connection, fetch, mentioned, forgotten)
 
     def _send_now(
-        self, connection: ClientConnection, fetch: FetchRequest, mentioned: dict[Key, Wish], forgotten: list[Key]
+        self,
+        connection: ClientConnection,
+        fetch: FetchRequest,
+        mentioned: dict[Key, RequestedFetch],
+        forgotten: list[Key],
     ) -> None:
         sent = InFlight(connection, is_full=fetch.session_epoch <= 0, mentioned=mentioned, forgotten=forgotten)
         self._in_flight.append(sent)
@@ -319,69 +326,71 @@ class LeaderFetcher:
 
         connection.send(ApiKey.FETCH, FETCH_VERSION, [encode_fetch_request(FETCH_VERSION, fetch)], on_reply)
 
-    def _wishes(self) -> tuple[dict[Key, Wish], list[Key]]:
-        """What has changed since the leader was last told: new wishes, and what is not wanted (for now)."""
-        mentioned: dict[Key, Wish] = {}
+    def _next_requested(self) -> tuple[dict[Key, RequestedFetch], list[Key]]:
+        """Return the changes since the last request: partitions to fetch with their new fields, and partitions that are
+        not to be fetched at present."""
+        mentioned: dict[Key, RequestedFetch] = {}
         forgotten: list[Key] = []
-        told = self._told
+        in_session = self._in_session
         self._adds = False
         for key in self._next_changed():
             followed = self._followed.get(key)
             if followed is not None and followed.partition.follower_throttled and self._must_wait(followed):
                 followed = None
             if followed is None or followed.state.status is not FollowerStatus.FETCHING:
-                if told.pop(key, None) is not None:
+                if in_session.pop(key, None) is not None:
                     forgotten.append(key)
                 continue
-            wish = followed.wish()
-            before = told.get(key)
-            if before != wish:
+            requested = followed.requested_fetch()
+            before = in_session.get(key)
+            if before != requested:
                 self._adds = self._adds or (before is None and self._session_id != 0)
-                told[key] = mentioned[key] = wish
+                in_session[key] = mentioned[key] = requested
         return mentioned, forgotten
 
     def _next_changed(self) -> Iterable[Key]:
-        """As many as the next request names: all of them where each request stands alone."""
+        """Return the changed partitions for the next request; without a session return all of them."""
         changed = self._changed
         if not (self._is_first or self._session_id):
-            self._changed, self._unsaid = {}, None
+            self._changed, self._not_yet_added = {}, None
             return changed
-        if len(changed) <= WISHES_MAX:
+        if len(changed) <= SESSION_PARTITIONS_MAX:
             self._changed, taken = {}, list(changed)
         else:
-            taken = list(islice(changed, WISHES_MAX))
+            taken = list(islice(changed, SESSION_PARTITIONS_MAX))
             for key in taken:
                 del changed[key]
-        if self._unsaid is not None and len(taken) < WISHES_MAX:
-            room = WISHES_MAX - len(taken)
-            unsaid = [partition.key for partition in islice(self._unsaid, room)]
-            if len(unsaid) < room:
-                self._unsaid = None
-            taken += unsaid
+        if self._not_yet_added is not None and len(taken) < SESSION_PARTITIONS_MAX:
+            room = SESSION_PARTITIONS_MAX - len(taken)
+            added = [partition.key for partition in islice(self._not_yet_added, room)]
+            if len(added) < room:
+                self._not_yet_added = None
+            taken += added
         return taken
 
     @property
     def _has_more(self) -> bool:
-        """There may be something that the leader is to be told."""
-        return bool(self._changed) or self._unsaid is not None
+        """Whether there may be changes that the leader has not received."""
+        return bool(self._changed) or self._not_yet_added is not None
 
-    def _look_on_soon(self) -> None:
-        """Very many were looked at, and none is to be fetched now."""
-        if not self._looks_on:
-            self._looks_on = True
-            self.loop.start_task(self._look_on)
+    def _continue_scan_soon(self) -> None:
+        """Continue examining changed partitions in another step: many were examined in this one, and none is to be
+        fetched now."""
+        if not self._scan_is_scheduled:
+            self._scan_is_scheduled = True
+            self.loop.start_task(self._continue_scan)
 
-    async def _look_on(self) -> None:
+    async def _continue_scan(self) -> None:
         await trio.lowlevel.checkpoint()
-        self._looks_on = False
+        self._scan_is_scheduled = False
         if self._in_flight:
             self.nudge()
         else:
             self._send()
 
     def _must_wait(self, followed: FollowedPartition) -> bool:
-        """Whether a throttled replica that is not in sync is left out because the rate is exceeded. It is looked at
-        again soon."""
+        """Return whether a throttled replica that is not in sync is skipped because the replication rate is exceeded.
+        The replica is checked again soon."""
         following = self.following
         if not following.quota.holds_back(followed.partition, following.node_id):
             return False
@@ -396,7 +405,7 @@ class LeaderFetcher:
         self._throttled.clear()
         self.nudge()
 
-    # answers
+    # responses
 
     def _take_answer(self, connection: ClientConnection, body: memoryview) -> None:
         try:
@@ -409,39 +418,39 @@ class LeaderFetcher:
         self.loop.deadlines.remove(sent)
         self._is_first = False
         if sent.is_full:
-            self._answered = dict(sent.mentioned)
+            self._confirmed = dict(sent.mentioned)
         else:
-            self._answered.update(sent.mentioned)
+            self._confirmed.update(sent.mentioned)
             for key in sent.forgotten:
-                self._answered.pop(key, None)
+                self._confirmed.pop(key, None)
         if response.error_code:
             self._refused(response.error_code)
             return
         if sent.is_full:
             self._session_id = response.session_id
-            if not self._session_id:  # the leader has no slot for one: every request is a full one
+            if not self._session_id:  # the leader has no session slot for this fetcher: every request is a full one
                 self._epoch = 0
-                self._told.clear()
+                self._in_session.clear()
         for _, topic_id, results in response.topics:
             if topic_id is not None:
                 for result in results:
                     self._take_result((topic_id, result.partition), result)
         if self._in_flight:
-            self.nudge()  # what changed while two requests were under way does not wait for the end of a long poll
+            self.nudge()  # changes made while two requests were in flight do not wait for the end of a long poll
         else:
             self._send()
 
     def _take_result(self, key: Key, result: FetchResult) -> None:
         followed = self._followed.get(key)
-        wish = self._answered.get(key)
-        if followed is not None and wish is not None:
-            if result.records and not self._session_id:  # a session keeps this order at the leader
+        requested = self._confirmed.get(key)
+        if followed is not None and requested is not None:
+            if result.records and not self._session_id:  # with a session, the leader keeps this order
                 self._followed[key] = self._followed.pop(key)
-            followed.take(result, wish[0], wish[1])
+            followed.take(result, requested[0], requested[1])
 
     def _refused(self, error: int) -> None:
-        """A top-level error: begin a new session; anything but a lost session waits a little."""
-        log.info("fetch is refused", leader=self.leader_id, error=ErrorCode.of(error).name)
+        """Handle a top-level error: begin a new session. After any error except a lost session, back off first."""
+        log.info("fetch was refused by the leader", leader=self.leader_id, error=ErrorCode.of(error).name)
         lost = error in (
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
             ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -457,7 +466,7 @@ class LeaderFetcher:
 
 
 async def _drop(old: dict[Key, Any]) -> None:
-    """Let go of very many entries, a few at a time."""
+    """Empty a large dict, a few entries at a time."""
     while old:
         for _ in range(min(DROPPED_MAX, len(old))):
             old.popitem()

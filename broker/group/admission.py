@@ -1,14 +1,14 @@
-"""Errors that a request has by itself, whichever broker coordinates its group.
+"""Find errors in a request itself, which do not depend on which broker coordinates its group.
 
-Every broker looks for them before it looks for the group: a client with a wrong setting must see its own error, not
-NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS, after which it would ask again.
+Every broker makes these checks before it looks for the group. A client with a wrong setting must see the error of its
+setting, not NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS, after which it would retry.
 Source: Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations
 
 from kraft.broker.group.requests import (
-    HeartbeatRequest,
+    GroupHeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     OffsetDeleteRequest,
@@ -18,12 +18,13 @@ from kraft.broker.group.requests import (
 from kraft.broker.group.shard import GroupSettings
 from kraft.wire.error_codes import ErrorCode
 
-NEED_A_GROUP_ID = (JoinRequest, SyncRequest, HeartbeatRequest, LeaveRequest, OffsetDeleteRequest)
-"""The others take the empty group id too: consumers without a group used to commit under it."""
+NEED_A_GROUP_ID = (JoinRequest, SyncRequest, GroupHeartbeatRequest, LeaveRequest, OffsetDeleteRequest)
+"""Requests that need a group id. The other requests also accept the empty group id, because consumers without a group
+used to commit under it."""
 
 
 def request_error(request: Request, settings: GroupSettings) -> ErrorCode:
-    """Return the error of the request itself, in Kafka's order of checks; NONE if it may go to its coordinator."""
+    """Return the error in the request itself, in Kafka's order of checks; NONE if the coordinator may handle it."""
     if isinstance(request, NEED_A_GROUP_ID) and not request.group:
         return ErrorCode.INVALID_GROUP_ID
     if isinstance(request, JoinRequest):

@@ -1,8 +1,8 @@
-"""A classic group in memory: its members, what they wait for, and values computed from them.
+"""A classic group in memory: its members, their parked requests, and values computed from them.
 
-Only what is written with each generation is durable (`records.GroupValue`). Everything else lives as long as this
-coordinator. Members keep the order in which they joined, so that equal runs decide equally. When the state changes is
-decided in `joining`, `syncing`, `membership` and `rebalance`.
+Only the record written with each generation is durable (`records.GroupValue`). Everything else exists only in this
+coordinator. Members stay in the order in which they joined, so that the same inputs always give the same decisions.
+State changes are decided in `joining`, `syncing`, `membership` and `rebalance`.
 Source: Kafka's ClassicGroup.
 """
 
@@ -19,7 +19,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class GroupState(Enum):
-    """The value is what clients are shown."""
+    """State of a group; the value is the name that clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -28,8 +28,10 @@ class GroupState(Enum):
 
 
 class Member:
-    """One member. `awaiting_join`, `awaiting_sync`: the request that waits for an answer; while one does, the session
-    cannot end, unless the member `is_new`: it has never had an answer, and may be gone."""
+    """One member of a group. `awaiting_join` and `awaiting_sync` are its parked requests.
+
+    While a request is parked, the member's session cannot expire. The exception is a member that `is_new`: it has never
+    received a response, and may no longer exist."""
 
     __slots__ = (
         "assignment",
@@ -70,15 +72,15 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """An answer is owed, so its silence says nothing."""
+        """Whether a request of the member is parked, so that it need not send heartbeats."""
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member sent for this protocol."""
+        """Return the member's metadata for this protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def renamed(self, member_id: str) -> Member:
-        """The same member under another id; nobody waits."""
+        """Return the same member under another id, without parked requests."""
         return Member(
             member_id,
             self.instance_id,
@@ -92,8 +94,8 @@ class Member:
 
 
 class ClassicGroup:
-    """One group. `pending_join`: ids that were given out and have not come back; `pending_sync`: members that have not
-    asked for their assignment in this generation; `plans`: how often a leader has sent assignments."""
+    """One group. `pending_join`: member ids that were issued and not used yet. `pending_sync`: members that have not
+    sent SyncGroup in this generation. `plans`: how many times a leader has sent assignments."""
 
     __slots__ = (
         "generation",
@@ -115,7 +117,7 @@ class ClassicGroup:
     )
 
     def __init__(self, group_id: str) -> None:
-        """Empty, and without a type until somebody joins."""
+        """Create an empty group, without a protocol type until a member joins."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp = -1
@@ -135,7 +137,8 @@ class ClassicGroup:
 
     @staticmethod
     def loaded(group_id: str, value: GroupValue | None) -> ClassicGroup:
-        """The group as the log knows it; None: only its offsets are there."""
+        """Create the group from `value`, its record in the log. With None, create an empty group: the log has committed
+        offsets of the group, but no record of the group itself."""
         group = ClassicGroup(group_id)
         if value is None:
             return group
@@ -166,7 +169,7 @@ class ClassicGroup:
     # members
 
     def add(self, member: Member) -> None:
-        """A member more; the first one leads."""
+        """Add a member; the first member becomes the leader."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
@@ -174,7 +177,7 @@ class ClassicGroup:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """A member less. If it led, another one does, until the next generation elects."""
+        """Remove a member. If it was the leader, another member is the leader until the next generation elects one."""
         self.pending_join.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -186,7 +189,7 @@ class ClassicGroup:
         return member
 
     def replace(self, old_id: str, new: Member) -> None:
-        """Put a member in the place of another one, which loses its id at once."""
+        """Replace a member with another one. The old member id is invalid at once."""
         self.members = {
             (new.member_id if known == old_id else known): (new if known == old_id else member)
             for known, member in self.members.items()
@@ -198,7 +201,7 @@ class ClassicGroup:
             self.leader = new.member_id
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Is this a member? NONE if so."""
+        """Return NONE if the id is that of a member of the group, otherwise the error."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -213,7 +216,7 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is here, or on the way."""
+        """Whether the group has no members and no issued member ids."""
         return self.is_empty and not self.pending_join
 
     @property
@@ -222,23 +225,23 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout of the group's members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def joined(self) -> int:
-        """Members that wait for the next generation."""
+        """The number of members that wait for the next generation."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     @property
     def all_joined(self) -> bool:
-        """Nobody is missing for the next generation."""
+        """Whether all members wait for the next generation and no issued member id is outstanding."""
         return not self.pending_join and self.joined == len(self.members)
 
     # protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """May somebody with these protocols be a member, beside those that are?"""
+        """Return whether a client with these protocols is compatible with the present members."""
         if not protocol_type or not protocols:
             return False
         if self.is_empty:
@@ -249,12 +252,12 @@ class ClassicGroup:
         )
 
     def common_protocols(self) -> set[str]:
-        """Names that every member supports."""
+        """Return the names of the protocols that every member supports."""
         names = [{name for name, _ in member.protocols} for member in self.members.values()]
         return set.intersection(*names) if names else set()
 
     def vote(self) -> str | None:
-        """The protocol that most members prefer among those that all support; earlier members decide a draw."""
+        """Return the protocol that most members prefer among those that all support; earlier members decide a tie."""
         common = self.common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
@@ -262,7 +265,8 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name], default=None)
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has rejoined, else take the first member that has. False if nobody has."""
+        """Keep the leader if it has rejoined, otherwise elect the first member that has rejoined. Return False if no
+        member has."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -273,7 +277,8 @@ class ClassicGroup:
         return False
 
     def find_subscribed(self) -> None:
-        """What the members of this generation subscribe to; None if nobody can say."""
+        """Determine the topics to which the members of this generation subscribe; None if their metadata do not contain
+        the topics."""
         self.subscribed = None
         if not self.uses_consumer_protocol:
             return
@@ -286,13 +291,15 @@ class ClassicGroup:
         self.subscribed = frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Where nobody can say, a group of consumers counts as subscribed to everything."""
+        """Return whether the group subscribes to the topic. A consumer group whose subscription is unknown counts as
+        subscribed to every topic."""
         return self.uses_consumer_protocol if self.subscribed is None else topic in self.subscribed
 
-    # what is told and written
+    # replies and records
 
     def value(self, assignments: Iterable[tuple[str, bytes]]) -> GroupValue:
-        """This generation, to be written. Who is not in `assignments` (member id → bytes) gets nothing."""
+        """Return the record of this generation. A member that is not in `assignments` (member id → bytes) gets an empty
+        assignment."""
         by_member = dict(assignments)
         return GroupValue(
             self.protocol_type or "",
@@ -316,8 +323,8 @@ class ClassicGroup:
         )
 
     def join_reply(self, member_id: str, *, leader: str | None = None, skip_assignment: bool = False) -> JoinReply:
-        """This generation as the member is told of it; the list of members is for the leader alone. `leader`: to be
-        named in the place of the real one."""
+        """Return the JoinGroup reply for a member of this generation. Only the leader gets the list of members. If
+        `leader` is given, the reply names it instead of the real leader."""
         named = leader if leader is not None else self.leader or NO_MEMBER_ID
         members = self.members.values() if named == member_id else ()
         return JoinReply(
@@ -332,7 +339,8 @@ class ClassicGroup:
         )
 
     def describe(self) -> DescribeReply:
-        """As an administrator sees it; the chosen protocol only while it is in force."""
+        """Return the group's description for administrators. It has the chosen protocol only while that protocol is in
+        use."""
         protocol = self.protocol if self.state is GroupState.STABLE else None
         members = tuple(
             DescribedMember(

@@ -1,8 +1,11 @@
 """GroupCoordinator: the state machine of one offsets partition, as its driver calls it.
 
-The driver calls `handle` for a request, `fire` for a timer, `stored` and `failed` for the rest of an earlier step. Each
-returns a Step. After a step with entries the driver calls `appended`, or `failed` for the rest of the step, before the
-next call. Calls come one at a time, in the order of the log. Nothing here waits, draws or reads a clock.
+The driver calls `handle` for a request and `fire` for a timer. When the entries of an earlier step are committed (or
+failed), it passes the remaining work of that step to `stored` (or `failed`). Each call returns a CoordinatorStep. After
+a step with entries, the driver calls `appended` before the next call; if the append failed, it calls `failed` with the
+remaining work instead.
+
+Calls come one at a time, in the order of the log. Nothing here waits, draws random numbers or reads a clock.
 Source: docs/decisions/14-group-coordinator.md, Kafka's CoordinatorRuntime.
 """
 
@@ -16,19 +19,19 @@ from uuid import UUID
 from kraft.broker.group.classic_group import ClassicGroup
 from kraft.broker.group.durable import DurableState
 from kraft.broker.group.expiry import delete_group, expire, forget_topics
-from kraft.broker.group.joining import join, not_replaced, replaced
-from kraft.broker.group.membership import heartbeat, leave, session_over, shrink_if_too_large
+from kraft.broker.group.joining import join, replaced, static_replacement_failed
+from kraft.broker.group.membership import heartbeat, leave, session_timed_out, shrink_if_too_large
 from kraft.broker.group.offsets import commit, delete_offsets, fetch, read_offsets
-from kraft.broker.group.rebalance import dismiss_requests, join_time_over, sync_time_over
-from kraft.broker.group.records import Entry
+from kraft.broker.group.rebalance import join_timed_out, reject_parked_requests, sync_timed_out
+from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import (
     CommitRequest,
     DeleteRequest,
     DescribeReply,
     DescribeRequest,
     ExpireRequest,
-    FetchRequest,
-    HeartbeatRequest,
+    FetchOffsetsRequest,
+    GroupHeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     ListedGroup,
@@ -44,67 +47,68 @@ from kraft.broker.group.requests import (
 from kraft.broker.group.shard import GroupCounts, GroupSettings, Shard
 from kraft.broker.group.step import (
     After,
-    Answer,
     AssignmentStored,
-    GoOn,
+    ContinueRequest,
+    CoordinatorCall,
+    CoordinatorStep,
     Now,
-    ReadStable,
+    ReadStableOffsets,
+    SendReply,
     StaticMemberReplaced,
-    Step,
-    Turn,
 )
-from kraft.broker.group.syncing import assigned, not_assigned, sync
+from kraft.broker.group.syncing import assigned, assignments_failed, sync
 from kraft.broker.group.timers import TimerKind
 from kraft.wire.error_codes import ErrorCode
 
 
 class GroupCoordinator:
-    """One partition's groups, from the end of loading to `unload`."""
+    """The groups of one offsets partition, from the end of loading until `unload`."""
 
     def __init__(
         self, settings: GroupSettings, state: DurableState, end_offset: int, counts: GroupCounts | None = None
     ) -> None:
-        """`state`: what the log said below `end_offset`, all of it committed. `counts`: of all of a broker's."""
+        """`state` is the loaded state below `end_offset`, all of it committed. `counts` are shared by all coordinators
+        of a broker."""
         self._shard = Shard(settings, state, end_offset, counts or GroupCounts())
 
     # for the driver
 
     @property
     def end_offset(self) -> int:
-        """Log offset that the newest state has reached: where the next batch must go."""
+        """The log offset of the newest state, where the next batch must be appended."""
         return self._shard.versions.end_offset
 
     @property
     def committed(self) -> DurableState:
-        """What the log says below the high watermark."""
+        """The state below the high watermark."""
         return self._shard.versions.committed
 
     @property
     def newest(self) -> DurableState:
-        """What the log says up to its end."""
+        """The state up to the end of the log."""
         return self._shard.versions.newest
 
     @property
     def groups(self) -> dict[str, ClassicGroup]:
-        """For looking at only."""
+        """The groups; read-only."""
         return self._shard.groups
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When to call `fire`, on the monotonic clock; None for never."""
+        """Monotonic time in ms at which to call `fire`; None if no timer is set."""
         return self._shard.timers.next_ms
 
-    def begin(self, now: Now) -> Step:
-        """The partition is loaded: every member has its full session time from here."""
-        turn = Turn(now)
+    def begin(self, now: Now) -> CoordinatorStep:
+        """Begin when the partition is loaded: the full session timeout of every member starts now."""
+        call = CoordinatorCall(now)
         for group in list(self._shard.groups.values()):
             for member in group.members.values():
                 self._shard.reset_session(group, member, now.monotonic_ms)
-            shrink_if_too_large(self._shard, group, turn)
-        return turn.step()
+            shrink_if_too_large(self._shard, group, call)
+        return call.step()
 
-    def appended(self, entries: Iterable[Entry], end_offset: int) -> None:
-        """A step's entries stand in the log, which ends at `end_offset` now."""
+    def appended(self, entries: Iterable[GroupLogEntry], end_offset: int) -> None:
+        """Record that a step's entries were appended to the log, which now ends at `end_offset`."""
         shard, entries = self._shard, tuple(entries)
         shard.versions.appended(shard.versions.newest.with_entries(entries), end_offset)
         for group_id in dict.fromkeys(entry.key.group for entry in entries):
@@ -113,90 +117,91 @@ class GroupCoordinator:
             shard.forget_if_gone(group_id)
 
     def advance(self, high_watermark: int) -> None:
-        """The high watermark is here now."""
+        """Apply a new high watermark."""
         self._shard.versions.advance(high_watermark)
 
-    def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        """One request."""
-        turn = Turn(now)
-        HANDLERS[type(request)](self._shard, request, ticket, turn)
-        return turn.step()
+    def handle(self, request: Request, ticket: Ticket, now: Now) -> CoordinatorStep:
+        """Handle one request."""
+        call = CoordinatorCall(now)
+        HANDLERS[type(request)](self._shard, request, ticket, call)
+        return call.step()
 
-    def fire(self, now: Now) -> Step | None:
-        """One timer that is due; None if there is none."""
+    def fire(self, now: Now) -> CoordinatorStep | None:
+        """Fire one due timer. Return None if none is due."""
         timer = self._shard.timers.pop_due(now.monotonic_ms)
         if timer is None:
             return None
-        turn = Turn(now)
+        call = CoordinatorCall(now)
         group = self._shard.groups.get(timer.group)
         if group is not None:
             if timer.kind is TimerKind.SESSION:
-                session_over(self._shard, group, timer.member_id, turn)
+                session_timed_out(self._shard, group, timer.member_id, call)
             elif timer.kind is TimerKind.JOIN:
-                join_time_over(self._shard, group, turn)
+                join_timed_out(self._shard, group, call)
             else:
-                sync_time_over(self._shard, group, turn)
-        return turn.step()
+                sync_timed_out(self._shard, group, call)
+        return call.step()
 
-    def stored(self, after: After, now: Now) -> Step:
-        """The entries of the step that asked for this are committed (and so is everything older)."""
-        turn = Turn(now)
+    def stored(self, after: After, now: Now) -> CoordinatorStep:
+        """Continue after the entries of the step, and everything older, are committed."""
+        call = CoordinatorCall(now)
         match after:
-            case Answer(ticket, _, reply):
-                turn.reply(ticket, reply)
-            case GoOn(ticket, request):
-                HANDLERS[type(request)](self._shard, request, ticket, turn)
+            case SendReply(ticket, _, reply):
+                call.reply(ticket, reply)
+            case ContinueRequest(ticket, request):
+                HANDLERS[type(request)](self._shard, request, ticket, call)
             case AssignmentStored():
-                assigned(self._shard, after, turn)
+                assigned(self._shard, after, call)
             case StaticMemberReplaced():
-                replaced(self._shard, after, turn)
-            case ReadStable(ticket, request):
-                turn.reply(ticket, _read(self._shard, request))
-        return turn.step()
+                replaced(self._shard, after, call)
+            case ReadStableOffsets(ticket, request):
+                call.reply(ticket, _read(self._shard, request))
+        return call.step()
 
-    def failed(self, after: After, error: ErrorCode, now: Now) -> Step:
-        """They were not appended, or it is not known in time whether they will be committed."""
-        turn = Turn(now)
+    def failed(self, after: After, error: ErrorCode, now: Now) -> CoordinatorStep:
+        """Continue after the entries of the step were not appended, or were not committed in time."""
+        call = CoordinatorCall(now)
         match after:
-            case Answer(ticket, request, _) | GoOn(ticket, request) | ReadStable(ticket, request):
-                turn.reply(ticket, request.refused(error))
+            case SendReply(ticket, request, _) | ContinueRequest(ticket, request) | ReadStableOffsets(ticket, request):
+                call.reply(ticket, request.refused(error))
             case AssignmentStored():
-                not_assigned(self._shard, after, error, turn)
+                assignments_failed(self._shard, after, error, call)
             case StaticMemberReplaced():
-                not_replaced(self._shard, after, error, turn)
-        return turn.step()
+                static_replacement_failed(self._shard, after, error, call)
+        return call.step()
 
-    def unload(self, now: Now) -> Step:
-        """Somebody else coordinates these groups now: all that is parked is answered, and nothing is known any more."""
-        turn = Turn(now)
+    def unload(self, now: Now) -> CoordinatorStep:
+        """Answer all parked requests and drop all state, because another broker coordinates these groups now."""
+        call = CoordinatorCall(now)
         for group in self._shard.groups.values():
             for member in group.members.values():
-                dismiss_requests(member, turn, ErrorCode.NOT_COORDINATOR)
+                reject_parked_requests(member, call, ErrorCode.NOT_COORDINATOR)
         self._shard.groups.clear()
-        return turn.step()
+        return call.step()
 
     # for the driver's rounds
 
     def group_ids(self) -> list[str]:
-        """Every group, for a round of `ExpireRequest`."""
+        """Return every group id, for a round of `ExpireRequest`."""
         return list(self._shard.groups)
 
     def offset_count(self, group: str) -> int:
-        """How many offsets the group has: what a look at it costs."""
+        """Return how many offsets the group has, which is the cost of examining it."""
         return len(self._shard.versions.newest.offsets_of(group))
 
     def topics_of(self, group: str) -> set[tuple[str, UUID | None]]:
-        """Name and stored id of the topics of which the group has offsets, for a round of `TopicsGoneRequest`."""
+        """Return name and stored id of the topics for which the group has offsets, for a round of
+        `TopicsGoneRequest`."""
         offsets = self._shard.versions.newest.offsets_of(group)
         return {(topic, value.topic_id) for (topic, _), value in offsets.items()}
 
 
-def _read_stable(shard: Shard, request: Request, ticket: Ticket, turn: Turn) -> None:
-    turn.then(ReadStable(ticket, request))
+def _read_stable(shard: Shard, request: Request, ticket: Ticket, call: CoordinatorCall) -> None:
+    call.then(ReadStableOffsets(ticket, request))
 
 
 def _read(shard: Shard, request: Request) -> Reply:
-    if isinstance(request, FetchRequest):
+    if isinstance(request, FetchOffsetsRequest):
         return read_offsets(shard.versions.committed, request)
     if isinstance(request, DescribeRequest):
         group = shard.groups.get(request.group)
@@ -209,14 +214,14 @@ def _read(shard: Shard, request: Request) -> Reply:
     )
 
 
-HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, Turn], None]] = MappingProxyType(
+HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] = MappingProxyType(
     {
         JoinRequest: join,
         SyncRequest: sync,
-        HeartbeatRequest: heartbeat,
+        GroupHeartbeatRequest: heartbeat,
         LeaveRequest: leave,
         CommitRequest: commit,
-        FetchRequest: fetch,
+        FetchOffsetsRequest: fetch,
         OffsetDeleteRequest: delete_offsets,
         DeleteRequest: delete_group,
         DescribeRequest: _read_stable,
@@ -225,4 +230,4 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, Turn], None]] = MappingPro
         TopicsGoneRequest: forget_topics,
     }
 )
-"""What is asked → the rule that answers."""
+"""Type of request → the function that handles it."""

@@ -1,7 +1,7 @@
-"""The content of the log of one offsets partition: groups and committed offsets, as an immutable value with versions.
+"""The state of one offsets partition: groups and committed offsets, as immutable values in several versions.
 
-Invariants: a state is a function of the records applied to it, in order (G7). Clients get the newest version below the
-high watermark (G6), so nothing uncommitted is ever read.
+Invariants: a state depends only on the records applied to it, in their order (G7). Clients get the newest version below
+the high watermark (G6), so they never read anything uncommitted.
 Source: docs/decisions/14-group-coordinator.md, Kafka's CoordinatorRuntime.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from rpds import HashTrieMap
 
-from kraft.broker.group.records import Entry, GroupKey, GroupValue, OffsetKey, OffsetValue
+from kraft.broker.group.records import GroupKey, GroupLogEntry, GroupValue, OffsetKey, OffsetValue
 
 TopicPartition = tuple[str, int]
 GroupOffsets: TypeAlias = "HashTrieMap[TopicPartition, OffsetValue]"
@@ -21,13 +21,14 @@ NO_OFFSETS: GroupOffsets = HashTrieMap()
 
 
 class DurableState(NamedTuple):
-    """All that the records say: group → its last stored generation; group → its committed offsets (never empty)."""
+    """The state computed from the records: group → its last stored generation; group → its committed offsets (never
+    empty)."""
 
     groups: HashTrieMap[str, GroupValue]
     offsets: HashTrieMap[str, GroupOffsets]
 
-    def with_entry(self, entry: Entry) -> DurableState:
-        """The state after one more record."""
+    def with_entry(self, entry: GroupLogEntry) -> DurableState:
+        """Return the state after one more record."""
         key, value = entry
         if isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
@@ -42,8 +43,8 @@ class DurableState(NamedTuple):
                 return self._replace(offsets=self.offsets.discard(key.group))
         return self._replace(offsets=self.offsets.insert(key.group, known))
 
-    def with_entries(self, entries: Iterable[Entry]) -> DurableState:
-        """The state after more records."""
+    def with_entries(self, entries: Iterable[GroupLogEntry]) -> DurableState:
+        """Return the state after more records."""
         state = self
         for entry in entries:
             state = state.with_entry(entry)
@@ -60,7 +61,7 @@ EMPTY_STATE = DurableState(HashTrieMap(), HashTrieMap())
 
 
 class StateVersions:
-    """The committed state, the newest one, and those between that wait for the high watermark."""
+    """The committed state, the newest state, and the states between them, which wait for the high watermark."""
 
     __slots__ = ("_committed", "_waiting", "end_offset")
 
@@ -68,25 +69,25 @@ class StateVersions:
         self._committed = state
         self._waiting: deque[tuple[int, DurableState]] = deque()
         self.end_offset = end_offset
-        """Log offset that the newest state has reached."""
+        """The log offset up to which the newest state includes records."""
 
     @property
     def newest(self) -> DurableState:
-        """With everything that was appended."""
+        """The state with everything that was appended."""
         return self._waiting[-1][1] if self._waiting else self._committed
 
     @property
     def committed(self) -> DurableState:
-        """With everything below the high watermark."""
+        """The state with everything below the high watermark."""
         return self._committed
 
     def appended(self, state: DurableState, end_offset: int) -> None:
-        """Records that end at `end_offset` stand in the log, and `state` is what they say."""
+        """Add `state`, which results from records in the log up to `end_offset`."""
         self._waiting.append((end_offset, state))
         self.end_offset = end_offset
 
     def advance(self, high_watermark: int) -> None:
-        """What ends at or below the high watermark is committed."""
+        """Commit the states that end at or below the high watermark."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= high_watermark:
             self._committed = waiting.popleft()[1]

@@ -1,8 +1,9 @@
-"""Removal of expired offsets, of offsets of deleted topics, and of whole groups.
+"""Remove expired offsets, offsets of deleted topics, and whole groups.
 
-Invariants: removals of a group that fit into one batch are one atomic write, and the group's own record goes last, with
-its last offset. More removals go batch after batch. Each batch waits until the one before is committed and looks at the
-group again, since members may commit in between. Offsets of a group in a rebalance stay (KAFKA-13636).
+Invariants: removals of a group that fit into one batch are one atomic write. The group's own record is removed last,
+together with its last offset. Otherwise the removals are written in several batches. Each further batch waits until the
+previous one is committed and then checks the group again, since members may commit in between. Offsets of a group in a
+rebalance are not removed (KAFKA-13636).
 Source: KIP-211, Kafka's OffsetMetadataManager.
 """
 
@@ -12,31 +13,31 @@ from collections.abc import Iterable
 
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
 from kraft.broker.group.durable import TopicPartition
-from kraft.broker.group.rebalance import dismiss
-from kraft.broker.group.records import NO_TIMESTAMP, Entry, GroupKey, OffsetKey, OffsetValue
+from kraft.broker.group.rebalance import remove_member
+from kraft.broker.group.records import NO_TIMESTAMP, GroupKey, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.step import Answer, GoOn, Turn
+from kraft.broker.group.step import ContinueRequest, CoordinatorCall, SendReply
 from kraft.wire.error_codes import ErrorCode
 
 REMOVAL_BYTES = 30
-"""A record that removes an offset, without the names in its key."""
+"""Size of a record that removes an offset, without the names in its key."""
 
 
-def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, turn: Turn) -> None:
-    """Forget a group that is empty, with all its offsets and the member ids that were given out."""
+def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Delete an empty group, with all its offsets and issued member ids."""
     group = shard.groups.get(request.group)
     if group is None or not group.is_empty:
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
-        turn.reply(ticket, DeleteReply(error))
+        call.reply(ticket, DeleteReply(error))
         return
-    is_all = _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, turn)
-    shard.counts.deleted_offsets += len(turn.entries)
+    is_all = _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, call)
+    shard.counts.deleted_offsets += len(call.entries)
     if is_all:
         for member_id in list(group.pending_join):
-            dismiss(shard, group, member_id, turn, ErrorCode.UNKNOWN_MEMBER_ID)
-        turn.write(Entry(GroupKey(request.group), None))
-        turn.then(Answer(ticket, request, DeleteReply(ErrorCode.NONE)))
+            remove_member(shard, group, member_id, call, ErrorCode.UNKNOWN_MEMBER_ID)
+        call.write(GroupLogEntry(GroupKey(request.group), None))
+        call.then(SendReply(ticket, request, DeleteReply(ErrorCode.NONE)))
 
 
 def _remove(
@@ -44,33 +45,33 @@ def _remove(
     request: DeleteRequest | ExpireRequest | TopicsGoneRequest,
     offsets: Iterable[TopicPartition],
     ticket: Ticket,
-    turn: Turn,
+    call: CoordinatorCall,
 ) -> bool:
-    """Forget these offsets of the group, at least one. False if the request must go on with those for which the batch
-    has no room; the group's own record always has."""
+    """Remove these offsets of the group, at least one. Return False if the batch has no room for some of them; the
+    request must then continue with the remaining offsets. The group's own record always has room."""
     name_bytes = len(request.group.encode()) + REMOVAL_BYTES
     room = shard.settings.removal_bytes_max - name_bytes
     for topic, partition in offsets:
         room -= name_bytes + len(topic)
-        if room < 0 and turn.entries:
-            turn.then(GoOn(ticket, request))
+        if room < 0 and call.entries:
+            call.then(ContinueRequest(ticket, request))
             return False
-        turn.write(Entry(OffsetKey(request.group, topic, partition), None))
+        call.write(GroupLogEntry(OffsetKey(request.group, topic, partition), None))
     return True
 
 
-def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, turn: Turn) -> None:
-    """Forget the group's offsets that are past their time, and the group if nothing is left of it."""
+def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Remove the group's expired offsets, and also the group if it then has no offsets and no members."""
     group = shard.groups.get(request.group)
     if group is None:
         return
-    retention_ms, now_ms = shard.settings.retention_ms, turn.now.wall_ms
+    retention_ms, now_ms = shard.settings.retention_ms, call.now.wall_ms
     offsets = shard.versions.newest.offsets_of(request.group)
     over = sorted(key for key, value in offsets.items() if _is_over(group, key[0], value, now_ms, retention_ms))
-    is_all = _remove(shard, request, over, ticket, turn) and len(over) == len(offsets)
-    shard.counts.expired_offsets += len(turn.entries)
+    is_all = _remove(shard, request, over, ticket, call) and len(over) == len(offsets)
+    shard.counts.expired_offsets += len(call.entries)
     if is_all and group.is_idle and request.group in shard.versions.newest.groups:
-        turn.write(Entry(GroupKey(request.group), None))
+        call.write(GroupLogEntry(GroupKey(request.group), None))
 
 
 def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
@@ -85,10 +86,9 @@ def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, r
     return now_ms - since_ms >= retention_ms
 
 
-def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, turn: Turn) -> None:
-    """Forget the group's offsets of topics that were deleted; a topic that was created again under the name is not
-    one of them."""
+def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Remove the group's offsets of deleted topics. Offsets of a new topic with the same name stay."""
     offsets = shard.versions.newest.offsets_of(request.group)
     gone = sorted(key for key, value in offsets.items() if (key[0], value.topic_id) in request.topics)
-    _remove(shard, request, gone, ticket, turn)
-    shard.counts.deleted_offsets += len(turn.entries)
+    _remove(shard, request, gone, ticket, call)
+    shard.counts.deleted_offsets += len(call.entries)

@@ -1,7 +1,7 @@
-"""Committed offsets: who may commit, what is written, what is read.
+"""Committed offsets: check who may commit, write the offsets, and read them.
 
-Invariants: all that a request may commit is one atomic write. Nothing above the high watermark is returned. An offset
-is not compared with any log.
+Invariants: all accepted offsets of a request are one atomic write. Nothing above the high watermark is returned. An
+offset is not compared with the log of its partition.
 Source: Kafka's OffsetMetadataManager.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
 from kraft.broker.group.durable import DurableState
-from kraft.broker.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, Entry, OffsetKey, OffsetValue
+from kraft.broker.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import (
     CommitReply,
     CommitRequest,
     FetchedOffset,
-    FetchReply,
-    FetchRequest,
+    FetchOffsetsReply,
+    FetchOffsetsRequest,
     OffsetDeleteReply,
     OffsetDeleteRequest,
     OffsetToCommit,
@@ -23,31 +23,31 @@ from kraft.broker.group.requests import (
     Ticket,
 )
 from kraft.broker.group.shard import Shard
-from kraft.broker.group.step import Answer, ReadStable, Turn
+from kraft.broker.group.step import CoordinatorCall, ReadStableOffsets, SendReply
 from kraft.wire.error_codes import ErrorCode
 
 
-def commit(shard: Shard, request: CommitRequest, ticket: Ticket, turn: Turn) -> None:
-    """Write what may be committed; the answer leaves when it is safe."""
+def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Write the offsets that may be committed; the reply is sent when the write is committed."""
     group = shard.groups.get(request.group)
     error = _commit_error(group, request)
     if error is not ErrorCode.NONE:
-        turn.reply(ticket, request.refused(error))
+        call.reply(ticket, request.refused(error))
         return
     if group is not None and request.member_id in group.members:
-        shard.reset_session(group, group.members[request.member_id], turn.now.monotonic_ms)
+        shard.reset_session(group, group.members[request.member_id], call.now.monotonic_ms)
     rows = []
     for row in request.offsets:
         too_long = len(row.metadata) > shard.settings.metadata_chars_max
         if not too_long:
-            turn.write(Entry(OffsetKey(request.group, row.topic, row.partition), _value(request, row, turn)))
+            call.write(GroupLogEntry(OffsetKey(request.group, row.topic, row.partition), _value(request, row, call)))
         row_error = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else ErrorCode.NONE
         rows.append(PartitionError(row.topic, row.partition, row_error))
-    turn.then(Answer(ticket, request, CommitReply(tuple(rows))))
+    call.then(SendReply(ticket, request, CommitReply(tuple(rows))))
 
 
 def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCode:
-    """Return why a member, or a client that names none, may not commit to this classic group."""
+    """Return why a member, or a client that names no member, may not commit to this classic group."""
     if group is None:
         if request.generation < 0:
             return ErrorCode.NONE
@@ -65,23 +65,23 @@ def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCo
     return ErrorCode.REBALANCE_IN_PROGRESS if in_between else ErrorCode.NONE
 
 
-def _value(request: CommitRequest, row: OffsetToCommit, turn: Turn) -> OffsetValue:
-    now_ms = turn.now.wall_ms
+def _value(request: CommitRequest, row: OffsetToCommit, call: CoordinatorCall) -> OffsetValue:
+    now_ms = call.now.wall_ms
     if request.retention_ms >= 0:
         return OffsetValue(row.offset, NO_LEADER_EPOCH, row.metadata, now_ms, now_ms + request.retention_ms)
     return OffsetValue(row.offset, row.leader_epoch, row.metadata, now_ms, NO_TIMESTAMP, row.topic_id)
 
 
-def fetch(shard: Shard, request: FetchRequest, ticket: Ticket, turn: Turn) -> None:
-    """Read what is committed, at once; or, if it must be stable, after all that is being written."""
+def fetch(shard: Shard, request: FetchOffsetsRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Return committed offsets at once or, if they must be stable, after all writes in flight."""
     if request.require_stable:
-        turn.then(ReadStable(ticket, request))
+        call.then(ReadStableOffsets(ticket, request))
     else:
-        turn.reply(ticket, read_offsets(shard.versions.committed, request))
+        call.reply(ticket, read_offsets(shard.versions.committed, request))
 
 
-def read_offsets(state: DurableState, request: FetchRequest) -> FetchReply:
-    """The offsets in this state; what is not there has offset -1."""
+def read_offsets(state: DurableState, request: FetchOffsetsRequest) -> FetchOffsetsReply:
+    """Return the requested offsets from this state; -1 for an offset that does not exist."""
     offsets = state.offsets_of(request.group)
     wanted = sorted(offsets) if request.partitions is None else request.partitions
     rows = []
@@ -92,15 +92,15 @@ def read_offsets(state: DurableState, request: FetchRequest) -> FetchReply:
             if found is None
             else FetchedOffset(topic, partition, found.offset, found.leader_epoch, found.metadata, found.topic_id)
         )
-    return FetchReply(ErrorCode.NONE, tuple(rows))
+    return FetchOffsetsReply(ErrorCode.NONE, tuple(rows))
 
 
-def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, turn: Turn) -> None:
-    """Forget offsets of topics that nobody in the group subscribes to."""
+def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Delete offsets of topics to which no member of the group subscribes."""
     group = shard.groups.get(request.group)
     error = _delete_error(group)
     if group is None or error is not ErrorCode.NONE:
-        turn.reply(ticket, OffsetDeleteReply(error))
+        call.reply(ticket, OffsetDeleteReply(error))
         return
     offsets = shard.versions.newest.offsets_of(request.group)
     rows = []
@@ -110,9 +110,9 @@ def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, t
             PartitionError(topic, partition, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_in_use else ErrorCode.NONE)
         )
         if not is_in_use and (topic, partition) in offsets:
-            turn.write(Entry(OffsetKey(request.group, topic, partition), None))
+            call.write(GroupLogEntry(OffsetKey(request.group, topic, partition), None))
             shard.counts.deleted_offsets += 1
-    turn.then(Answer(ticket, request, OffsetDeleteReply(ErrorCode.NONE, tuple(rows))))
+    call.then(SendReply(ticket, request, OffsetDeleteReply(ErrorCode.NONE, tuple(rows))))
 
 
 def _delete_error(group: ClassicGroup | None) -> ErrorCode:

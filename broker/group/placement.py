@@ -1,4 +1,4 @@
-"""Compute which partition of an internal topic keeps a key, and so which broker coordinates it.
+"""Compute which partition of an internal topic stores a key, and so which broker coordinates it.
 
 Every Kafka client and broker must agree, so the hash is Java's `String.hashCode`, over UTF-16 code units.
 Source: Kafka's GroupCoordinatorService.
@@ -10,7 +10,7 @@ import struct
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: a signed 32-bit number."""
+    """Return Java's `String.hashCode`: a signed 32-bit number."""
     encoded = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
@@ -19,6 +19,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """The partition that keeps `key`. The one number without a positive twin counts as 0."""
+    """Return the partition that stores `key`. The smallest hash value, which has no positive counterpart, counts as
+    0."""
     value = java_hash(key)
     return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -1,8 +1,9 @@
 """The records of `__consumer_offsets`: Kafka's own schemas, byte for byte.
 
-A key is a 16-bit type and plain fields. A value is a 16-bit version and fields, in flexible encoding from the version
-in which the schema became flexible. Keys never change their bytes, because compaction would keep two of them. Types and
-versions of another release are skipped, so that a downgrade can load.
+A key is a 16-bit type followed by non-flexible fields. A value is a 16-bit version followed by fields, in flexible
+encoding from the version in which the schema became flexible. The encoding of keys must never change, because
+compaction would then keep two records of the same key. Record types and versions of another release are skipped, so
+that loading also works after a downgrade.
 Source: OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue, KIP-915.
 """
 
@@ -71,9 +72,9 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset. Timestamps are wall-clock ms; `expire_timestamp` is -1 unless the client asked for its own
-    retention, and then leader epoch and topic id are not kept (the schema has no place); `topic_id` is None where it is
-    not known."""
+    """A committed offset. Timestamps are wall-clock ms. `expire_timestamp` is -1 unless the client requested its own
+    retention; then leader epoch and topic id are not stored (the schema has no field for them). `topic_id` is None if
+    it is not known."""
 
     offset: int
     leader_epoch: int
@@ -84,7 +85,7 @@ class OffsetValue(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """A member of a classic group as its last stored generation knew it. Time-outs in ms."""
+    """A member of a classic group in its last stored generation. Timeouts in ms."""
 
     member_id: str
     instance_id: str | None
@@ -97,7 +98,7 @@ class MemberValue(NamedTuple):
 
 
 class GroupValue(NamedTuple):
-    """A classic group as its last stored generation knew it."""
+    """A classic group in its last stored generation."""
 
     protocol_type: str
     generation: int
@@ -111,8 +112,8 @@ Key = OffsetKey | GroupKey
 Value = OffsetValue | GroupValue
 
 
-class Entry(NamedTuple):
-    """What one record says: a key and its new value; None removes the key."""
+class GroupLogEntry(NamedTuple):
+    """The content of one record: a key and its new value. A value of None removes the key."""
 
     key: Key
     value: Value | None
@@ -121,8 +122,8 @@ class Entry(NamedTuple):
 # writing
 
 
-def encode_entry(entry: Entry) -> LogRecord:
-    """The entry as a record. ValueError if a text is longer than its field can be."""
+def encode_entry(entry: GroupLogEntry) -> LogRecord:
+    """Encode the entry as a record. Raises ValueError if a string is longer than its field allows."""
     key, value = entry
     if isinstance(key, GroupKey):
         return LogRecord(
@@ -183,16 +184,16 @@ def _encode_group(value: GroupValue) -> bytes:
 # reading
 
 
-def decode_entry(key: bytes | None, value: bytes | None) -> Entry | None:
-    """What a record says; None for a type or a version that is not known here.
-    WireError if the bytes do not parse."""
+def decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | None:
+    """Decode a record. Return None for a type or version that this release does not know. Raises WireError if the bytes
+    do not parse."""
     try:
         return _decode_entry(key, value)
     except struct.error:
         raise WireError("a record of the offsets topic ends too soon") from None
 
 
-def _decode_entry(key: bytes | None, value: bytes | None) -> Entry | None:
+def _decode_entry(key: bytes | None, value: bytes | None) -> GroupLogEntry | None:
     if key is None:
         raise WireError("a record of the offsets topic has no key")
     data = memoryview(key)
@@ -207,13 +208,13 @@ def _decode_entry(key: bytes | None, value: bytes | None) -> Entry | None:
     else:
         return None
     if value is None:
-        return Entry(found, None)
+        return GroupLogEntry(found, None)
     body = memoryview(value)
     (version,) = _INT16.unpack_from(body)
     if not 0 <= version <= NEWEST_READABLE_VERSION:
         return None
-    reader = _Reader(body, version)
-    return Entry(found, reader.offset() if isinstance(found, OffsetKey) else reader.group())
+    reader = _FieldReader(body, version)
+    return GroupLogEntry(found, reader.offset() if isinstance(found, OffsetKey) else reader.group())
 
 
 def _read_offset_key(data: memoryview) -> OffsetKey:
@@ -226,11 +227,11 @@ def _read_offset_key(data: memoryview) -> OffsetKey:
 
 def _check_end(data: memoryview, position: int) -> None:
     if position != len(data):
-        raise WireError(f"{len(data) - position} bytes are left over in a record of the offsets topic")
+        raise WireError(f"{len(data) - position} unexpected bytes at the end of a record of the offsets topic")
 
 
-class _Reader:
-    """Reads one value, field by field, in its version."""
+class _FieldReader:
+    """Reads one value, field by field, in the version of the value."""
 
     def __init__(self, data: memoryview, version: int) -> None:
         self.data = data

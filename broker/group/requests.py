@@ -1,7 +1,7 @@
-"""Requests to a group coordinator, and its replies. Plain values: handlers build the former and read the latter.
+"""Requests to a group coordinator, and its replies. They are plain values: handlers build requests and read replies.
 
-Every request names its group and can build its own refusal (`refused`), so that the driver can refuse any of them while
-a partition loads, moves or fails.
+Every request names its group and can build its own error reply (`refused`), so the driver can reject any request while
+a partition is being loaded, moves or fails.
 Source: JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest, OffsetCommitRequest,
 OffsetFetchRequest, OffsetDeleteRequest, DescribeGroupsRequest, DeleteGroupsRequest.
 """
@@ -23,7 +23,8 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class JoinReply(NamedTuple):
-    """`members`: (member id, instance id, metadata) of all members, for the leader alone."""
+    """The reply to a JoinGroup request. `members`: (member id, instance id, metadata) of all members; only the leader
+    gets it."""
 
     error: ErrorCode
     member_id: str = NO_MEMBER_ID
@@ -36,8 +37,8 @@ class JoinReply(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """`requires_known_id`: a dynamic member without an id is given one, and must come back with it (KIP-394).
-    `can_skip_assignment`: the client understands that a leader need not assign (KIP-814)."""
+    """A JoinGroup request. `requires_known_id`: a dynamic member without an id gets an id, and must join again with it
+    (KIP-394). `can_skip_assignment`: the client supports that a leader need not assign (KIP-814)."""
 
     group: str
     member_id: str
@@ -64,7 +65,7 @@ class SyncReply(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """`assignments`: member id → its assignment; from the leader alone."""
+    """A SyncGroup request. `assignments`: member id → its assignment; only from the leader."""
 
     group: str
     generation: int
@@ -78,23 +79,24 @@ class SyncRequest(NamedTuple):
         return SyncReply(error)
 
 
-class HeartbeatReply(NamedTuple):
+class GroupHeartbeatReply(NamedTuple):
     error: ErrorCode
 
 
-class HeartbeatRequest(NamedTuple):
+class GroupHeartbeatRequest(NamedTuple):
     group: str
     generation: int
     member_id: str
     instance_id: str | None = None
 
-    def refused(self, error: ErrorCode) -> HeartbeatReply:
-        """While the group is being loaded its members must not leave it: they are told that all is well."""
-        return HeartbeatReply(ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error)
+    def refused(self, error: ErrorCode) -> GroupHeartbeatReply:
+        """Return the reply of a rejected heartbeat. It has no error while the group is being loaded, because members
+        must not leave a group during loading."""
+        return GroupHeartbeatReply(ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error)
 
 
 class Leaver(NamedTuple):
-    """Who leaves: a member id, or an instance id alone (an administrator removes a static member)."""
+    """A leaving member, given as a member id, or as an instance id alone (an administrator removes a static member)."""
 
     member_id: str
     instance_id: str | None = None
@@ -115,7 +117,7 @@ class LeaveRequest(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
-    """One partition of a commit."""
+    """The offset to commit for one partition."""
 
     topic: str
     partition: int
@@ -136,8 +138,8 @@ class CommitReply(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """`retention_ms`: how long the offsets are kept, -1 for the broker's own rule. `knows_missing_groups`: the client
-    understands GROUP_ID_NOT_FOUND (version 9 and newer)."""
+    """An OffsetCommit request. `retention_ms`: how long the offsets are kept, -1 for the broker's own setting.
+    `knows_missing_groups`: the client supports GROUP_ID_NOT_FOUND (version 9 and newer)."""
 
     group: str
     generation: int
@@ -152,7 +154,8 @@ class CommitRequest(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """`offset` -1: there is none. `topic_id` is that of the topic that it was committed for, if that was stored."""
+    """A committed offset in a reply. `offset` is -1 if nothing was committed. `topic_id` is the id of the topic at the
+    time of the commit, if it was stored."""
 
     topic: str
     partition: int
@@ -162,21 +165,23 @@ class FetchedOffset(NamedTuple):
     topic_id: UUID | None = None
 
 
-class FetchReply(NamedTuple):
+class FetchOffsetsReply(NamedTuple):
     error: ErrorCode
     rows: tuple[FetchedOffset, ...] = ()
 
 
-class FetchRequest(NamedTuple):
-    """`partitions`: None for all that have an offset. `require_stable`: wait for what is being written now."""
+class FetchOffsetsRequest(NamedTuple):
+    """An OffsetFetch request. `partitions`: None for all partitions that have an offset. `require_stable`: wait for the
+    writes in flight."""
 
     group: str
     partitions: Sequence[tuple[str, int]] | None
     require_stable: bool = False
 
-    def refused(self, error: ErrorCode) -> FetchReply:
-        """Consumers before 3.9 know no COORDINATOR_NOT_AVAILABLE here; they look for another coordinator."""
-        return FetchReply(ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error)
+    def refused(self, error: ErrorCode) -> FetchOffsetsReply:
+        """Return the reply of a rejected fetch. Consumers before 3.9 do not handle COORDINATOR_NOT_AVAILABLE here, so
+        the reply has NOT_COORDINATOR instead, after which they look for the coordinator again."""
+        return FetchOffsetsReply(ErrorCode.NOT_COORDINATOR if error is ErrorCode.COORDINATOR_NOT_AVAILABLE else error)
 
 
 class OffsetDeleteReply(NamedTuple):
@@ -215,7 +220,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeReply(NamedTuple):
-    """`state` "Dead" and GROUP_ID_NOT_FOUND: there is no such group."""
+    """The description of a group. `state` "Dead" with GROUP_ID_NOT_FOUND: the group does not exist."""
 
     error: ErrorCode
     state: str = ""
@@ -243,7 +248,7 @@ class ListReply(NamedTuple):
 
 
 class ListRequest(NamedTuple):
-    """All groups of one partition of the offsets topic."""
+    """List all groups of one partition of the offsets topic."""
 
     group: str = ""
 
@@ -252,7 +257,8 @@ class ListRequest(NamedTuple):
 
 
 class ExpireRequest(NamedTuple):
-    """The coordinator's own: drop the group's offsets that are past their time, and the group with its last one."""
+    """Internal request of the coordinator: remove the group's expired offsets, and the group together with its last
+    offset."""
 
     group: str
 
@@ -261,8 +267,8 @@ class ExpireRequest(NamedTuple):
 
 
 class TopicsGoneRequest(NamedTuple):
-    """The coordinator's own: topics were deleted. `topics`: (name, stored id), the id None for offsets that were stored
-    without one."""
+    """Internal request of the coordinator after topics were deleted. `topics`: (name, stored id); the id is None for
+    offsets that were stored without one."""
 
     group: str
     topics: frozenset[tuple[str, UUID | None]]
@@ -274,10 +280,10 @@ class TopicsGoneRequest(NamedTuple):
 Reply = (
     JoinReply
     | SyncReply
-    | HeartbeatReply
+    | GroupHeartbeatReply
     | LeaveReply
     | CommitReply
-    | FetchReply
+    | FetchOffsetsReply
     | OffsetDeleteReply
     | DeleteReply
     | DescribeReply
@@ -287,10 +293,10 @@ Reply = (
 Request = (
     JoinRequest
     | SyncRequest
-    | HeartbeatRequest
+    | GroupHeartbeatRequest
     | LeaveRequest
     | CommitRequest
-    | FetchRequest
+    | FetchOffsetsRequest
     | OffsetDeleteRequest
     | DeleteRequest
     | DescribeRequest
@@ -300,4 +306,5 @@ Request = (
 )
 
 Ticket = Callable[[Any], None]
-"""Who asked: takes the reply, whose type is the request's. The machine itself never calls it; its driver does."""
+"""Function that receives the reply, whose type depends on the type of the request. Only the driver calls it, never the
+state machine."""

@@ -1,4 +1,6 @@
-"""Shard: the state of one offsets partition while this broker coordinates it. The rules are in the other modules."""
+"""Shard: the state of one offsets partition while this broker coordinates it. The other modules have the functions that
+change it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ REMOVAL_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The group.… and offset… keys. Times in ms."""
+    """The settings of group coordinators, from the keys `group.…` and `offset…`. Times in ms."""
 
     initial_rebalance_delay_ms: int = 3_000
     session_timeout_ms_min: int = 6_000
@@ -22,26 +24,28 @@ class GroupSettings:
     metadata_chars_max: int = 4_096
     retention_ms: int = 7 * 24 * 3_600_000
     first_join_timeout_ms: int = 300_000
-    """How long a member may wait in its first join: its connection may have ended unnoticed (KAFKA-7610)."""
+    """Maximum time that a member's first join is parked, because its connection may have ended unnoticed (KAFKA-7610).
+    """
     removal_bytes_max: int = REMOVAL_BYTES_MAX
-    """What one batch removes of a group, about: the rest goes with the next."""
+    """Approximate maximum bytes of a group's removals in one batch; further removals go into the next batch."""
 
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What the coordinators of one broker count, for metrics. Counts only rise."""
+    """Counters of all coordinators of one broker, for metrics."""
 
     commits: int = 0
-    """Offsets that were handed on to be committed."""
+    """Number of offsets in requested commits, whether or not the write succeeded."""
     expired_offsets: int = 0
     deleted_offsets: int = 0
-    """Of topics that were deleted, or on request."""
+    """Number of offsets removed on request or because their topic was deleted."""
     completed_rebalances: int = 0
-    """Join phases that ended."""
+    """Number of completed join phases."""
 
 
 class Shard:
-    """`groups`: every group that the log or a member knows. `versions`: what the log says."""
+    """One coordinated offsets partition. `groups`: every group with records in the log or with members. `versions`: the
+    states computed from the log."""
 
     __slots__ = ("counts", "groups", "settings", "timers", "versions")
 
@@ -55,7 +59,7 @@ class Shard:
             self.groups[group_id] = ClassicGroup.loaded(group_id, state.groups.get(group_id))
 
     def reset_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
-        """The member was heard of."""
+        """Restart the session timeout, because the member sent something."""
         timer = Timer(TimerKind.SESSION, group.group_id, member.member_id)
         self.timers.set(timer, now_ms + member.session_timeout_ms)
 
@@ -63,7 +67,7 @@ class Shard:
         self.timers.cancel(Timer(TimerKind.SESSION, group.group_id, member_id))
 
     def forget_if_gone(self, group_id: str) -> None:
-        """Drop a group of which nothing is left in the log, and in which nobody is."""
+        """Drop a group that has neither records in the log nor members."""
         group, state = self.groups.get(group_id), self.versions.newest
         if group is not None and group.is_idle and group_id not in state.groups and group_id not in state.offsets:
             del self.groups[group_id]

@@ -1,10 +1,11 @@
-"""Step: all that a call of the coordinator asks of its driver, and in which order.
+"""CoordinatorStep: the work that a call of the coordinator returns to its driver. The driver does it in this order:
 
-1. `entries` are appended to the log as one atomic batch (nothing if it is empty).
-2. `replies` leave now, also if that failed: they promise nothing that is not committed.
-3. When the high watermark has passed the batch, each of `after` goes back into `stored`; when it never will (the append
-   failed, the time was over, the partition moved) into `failed` with the error. Each exactly once; both give a Step.
-Without entries, `after` waits for what was appended before.
+1. It appends `entries` to the log as one atomic batch (if there are any).
+2. It sends `replies` at once, even if the append failed: they do not depend on anything uncommitted.
+3. When the high watermark has passed the batch, it passes each item of `after` to `stored`. If the high watermark never
+will (the append failed, the timeout passed, the partition moved), it passes each item to `failed`, with the error. Each
+item is passed exactly once; `stored` and `failed` both return another step. If a step has no entries, its `after` waits
+for the entries appended before.
 """
 
 from __future__ import annotations
@@ -12,35 +13,36 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kraft.broker.group.classic_group import Member
-from kraft.broker.group.records import Entry
+from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import JoinRequest, Reply, Request, Ticket
 
 
 class Now(NamedTuple):
-    """The time of a call: `monotonic_ms` drives time-outs, `wall_ms` is what stands in records."""
+    """The time of a call: `monotonic_ms` is for timeouts, `wall_ms` is written to records."""
 
     monotonic_ms: int
     wall_ms: int
 
 
-class Answer(NamedTuple):
-    """After: give this reply. On failure `request` says what to answer instead."""
+class SendReply(NamedTuple):
+    """Work after the commit: send this reply. If the write failed, `request` builds the error reply."""
 
     ticket: Ticket
     request: Request
     reply: Reply
 
 
-class GoOn(NamedTuple):
-    """After: go on with this request, of which a first part is safe: a group that its founder may join now, or as much
-    of a removal as a batch holds."""
+class ContinueRequest(NamedTuple):
+    """Work after the commit: continue this request, whose first part is committed. The first part is a new group that
+    its first member may now join, or the removals of the first batch."""
 
     ticket: Ticket
     request: Request
 
 
 class AssignmentStored(NamedTuple):
-    """After: the assignments (member id → bytes) of this generation are safe, and may be told. `plan`: their number."""
+    """Work after the commit: send the assignments (member id → bytes) of this generation. `plan` is the number of this
+    set of assignments, because a leader may send several."""
 
     group: str
     generation: int
@@ -49,8 +51,8 @@ class AssignmentStored(NamedTuple):
 
 
 class StaticMemberReplaced(NamedTuple):
-    """After: the new incarnation of a static member is in force. On failure it is undone: `old` is what it replaced,
-    `leader` who led before."""
+    """Work after the commit: the new id of a static member is valid. If the write failed, the replacement is undone:
+    `old` is the replaced member, `leader` the previous leader."""
 
     group: str
     member_id: str
@@ -60,46 +62,46 @@ class StaticMemberReplaced(NamedTuple):
     request: JoinRequest
 
 
-class ReadStable(NamedTuple):
-    """After: nothing older is waiting for the high watermark; read what is asked for."""
+class ReadStableOffsets(NamedTuple):
+    """Work after all older writes are committed: read the requested offsets."""
 
     ticket: Ticket
     request: Request
 
 
-After = Answer | GoOn | AssignmentStored | StaticMemberReplaced | ReadStable
+After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | ReadStableOffsets
 
 
-class Step(NamedTuple):
-    """See the module."""
+class CoordinatorStep(NamedTuple):
+    """The work that one call returns; the module's docstring has its order."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[GroupLogEntry, ...] = ()
     replies: tuple[tuple[Ticket, Reply], ...] = ()
     after: tuple[After, ...] = ()
 
 
-class Turn:
-    """A step in the making: one call of the coordinator, at one time."""
+class CoordinatorCall:
+    """One call of the coordinator, with its time. It collects the step that the call returns."""
 
     __slots__ = ("after", "entries", "now", "replies")
 
     def __init__(self, now: Now) -> None:
         self.now = now
-        self.entries: list[Entry] = []
+        self.entries: list[GroupLogEntry] = []
         self.replies: list[tuple[Ticket, Reply]] = []
         self.after: list[After] = []
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
-        """Answer now."""
+        """Send a reply now."""
         self.replies.append((ticket, reply))
 
-    def write(self, entry: Entry) -> None:
-        """Append this with the rest of the step."""
+    def write(self, entry: GroupLogEntry) -> None:
+        """Append this entry in the batch of this step."""
         self.entries.append(entry)
 
     def then(self, after: After) -> None:
-        """Go on with this when the step's entries (or, without any, all older ones) are committed."""
+        """Do this work when the step's entries are committed (or, in a step without entries, all older ones)."""
         self.after.append(after)
 
-    def step(self) -> Step:
-        return Step(tuple(self.entries), tuple(self.replies), tuple(self.after))
+    def step(self) -> CoordinatorStep:
+        return CoordinatorStep(tuple(self.entries), tuple(self.replies), tuple(self.after))

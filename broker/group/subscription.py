@@ -1,6 +1,7 @@
-"""The topics in a consumer's embedded subscription. A coordinator reads them only to know which offsets may expire.
+"""Read the topics in a consumer's embedded subscription. A coordinator needs them only to decide which offsets may
+expire.
 
-Metadata are the client's own bytes, and a client may write anything there. Bytes that do not parse are no error: the
+The metadata are the client's own bytes, and may contain anything. Bytes that do not parse are not an error: the
 subscription is then unknown.
 Source: ConsumerProtocolSubscription, Kafka's ClassicGroup.
 """
@@ -17,7 +18,7 @@ _VERSION_BYTES = 2
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription of any version; None if the bytes are not one."""
+    """Return the topics of a subscription of any version; None if the bytes are not a subscription."""
     data = memoryview(metadata)
     topics: set[str] = set()
     try:

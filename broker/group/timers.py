@@ -1,7 +1,7 @@
-"""Timers: deadlines by name, moved often and rarely reached.
+"""Timers: named deadlines, which are moved often and rarely reached.
 
-A heartbeat moves its member's deadline and touches no heap: what is in the heap is looked at when its time comes, and
-goes back if the deadline has moved on. Equal deadlines fire in the order in which they were set.
+A heartbeat moves its member's deadline without changing the heap. A heap entry is checked when its time comes, and is
+pushed again if its deadline is later by then. Equal deadlines fire in the order in which they were set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class TimerKind(Enum):
 
 
 class Timer(NamedTuple):
-    """The name of a timer; `member_id` is for SESSION alone."""
+    """The name of a timer; `member_id` is used only by SESSION timers."""
 
     kind: TimerKind
     group: str
@@ -26,14 +26,14 @@ class Timer(NamedTuple):
 
 
 class Timers:
-    """All timers of one partition's groups. Times in ms, monotonic."""
+    """All timers of one partition's groups. Times are monotonic, in ms."""
 
     __slots__ = ("_count", "_deadlines", "_heap", "_queued")
 
     def __init__(self) -> None:
         self._deadlines: dict[Timer, int] = {}
         self._queued: dict[Timer, int] = {}
-        """The earliest time at which the heap will show the timer."""
+        """For each timer in the heap, the earliest time of its heap entries."""
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
 
@@ -41,23 +41,23 @@ class Timers:
         return len(self._deadlines)
 
     def set(self, timer: Timer, deadline_ms: int) -> None:
-        """Fire at this time, and not at an earlier one that was set before."""
+        """Set the timer to this time, instead of any time that was set before."""
         self._deadlines[timer] = deadline_ms
         queued = self._queued.get(timer)
         if queued is None or deadline_ms < queued:
             self._push(timer, deadline_ms)
 
     def cancel(self, timer: Timer) -> None:
-        """Do not fire. No effect if it is not set."""
+        """Cancel a timer. No effect if it is not set."""
         self._deadlines.pop(timer, None)
 
     @property
     def next_ms(self) -> int | None:
-        """When to look again; nothing may be due then, if what was due has moved."""
+        """Return when to call `pop_due` next. Perhaps no timer is due then, because deadlines may have moved."""
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Timer | None:
-        """One timer that is due, taken off; None if there is none."""
+        """Remove and return one timer that is due; None if there is none."""
         while self._heap and self._heap[0][0] <= now_ms:
             shown_ms, _, timer = heappop(self._heap)
             if self._queued.get(timer) == shown_ms:

@@ -1,2 +1,3 @@
-"""Async: what happens to the logs of a broker beside requests: opening, syncing, retention, removal, moves, damage.
-May import kraft.broker.partition and below."""
+"""Async: background work on a broker's logs: opening, syncing, retention, removal, moves, damage. No request does this
+work. May import kraft.broker.partition and below.
+"""

@@ -1,4 +1,6 @@
-"""AppendBudget: appends wait while the budget of dirty bytes is used up, and run when there is room again."""
+"""AppendBudget: hold appends back while the budget of dirty bytes is used up, and run them when the budget has room
+again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AppendBudget:
-    """`disk` has the budget. Both public methods are plain calls."""
+    """Holds appends back by the budget of dirty bytes that `disk` keeps. Both public methods are plain calls."""
 
     def __init__(self, loop: Loop, open_logs: Callable[[], Iterable[Partition]]) -> None:
         self.disk = loop.disk
@@ -20,15 +22,16 @@ class AppendBudget:
         self._is_waited_for = False
 
     def may_write(self, partition: Partition) -> bool:
-        """Whether an append that waits may run: the budget has room. If not, it runs when there is."""
+        """Return whether the budget has room for a waiting append. If it has no room, the append runs as soon as it
+        has."""
         if self.disk.dirty_budget_full:
             self.may_be_full(partition)
             return False
         return True
 
     def may_be_full(self, partition: Partition) -> None:
-        """An append waits; if it is for the budget, run what waits when there is room again. There may be room by now:
-        threads that write back make it."""
+        """Run this partition's waiting appends when the budget has room, if they wait for the budget. Writeback threads
+        may already have made room."""
         if partition.appendable and not self._is_waited_for:
             self._is_waited_for = True
             self._loop.start_task(self._wait)

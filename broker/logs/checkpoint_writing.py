@@ -1,6 +1,7 @@
-"""CheckpointWriter: the offset checkpoints of the log directories, written by timers and where an order demands it.
+"""CheckpointWriter: write the offset checkpoints of the log directories, by timer and where an ordering rule demands
+it.
 
-Invariant: what a checkpoint says was true when it was collected, and its directory was online.
+Invariant: the content of a checkpoint was true when it was collected, and its directory was online then.
 Source: Kafka's OffsetCheckpointFile, LogManager, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
@@ -20,7 +21,8 @@ Offsets = dict[TopicPartition, int]
 
 
 class CheckpointWriter:
-    """Methods ending in `_forever` are tasks. When another method returns, the files say what held at its call."""
+    """Writes the checkpoint files. Methods whose names end in `_forever` are tasks. When any other method returns, the
+    files are at least as new as the values at the time of its call."""
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class CheckpointWriter:
             await self.write_recovery_points()
 
     async def write_high_watermarks(self) -> None:
-        """replication-offset-checkpoint, of every directory in which a mark has moved."""
+        """Write the file replication-offset-checkpoint of every directory in which a high watermark has moved."""
         for directory in self._directories.online:
             await self.write_high_watermarks_of(directory)
 
@@ -52,13 +54,14 @@ class CheckpointWriter:
         await self._write(directory, "high watermarks", directory.collect_high_watermarks)
 
     async def write_recovery_points(self) -> None:
-        """The checkpoints of recovery points, index recovery points and log starts."""
+        """Write the checkpoints of recovery points, index recovery points and log start offsets."""
         for directory in self._directories.online:
             await self.write_recovery_points_of(directory)
             await self.write_log_starts_of(directory)
 
     async def write_recovery_points_of(self, directory: HostedDirectory) -> None:
-        """Also after a truncation, before the log takes appends again: what is no longer there is no longer clean."""
+        """Write the recovery point checkpoints of one directory. After a truncation, call this before the log accepts
+        appends again: truncated bytes must no longer count as synced."""
         await self._write(directory, "recovery points", directory.collect_recovery_points)
         await self._write(directory, "index recovery points", directory.collect_index_recovery_points)
         await self.write_cleaner_offsets_of(directory)
@@ -70,8 +73,8 @@ class CheckpointWriter:
         await self._write(directory, "log starts", directory.collect_log_starts)
 
     async def drop_forgotten(self, directory: HostedDirectory, topic: str, index: int) -> None:
-        """Before a log of this name is made here: remove the lines that checkpoint files have of an earlier one. After
-        a crash the new log would be taken for clean, or for committed, as far as the old one was."""
+        """Remove the lines of an earlier log of this name from the checkpoint files, before a new log is created. After
+        a crash, these lines would make the new log count as synced or committed as far as the earlier log was."""
         if (topic, index) not in directory.forgotten:
             return
         async with directory.forgetting:
@@ -84,7 +87,8 @@ class CheckpointWriter:
             directory.forgotten -= dropped
 
     async def _write(self, directory: HostedDirectory, what: str, collect: Callable[[], Offsets]) -> None:
-        """Write a checkpoint if it is behind. While an older one is being written, wait for that, then look again."""
+        """Write a checkpoint if it is out of date. If an older version is being written, wait for that write and check
+        again."""
         async with directory.checkpointing:
             storage, offsets = directory.storage, collect()
             if storage is None or self._written.get((directory.path, what)) == offsets:

@@ -1,9 +1,12 @@
-"""Logs that are damaged: what becomes of the replica.
+"""DamagedLogs: decide whether a replica with a damaged log goes offline.
 
-Whoever meets damage in an open log asks here. The replica ends where another could lead: one that is in sync, or of the
-ELR, and whose broker is active (the ELR holds replicas of brokers that are down, as a rule). Where none could, an end
-would take everybody all that can still be read, and appends too: the replica goes on, and who met the damage answers an
-error. A log that cannot be opened, or not be cut, ends in any case.
+Code that finds damage in an open log reports it here. If another replica could lead, this replica goes offline. Another
+replica could lead if it is in the ISR or the ELR and its broker is active (the ELR usually holds replicas of brokers
+that are down).
+
+If no other replica could lead, taking this one offline would make its undamaged records unreadable and stop appends.
+This replica then continues, and the caller answers with an error for the damaged part. A replica whose log cannot be
+opened, or not be truncated, always goes offline.
 Source: docs/decisions/08-damaged-replicas.md.
 """
 
@@ -24,12 +27,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("kraft.broker.replicas")
 
-LEFT_ALONE_MS = 10 * 60_000
-"""A replica that is damaged and goes on is told of once in so long, wherever it is damaged."""
+NEXT_REPORT_AFTER_MS = 10 * 60_000
+"""Minimum milliseconds between two log messages about the same damaged replica that stays online, however many damaged
+batches it has."""
 
 
 class DamagedLogs:
-    """The damage that one broker has met."""
+    """Handles the damage found in the logs of one broker."""
 
     def __init__(
         self,
@@ -43,18 +47,18 @@ class DamagedLogs:
         self._node_id = node_id
         self._active_brokers = active_brokers
         self._lose = lose
-        self._told: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
-        """Whose damage was told while it goes on, and until when that is enough."""
-        self._told_unreadable: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
-        """The same for batches that do not parse."""
+        self._logged_until: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+        """Damaged replicas that stay online → monotonic time until which their damage is not logged again."""
+        self._unreadable_logged_until: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+        """Replicas with batches that do not parse → monotonic time until which these batches are not logged again."""
 
-    def met(self, partition: Partition, damage: StorageCorrupt) -> bool:
-        """Somebody met damage in the partition's open log, which nobody is cutting. True: the replica has ended. False:
-        it goes on, and what is damaged cannot be read."""
+    def damage_found(self, partition: Partition, damage: StorageCorrupt) -> bool:
+        """Handle damage found in the partition's open log, which no call is truncating. Return True if the replica went
+        offline. Return False if it continues; the damaged part then cannot be read."""
         if self.others_can_lead(partition):
-            self.end(partition, damage)
+            self.take_offline(partition, damage)
             return True
-        if not self._was_told(partition, self._told):
+        if not self._was_logged(partition, self._logged_until):
             log.error(
                 "log is damaged, and no other replica could lead: what is not damaged is served. "
                 "Stop the broker and restore the file, or let another replica get in sync",
@@ -64,10 +68,10 @@ class DamagedLogs:
             )
         return False
 
-    def met_unreadable(self, partition: Partition, problem: UnreadableBatch) -> None:
-        """A lookup met a batch whose records do not parse: logged once in LEFT_ALONE_MS, however often it is retried.
-        Every replica has it so, and none of them ends."""
-        if not self._was_told(partition, self._told_unreadable):
+    def unreadable_batch_found(self, partition: Partition, problem: UnreadableBatch) -> None:
+        """Log that a lookup found a batch whose records do not parse, at most once per NEXT_REPORT_AFTER_MS. Every
+        replica has the same batch, so no replica goes offline."""
+        if not self._was_logged(partition, self._unreadable_logged_until):
             log.error(
                 "stored batch cannot be read",
                 topic=partition.topic,
@@ -76,11 +80,11 @@ class DamagedLogs:
                 error=str(problem),
             )
 
-    def end(self, partition: Partition, damage: StorageCorrupt) -> None:
-        """What stands in this log cannot be trusted: the replica is in no directory until it is mended, and others
-        lead. The other logs of its directory are as good as before."""
+    def take_offline(self, partition: Partition, damage: StorageCorrupt) -> None:
+        """Take the replica offline, because its log cannot be trusted. Until it is repaired, the replica is reported as
+        being in no directory, and other replicas lead. The other logs of its directory stay online."""
         log.error(
-            "log is damaged: move its folder away while the broker is stopped, and it is fetched anew from the leader"
+            "log is damaged: move its folder away while the broker is stopped, and it is fetched again from the leader"
             if self.others_can_lead(partition)
             else "log is damaged, and no other replica could lead: restore its files while the broker is stopped",
             topic=partition.topic,
@@ -91,7 +95,8 @@ class DamagedLogs:
         self._loop.request_pass()
 
     def others_can_lead(self, partition: Partition) -> bool:
-        """Whether the controller would find another leader if this replica ended now, as far as is known here."""
+        """Return whether the controller would find another leader if this replica went offline now, as far as this
+        broker knows."""
         state, leader = partition.state, partition.leader
         if state is None:
             return False
@@ -99,16 +104,16 @@ class DamagedLogs:
         active = self._active_brokers()
         return any(one != self._node_id and one in active for one in (*in_sync, *state.elr))
 
-    def _was_told(self, partition: Partition, told: WeakKeyDictionary[Partition, float]) -> bool:
-        """Whether its damage was told a short while ago; if not, it is now."""
+    def _was_logged(self, partition: Partition, logged_until: WeakKeyDictionary[Partition, float]) -> bool:
+        """Return whether this partition's damage was logged recently; if not, mark it as logged now."""
         now_ms = self._loop.clock.monotonic_ms()
-        if now_ms < told.get(partition, 0):
+        if now_ms < logged_until.get(partition, 0):
             return True
-        told[partition] = now_ms + LEFT_ALONE_MS
+        logged_until[partition] = now_ms + NEXT_REPORT_AFTER_MS
         return False
 
 
-def is_uncut(partition: Partition, opened: Log, truncations: int) -> bool:
-    """`opened` is still the partition's log, and nothing was cut off it since it had been cut so often: damage that was
-    found in it meanwhile, off the loop, is damage."""
+def was_not_truncated(partition: Partition, opened: Log, truncations: int) -> bool:
+    """Return whether `opened` is still the partition's log and has not been truncated since its truncation count was
+    `truncations`. If so, damage that a thread found meanwhile is real."""
     return partition.log is opened and opened.truncations == truncations and not partition.is_truncating

@@ -1,12 +1,12 @@
-"""Which parts of the logs must reach the device, and when.
+"""LogSyncer: decide which parts of the logs must reach the device, and when.
 
-- Before the first append in a leader epoch: the epoch's entry (and partition.metadata): `want_ready`.
+- Before the first append in a leader epoch: the epoch's entry (and partition.metadata): `request_ready`.
 - After a roll: the closed segment, in the background; only then may the recovery point move.
-- When flush.ms has passed: all of it (`flushing`).
-- With flush.messages=1 after each append: group commit. One sync per log is under way; appends that come meanwhile
-  share the next one.
+- When flush.ms has passed: the whole log (`flushing`).
+- With flush.messages=1, after each append: group commit. At most one sync per log is in flight; appends that arrive
+  meanwhile share the next sync.
 
-A failed sync is never tried again: its directory goes offline (B22). Source: docs/storage.md.
+A failed sync is never retried: its directory goes offline (B22). Source: docs/storage.md.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ NS_PER_MS = 1e6
 
 
 class LogSyncer:
-    """Syncs and preparations of all logs. `want_…` are plain calls; the work is done in tasks, one per log."""
+    """Syncs all logs and prepares them for appends. `request_…` are plain calls; the work is done in tasks, one per
+    log."""
 
     def __init__(self, loop: Loop, file_cache: FileCache, disk_failed: Callable[[Partition, DiskError], None]) -> None:
-        """`disk_failed(partition, error)` takes the directory of the file that `error` names offline."""
+        """`disk_failed(partition, error)` takes the log directory that contains the file in `error` offline."""
         self._loop = loop
         self._file_cache = file_cache
         self._disk_failed = disk_failed
@@ -38,19 +39,19 @@ class LogSyncer:
         self._running: set[Partition] = set()
         self._wanted_whole: dict[Partition, None] = {}
         self.flush_ms = Histogram()
-        """How long each sync of a log took."""
+        """Duration of each sync of a log, in ms."""
 
-    def want_full_sync(self, partition: Partition) -> None:
-        """Sync all of this log after the pass, whatever its flush.messages says."""
+    def request_full_sync(self, partition: Partition) -> None:
+        """Sync all of this log at the end of the pass, regardless of its flush.messages."""
         self._wanted_whole[partition] = None
         self._wanted[partition] = None
 
-    def want_sync(self, partition: Partition) -> None:
-        """Sync this log after the pass."""
+    def request_sync(self, partition: Partition) -> None:
+        """Sync this log at the end of the pass."""
         self._wanted[partition] = None
 
-    def start_wanted(self) -> None:
-        """The end of a pass: start what is wanted and not under way."""
+    def start_requested(self) -> None:
+        """Start the requested syncs that are not in flight yet. Called at the end of a pass."""
         if not self._wanted:
             return
         wanted, self._wanted = self._wanted, {}
@@ -80,7 +81,7 @@ class LogSyncer:
             if partition.log is log:
                 log.mark_synced(plan)
                 partition.synced()
-                self._file_cache.trim()  # what is on the device need not stay open
+                self._file_cache.trim()  # files whose content is on the device need not stay open
 
         try:
             await self._exclusively(partition, sync)
@@ -88,7 +89,7 @@ class LogSyncer:
             self._running.discard(partition)
         loop.request_pass()
 
-    def want_ready(self, partition: Partition) -> None:
+    def request_ready(self, partition: Partition) -> None:
         """Open the files that an append needs and save the epoch's entry, then call `partition.readied`."""
         self._loop.start_task(self._make_ready, partition)
 
@@ -112,7 +113,8 @@ class LogSyncer:
         loop.request_pass()
 
     async def _exclusively(self, partition: Partition, work: Callable[[Log], Awaitable[None]]) -> None:
-        """Run `work` on the open log with no other blocking call of it beside; a DiskError ends the directory."""
+        """Run `work` on the open log while no other blocking call runs on that log. A DiskError takes the directory
+        offline."""
         async with partition.blocking:
             log = partition.log
             if log is None:

@@ -1,65 +1,59 @@
 """AssignReplicasToDirs: report to the controller in which directories this broker's replicas are.
 
-The controller gives each new replica a directory. The broker reports when a replica is in another one (its folder was
-moved, its directory was offline when it came), when it is in no directory at all (LOST), and when it is back.
+The controller assigns a directory to each new replica. The broker reports a replica that is in another directory,
+because its folder was moved or the assigned directory was offline. It also reports a replica that is in no directory at
+all (LOST), and a lost replica that is in a directory again.
 
-Invariants: one request is in flight. A replica is reported until the controller has answered. A request holds what is
-true when it is built. The controller is taken to know what it acknowledged before the metadata say so, so that a
-replica that changes back is reported again. Source: AssignReplicasToDirsRequest, KIP-858, Kafka's AssignmentsManager.
+Invariants: one request is in flight. A replica is reported until the controller has acknowledged the report. The
+content of a request is true when it is built. A directory that the controller has acknowledged counts as known to it,
+even before the metadata show it. So a replica that returns to its earlier directory is reported again.
+Source: AssignReplicasToDirsRequest, KIP-858, Kafka's AssignmentsManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import structlog
 import trio
 
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import AssignReplicasToDirsRequest
 
 if TYPE_CHECKING:
     from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.controller_port import ControllerPort
     from kraft.broker.serving.loop import Loop
-    from kraft.wire.rpc import RpcMessage
 
 log = structlog.get_logger("kraft.broker.logs")
 
 RETRY_MS = 50
 RETRY_MS_MAX = 5_000
 REPLICAS_PER_REQUEST_MAX = 1_000
-"""The controller reads, decides and answers a request in one step of its loop."""
+"""Maximum number of replicas in one request, because the controller reads, decides and answers a request in one step of
+its loop."""
 
 
 class DirectoryAssignments:
-    """Reports on their way. `report` is a plain call; `run` is the one task."""
+    """Sends the reports that are queued. `report` is a plain call; `run` is the only task."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        node_id: int,
-        broker_epoch: Callable[[], int],
-        ask_controller: Callable[[RpcMessage], Awaitable[Any]],
-    ) -> None:
-        """`ask_controller` raises RequestFailed if there was no answer."""
+    def __init__(self, loop: Loop, controller: ControllerPort) -> None:
         self._loop = loop
-        self._node_id = node_id
-        self._broker_epoch = broker_epoch
-        self._ask_controller = ask_controller
+        self._controller = controller
         self._queued: dict[Partition, UUID] = {}
         self._sent: WeakKeyDictionary[Partition, UUID] = WeakKeyDictionary()
-        """The last that was sent, be it answered or not."""
+        """The directory that was last reported for each replica, acknowledged or not."""
         self._wake = trio.Event()
         self._settled = trio.Event()
         self._settled.set()
 
     def report(self, partition: Partition, directory_id: UUID) -> None:
-        """This replica is in this directory; nothing if that is the last that the controller knows, or will."""
-        if self._last_word(partition) == directory_id:
+        """Report that this replica is in this directory. No effect if the controller knows this already, or a queued
+        report has it."""
+        if self._last_reported(partition) == directory_id:
             return
         self._queued[partition] = directory_id
         if self._settled.is_set():
@@ -67,22 +61,24 @@ class DirectoryAssignments:
         self._wake.set()
 
     def is_known(self, partition: Partition, directory_id: UUID) -> bool:
-        """Whether the metadata name this directory, and the controller was told no other since."""
-        return self._named(partition) == self._last_word(partition) == directory_id
+        """Return whether the metadata name this directory for the replica, and no other directory was reported
+        since."""
+        return self._named(partition) == self._last_reported(partition) == directory_id
 
     def _named(self, partition: Partition) -> UUID | None:
-        return None if partition.state is None else partition.state.directory_of(self._node_id)
+        return None if partition.state is None else partition.state.directory_of(self._controller.node_id)
 
-    def _last_word(self, partition: Partition) -> UUID | None:
-        """What the controller is about to be told, else what it was told last, else what the metadata say."""
+    def _last_reported(self, partition: Partition) -> UUID | None:
+        """Return the directory of the replica in the queued report, else the one in the last sent report, else the one
+        in the metadata."""
         return self._queued.get(partition) or self._sent.get(partition) or self._named(partition)
 
     async def wait_settled(self) -> None:
-        """Suspend until everything that was reported is answered."""
+        """Suspend until the controller has acknowledged all reports."""
         await self._settled.wait()
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled."""
+        """Send queued reports, until cancelled."""
         pause_ms = RETRY_MS
         while True:
             if not self._queued:
@@ -99,8 +95,8 @@ class DirectoryAssignments:
     async def _send(self, batch: dict[Partition, UUID]) -> bool:
         self._sent.update(batch)
         request = AssignReplicasToDirsRequest(
-            broker_id=self._node_id,
-            broker_epoch=self._broker_epoch(),
+            broker_id=self._controller.node_id,
+            broker_epoch=self._controller.broker_epoch(),
             assignments=tuple(
                 (partition.topic_id, partition.index, directory)
                 for partition, directory in batch.items()
@@ -108,12 +104,12 @@ class DirectoryAssignments:
             ),
         )
         try:
-            answer = await self._ask_controller(request)
-        except RequestFailed as failure:
-            log.info("AssignReplicasToDirs is tried again", outcome=failure.outcome.value)
+            answer = await self._controller.request(request)
+        except PeerRequestFailed as failure:
+            log.info("AssignReplicasToDirs failed, retrying", outcome=failure.outcome.value)
             return False
         if answer.error_code != ErrorCode.NONE:
-            log.info("AssignReplicasToDirs is tried again", error=ErrorCode.of(answer.error_code).name)
+            log.info("AssignReplicasToDirs failed, retrying", error=ErrorCode.of(answer.error_code).name)
             return False
         for partition, directory in batch.items():
             if self._queued.get(partition) == directory:

@@ -1,7 +1,7 @@
-"""Opening the log directories at the start of a broker's life, and closing them at its end.
+"""Open the log directories when a broker starts, and close them when it stops.
 
-Invariant: the clean-shutdown file is written as the very last, and only if every log that was open in this life is
-closed. Source: KIP-966, Kafka's LogManager.
+Invariant: the clean-shutdown file is written last, and only if every log that was opened in this incarnation is closed.
+Source: KIP-966, Kafka's LogManager.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 async def open_directories(disk: Disk, directories: LogDirectories, cluster_id: str) -> None:
-    """Open every directory; one whose device refuses goes offline. DirectoryInUse, ForeignDirectory; DiskError if none
-    is left."""
+    """Open every directory; a directory with a failing device goes offline. Raises DirectoryInUse, ForeignDirectory,
+    and DiskError if no directory is online."""
     failed = await disk.offload(directories.open, cluster_id)
     for directory, error in failed:
         log.error("log directory is offline", directory=directory.path, error=str(error))
@@ -31,8 +31,10 @@ async def open_directories(disk: Disk, directories: LogDirectories, cluster_id: 
 
 
 async def close_directories(disk: Disk, directories: LogDirectories, broker_epoch: int, *, clean: bool) -> None:
-    """Close the directories that are online and give their locks back. Not `clean`: no log was opened; if this life was
-    never registered, put back the clean-shutdown file of the life before."""
+    """Close the directories that are online and release their locks.
+
+    With `clean` False, no log was opened. If this incarnation was never registered either, put back the clean-shutdown
+    file of the previous incarnation."""
     for directory in directories.online:
         if clean:
             await _close_directory(disk, directory, broker_epoch)
@@ -43,14 +45,14 @@ async def close_directories(disk: Disk, directories: LogDirectories, broker_epoc
 
 
 async def _close_directory(disk: Disk, directory: HostedDirectory, broker_epoch: int) -> None:
-    """Sync and close all logs, write the checkpoints, then the clean-shutdown file with this broker epoch. A refusal of
-    the device is logged."""
+    """Sync and close all logs, write the checkpoints, then the clean-shutdown file with this broker epoch. An error of
+    the device is only logged."""
     storage = directory.storage
     assert storage is not None
     closed_all = True
     async for partition in in_steps(directory.partitions):
         closed_all = closed_all and (
-            partition.log is not None or partition.is_blank or (directory.is_clean and not partition.was_open)
+            partition.log is not None or partition.is_unwritten or (directory.is_clean and not partition.was_open)
         )
     logs = [partition.log for partition in directory.open_logs if partition.log is not None]
 

@@ -1,5 +1,5 @@
-"""DiskFailures: what a refusal of the device costs. The log directory in which it happened goes offline, at once and
-without another write.
+"""DiskFailures: take a log directory offline when its device reports an error, at once and without another write to
+that directory.
 
 Source: KIP-112, KIP-858.
 """
@@ -24,7 +24,7 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 class DiskFailures:
-    """The one place where directories go offline. All plain calls but `warmed`."""
+    """Takes log directories offline; no other code does. All methods but `warmed` are plain calls."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class DiskFailures:
         stop_moves: Callable[[HostedDirectory], None],
         report: Callable[[HostedDirectory, DiskError], None],
     ) -> None:
-        """`stop_moves` gives up the moves of replicas into or out of a directory; `report` reports it to the
+        """`stop_moves` cancels the moves of replicas into or out of a directory. `report` reports the directory to the
         controller, or stops the node."""
         self._loop = loop
         self._directories = directories
@@ -44,14 +44,14 @@ class DiskFailures:
         self._report = report
 
     def disk_failed(self, partition: Partition, error: DiskError) -> None:
-        """The device refused in one of this partition's files: the directory of the file goes offline, which need not
-        be the one where the replica is by now."""
+        """Handle a device error in one of this partition's files. The directory of that file goes offline. After a
+        move, the replica itself may be in another directory."""
         if not partition.is_removed:
             self.disk_failed_at(error, partition.directory)
 
     def disk_failed_at(self, error: DiskError, suspect: HostedDirectory | None = None) -> None:
-        """As `disk_failed`, for files of no partition. `suspect` goes offline if the path lies in no log directory: an
-        error that is not known to be harmless is not passed over."""
+        """Handle a device error like `disk_failed`, for a file that belongs to no partition. If the path is in no log
+        directory, the directory `suspect` goes offline: no error is ignored unless it is known to be harmless."""
         directory = self._directories.of_path(error.path) or suspect
         if directory is None:
             log.error("disk error outside of the log directories", path=error.path, error=str(error))
@@ -59,7 +59,7 @@ class DiskFailures:
             self.directory_failed(directory, error)
 
     def directory_failed(self, directory: HostedDirectory, error: DiskError) -> None:
-        """Take a log directory and all its replicas offline. No effect if it is."""
+        """Take a log directory and all its replicas offline. No effect if the directory is offline already."""
         if not directory.is_online:
             return
         directory.storage = None
@@ -69,8 +69,8 @@ class DiskFailures:
         self._loop.request_pass()
 
     async def warmed(self, partition: Partition, cold: ColdRead) -> bool:
-        """Bring into memory what a look at a log needs. False if the device refuses, which takes the directory
-        offline."""
+        """Load the data that `cold` lacks into memory, so that the log can be read. Return False if the device fails;
+        its directory is then offline."""
         try:
             await self._loop.disk.offload(cold.warm)
         except DiskError as error:

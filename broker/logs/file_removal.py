@@ -1,4 +1,4 @@
-"""Removing files and folders after a delay: readers that hold them finish before."""
+"""FileRemoval: remove files and folders after a delay, so that readers with open handles can finish."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ log = structlog.get_logger("kraft.broker.logs")
 
 
 class FileRemoval:
-    """`remove_later` is a plain call; `remove_after` waits until it is done."""
+    """Removes files and folders. `remove_later` is a plain call; `remove_after` suspends until they are removed."""
 
     def __init__(self, loop: Loop, disk_failed: Callable[[Partition, DiskError], None]) -> None:
         self._loop = loop
         self._disk_failed = disk_failed
 
     def remove_later(self, delay_ms: int, paths: list[str], partition: Partition | None = None) -> None:
-        """As `remove_after`, in the background."""
+        """Call `remove_after` in the background."""
         self._loop.start_task(self.remove_after, delay_ms, paths, partition)
 
     async def remove_after(self, delay_ms: int, paths: list[str], partition: Partition | None = None) -> None:
-        """Unlink files, or remove folders, once no reader can need them. What is gone already is no error. A refusal
-        of the device fails `partition`, whose files they were; without one it is logged."""
+        """Wait until no reader can need the files or folders, then remove them. Missing files are not an error. An
+        error of the device is reported for `partition`, the owner of the files; without an owner it is logged."""
         await self._loop.clock.sleep_ms(delay_ms)
         try:
             await self._loop.disk.offload(remove_all, self._loop.disk, paths)
@@ -41,7 +41,7 @@ class FileRemoval:
 
 
 def remove_all(disk: Disk, paths: list[str]) -> None:
-    """*Blocking.*"""
+    """Remove all these files or folders. *Blocking.*"""
     for path in paths:
         if disk.is_directory(path):
             disk.remove_tree(path)

@@ -1,7 +1,8 @@
-"""Syncs by time: every log.flush.scheduler.interval.ms, sync the logs with bytes that are older than their flush.ms.
+"""LogFlusher: every log.flush.scheduler.interval.ms, sync the logs that have had unsynced bytes for longer than their
+flush.ms.
 
-No request waits for such a sync. It bounds what a loss of power of all replicas at once can take. As in Kafka there is
-no scheduler by default: the page cache and the other replicas are trusted. Source: Kafka's LogManager.
+No request waits for such a sync. It bounds how many records are lost when all replicas lose power at once. As in Kafka,
+no scheduler runs by default, because the page cache and the other replicas are trusted. Source: Kafka's LogManager.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class LogFlusher:
-    """`run` is the task; `flush_due` its single round."""
+    """Requests syncs by time. `run` is the task; `flush_due` is one round of it."""
 
     def __init__(
         self,
         loop: Loop,
         interval_ms: int,
         open_logs: Callable[[], Iterable[Partition]],
-        want_full_sync: Callable[[Partition], None],
+        request_full_sync: Callable[[Partition], None],
     ) -> None:
         self._loop = loop
         self._interval_ms = interval_ms
         self._open_logs = open_logs
-        self._want_full_sync = want_full_sync
+        self._want_full_sync = request_full_sync
         self._unsynced_since_ms: dict[Partition, int] = {}
 
     async def run(self) -> None:
-        """Flush what is due, until cancelled. Return at once if there is no scheduler."""
+        """Flush logs when they are due, until cancelled. Return at once if no scheduler is configured."""
         if self._interval_ms >= NEVER:
             return
         while True:
@@ -41,7 +42,7 @@ class LogFlusher:
             self.flush_due()
 
     def flush_due(self) -> None:
-        """Ask for the sync of each log that has had unsynced bytes for its flush.ms."""
+        """Request a sync of each log that has had unsynced bytes for its flush.ms."""
         now_ms = self._loop.clock.monotonic_ms()
         unsynced = [
             partition for partition in self._open_logs() if partition.log is not None and partition.log.unsynced

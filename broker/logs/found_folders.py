@@ -1,10 +1,13 @@
-"""Folders that an earlier life of this broker left in its log directories, dealt with before the roles are taken.
+"""FoundFolders: sort the folders that an earlier incarnation of this broker left in its log directories, before roles
+are applied.
 
-A log of none of this broker's replicas is set aside as stray; so is one that another directory has too, if the metadata
-name that one. A copy (`-future`) that a move left is the replica only if no directory holds the log, the metadata name
-the copy's directory, and no directory is offline that may have more: then a crash fell between two renames. Otherwise
-it is marked for removal, and the move starts again if the replica is still here. Folders that were marked `-delete` are
-removed. Source: KIP-113, KIP-858.
+A log that belongs to no replica of this broker is set aside as stray. If a log exists in two directories, the one in
+the directory that the metadata do not name is set aside too.
+
+A copy (`-future`) left by a move becomes the replica only if no directory holds the log, the metadata name the copy's
+directory, and no offline directory may have more of the log. In that case the crash came between two renames. Otherwise
+the copy is marked for removal, and the move starts again if the replica is still on this broker. Folders that were
+marked `-delete` are removed. Source: KIP-113, KIP-858.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from kraft.storage.log_names import parse_marked_directory
 from kraft.storage.partition_metadata import read_partition_metadata
 
 if TYPE_CHECKING:
-    from kraft.broker.logs.retiring import Retirement
+    from kraft.broker.logs.folder_retirement import FolderRetirement
     from kraft.broker.partition.log_directories import HostedDirectory, LogDirectories
     from kraft.broker.serving.loop import Loop
     from kraft.image.image import MetadataImage
@@ -31,14 +34,14 @@ log = structlog.get_logger("kraft.broker.logs")
 
 
 class FoundFolders:
-    """`sort_out` is called once, with the first image. A plain call."""
+    """Sorts the found folders. `sort_out`, a plain call, is called once, with the first image."""
 
     def __init__(
         self,
         loop: Loop,
         node_id: int,
         directories: LogDirectories,
-        retirement: Retirement,
+        retirement: FolderRetirement,
         directory_failed: Callable[[HostedDirectory, DiskError], None],
     ) -> None:
         self._disk = loop.disk
@@ -48,11 +51,11 @@ class FoundFolders:
         self._directory_failed = directory_failed
 
     def sort_out(self, image: MetadataImage) -> None:
-        """Deal with all that was found."""
+        """Adopt, set aside or remove every folder that was found."""
         for directory in self._directories.online:
             for path in directory.found.future:
                 try:
-                    self._take_copy(image, directory, path)
+                    self._adopt_copy(image, directory, path)
                 except DiskError as error:
                     self._directory_failed(directory, error)
                 if not directory.is_online:
@@ -65,25 +68,28 @@ class FoundFolders:
                     self._retirement.set_aside(directory, topic, index)
             self._retirement.remove_later(list(directory.found.to_delete))
 
-    def _take_copy(self, image: MetadataImage, directory: HostedDirectory, path: str) -> None:
-        """Make a copy the replica, or mark it for removal. DiskError."""
+    def _adopt_copy(self, image: MetadataImage, directory: HostedDirectory, path: str) -> None:
+        """Turn a copy into the replica, or mark it for removal. Raises DiskError."""
         directories, storage = self._directories, directory.storage
         assert storage is not None
         key, assigned = self._replica_of(image, path)
         if key is not None and directories.holding(*key) is not None:
             directories.interrupted[key] = directory
         elif key is not None and assigned == directory.directory_id:
-            if directories.are_all_online:  # else one of the others may have more than the copy
-                directory.forget_synced(*key)  # it is not said of the copy
+            if directories.are_all_online:  # otherwise an offline directory may have more records than the copy
+                directory.forget_synced(*key)  # the checkpointed recovery point is not that of the copy
                 self._disk.rename(path, storage.partition_path(*key))
                 directory.held.add(key)
-                log.warning("copy of a replica takes its place", topic=key[0], partition=key[1], path=path)
+                log.warning(
+                    "copy of an interrupted move becomes the replica", topic=key[0], partition=key[1], path=path
+                )
             return
         self._retirement.discard_copy(directory, path)
 
     def _replica_of(self, image: MetadataImage, path: str) -> tuple[TopicPartition | None, UUID | None]:
-        """Which of this broker's replicas a copy is of, and in which directory the metadata have that; (None, None) if
-        of none. A long topic's name is cut off in the name of the folder: the topic id in it counts. DiskError."""
+        """Return the replica of this broker to which a copy belongs, and the replica's directory in the metadata;
+        (None, None) if there is no such replica. The folder's name truncates a long topic name, so the topic id in it
+        decides. Raises DiskError."""
         named = parse_marked_directory(path.rpartition("/")[2])
         try:
             topic_id = read_partition_metadata(self._disk, path)
@@ -100,7 +106,7 @@ class FoundFolders:
         return state is not None and self._node_id in state.replicas
 
     def _is_elsewhere(self, image: MetadataImage, directory: HostedDirectory, topic: str, index: int) -> bool:
-        """Another directory has a log of this name too, and is the one that the metadata name."""
+        """Return whether another directory, the one named by the metadata, also has a log of this name."""
         if len(self._directories.online) == 1:
             return False
         state = _state_of(image, topic, index)

@@ -1,6 +1,6 @@
-"""LogParts: the parts that open, sync, clean, move and retire the logs of a broker, made and connected.
+"""LogParts: create and connect the objects that open, sync, clean, move and remove the logs of a broker.
 
-An assembly: it decides nothing itself. Its tasks are started by `start`.
+LogParts makes no decisions itself. `start` starts the tasks of these objects.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kraft.broker.logs.device_sync import LogSyncer
 from kraft.broker.logs.disk_failures import DiskFailures
 from kraft.broker.logs.file_removal import FileRemoval
 from kraft.broker.logs.flushing import LogFlusher
+from kraft.broker.logs.folder_retirement import FolderRetirement
 from kraft.broker.logs.found_folders import FoundFolders
 from kraft.broker.logs.maintenance import LogMaintenance
 from kraft.broker.logs.moves import ReplicaMoves
 from kraft.broker.logs.opened_logs import OpenedLogs
 from kraft.broker.logs.opening_queue import LogContext, LogMaker, LogOpener
-from kraft.broker.logs.refused_reads import RefusedReads
+from kraft.broker.logs.repeated_read_checks import RepeatedReadChecks
 from kraft.broker.logs.replica_copy import ReplicaCopier
 from kraft.broker.logs.replica_swap import ReplicaSwap
-from kraft.broker.logs.retiring import Retirement
 from kraft.broker.partition.replication_quota import ReplicationQuota
 from kraft.storage.handles import FileCache
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class LogParts:
-    """What is done to logs, by name."""
+    """Container of the objects that work on logs."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class LogParts:
             report=lambda directory, error: log_directory_failed(directory.path, directory.directory_id, str(error)),
         )
         self.damaged_logs = DamagedLogs(loop, config.node_id, active_brokers, lost.lose)
-        self.refused_reads = RefusedReads(loop, self.damaged_logs, failures)
+        self.repeated_read_checks = RepeatedReadChecks(loop, self.damaged_logs, failures)
         self.file_cache = FileCache(config.integer("kraft.log.open.files.max"))
         self.context = LogContext(self.file_cache, config.integer("producer.id.expiration.ms"))
         self.removal = FileRemoval(loop, failures.disk_failed)
         self.checkpoints = CheckpointWriter(loop, directories, failures.directory_failed)
-        self.retirement = Retirement(
+        self.retirement = FolderRetirement(
             loop, config.integer("log.segment.delete.delay.ms"), failures.directory_failed, self.removal
         )
         self.found = FoundFolders(loop, config.node_id, directories, self.retirement, failures.directory_failed)
         self.opener = LogOpener(
             LogMaker(loop, self.context, self.checkpoints, self.retirement.wait_for).open,
             opened=lambda partition, opened: self._opened.take(partition, opened),
-            damaged=self.damaged_logs.end,
+            damaged=self.damaged_logs.take_offline,
             directory_failed=failures.directory_failed,
         )
         self.syncer = LogSyncer(loop, self.file_cache, failures.disk_failed)
@@ -94,9 +94,9 @@ class LogParts:
             loop,
             config.integer("log.flush.scheduler.interval.ms"),
             hosted.with_open_logs,
-            self.syncer.want_full_sync,
+            self.syncer.request_full_sync,
         )
-        self.maintenance = LogMaintenance(loop, hosted, failures, self.removal, self.opener.want_soon)
+        self.maintenance = LogMaintenance(loop, hosted, failures, self.removal, self.opener.request_soon)
         self.cleaner = LogCleaner(
             loop,
             dynamic_configs,
@@ -138,8 +138,8 @@ class LogParts:
             self.context,
             assignments,
             begin_fetching=begin_fetching,
-            begin_move_again=self.moves.begin_again,
-            want_sync=self.syncer.want_sync,
+            resume_move=self.moves.resume_interrupted,
+            request_sync=self.syncer.request_sync,
         )
 
     def start(self, nursery: trio.Nursery) -> None:

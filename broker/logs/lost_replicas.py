@@ -1,6 +1,6 @@
-"""Replicas whose log can no longer be used: they go offline, and are reported to the controller as lost.
+"""LostReplicas: take a replica offline whose log can no longer be used, and report it to the controller as lost.
 
-Invariant: a partition is out of its fetcher before it goes offline, so that a late answer finds nothing.
+Invariant: a partition leaves its fetcher before it goes offline, so a late fetch response has no effect on it.
 Source: KIP-858.
 """
 
@@ -18,27 +18,28 @@ if TYPE_CHECKING:
 
 
 class LostReplicas:
-    """Takes single replicas offline. All plain calls."""
+    """Takes single replicas offline. All methods are plain calls."""
 
     def __init__(self, assignments: DirectoryAssignments, stop_fetching: Callable[[Partition], None]) -> None:
         self._assignments = assignments
         self._stop_fetching = stop_fetching
 
     def lose(self, partition: Partition) -> None:
-        """Take the replica offline and report it."""
+        """Take the replica offline and report it as lost."""
         self._take_offline(partition)
         self.report(partition)
 
     def lose_all(self, directory: HostedDirectory) -> None:
-        """Take every replica of a directory offline. The controller learns that the directory is offline, so only
-        replicas that were being moved are reported: it has them in another directory, or soon will."""
+        """Take every replica of a directory offline. The controller is notified of the offline directory as a whole.
+        Only replicas that were being moved are also reported one by one, because the controller has assigned them to
+        another directory, or soon will."""
         for partition in list(directory.partitions):
             if not self._assignments.is_known(partition, directory.directory_id):
                 self.report(partition)
             self._take_offline(partition)
 
     def report(self, partition: Partition) -> None:
-        """Report to the controller that the replica is in no directory that is online."""
+        """Report to the controller that the replica is in no online directory."""
         self._assignments.report(partition, LOST_DIRECTORY)
 
     def _take_offline(self, partition: Partition) -> None:

@@ -1,6 +1,7 @@
-"""The slow timers over all open logs: retention and the expiry of producers.
+"""LogMaintenance: the slow timers over all open logs, for retention and for the expiry of producers.
 
-Invariant: a segment's log start moves in memory before its files are renamed, and readers that hold its files continue.
+Invariant: the log start offset moves in memory before the files of removed segments are renamed. Readers that hold
+these files open continue.
 Source: Kafka's LogManager, UnifiedLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
@@ -29,7 +30,7 @@ COLD_TRIES_MAX = 100
 
 
 class LogMaintenance:
-    """Methods ending in `_forever` are tasks; `apply_retention` is a single round."""
+    """Runs the timers. Methods whose names end in `_forever` are tasks; `apply_retention` is one round."""
 
     def __init__(
         self,
@@ -60,10 +61,11 @@ class LogMaintenance:
                     partition.log.expire_producers(now_ms)
 
     async def apply_retention(self) -> None:
-        """One round over all open logs. Those that were found at start and not needed since are opened for it."""
+        """Apply retention to all open logs, once. Logs that were found at start and have not been opened since are
+        opened for this."""
         for partition in self._hosted.with_open_logs():
             if partition.log is not None:
-                async with partition.blocking:  # no truncation, and no replacement by the cleaner, is under way
+                async with partition.blocking:  # no truncation and no segment replacement by the cleaner is under way
                     await self._retain(partition)
         async for partition in in_steps(self._hosted):
             if partition.waits_for_log:

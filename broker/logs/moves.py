@@ -1,17 +1,18 @@
-"""Moving replicas between the log directories of this broker: AlterReplicaLogDirs (KIP-113, KIP-858).
+"""ReplicaMoves: move replicas between the log directories of this broker, as AlterReplicaLogDirs requests (KIP-113,
+KIP-858).
 
 A move copies the log into a folder marked `-future` in the other directory, without the network, while the replica
 continues to lead or follow. When the copy has caught up, the broker reports the new directory to the controller. When
-the metadata name that directory, appends wait for a moment, the rest is copied and synced, and the folders change
-places.
+the metadata name that directory, appends wait for a moment while the last records are copied and synced. Then the
+folders are swapped.
 
 Invariants:
-- a move that is given up, by request, by deletion or by a failing directory, leaves the replica where it was, and the
-  broker reports that to the controller;
-- of several requests for a replica the last one counts.
+- when a move is cancelled, by request, by deletion or by a failing directory, the replica stays in its directory, and
+  the broker reports this directory to the controller;
+- of several requests for a replica, the last one counts.
 
-A move that was under way when the process ended starts again at the next start, from what is in the directories
-(`found_folders`). How the log is copied, and how the folders change places: `replica_copy`, `replica_swap`.
+A move that was interrupted by the end of the process restarts at the next start, from the folders in the directories
+(`found_folders`). Copying is in `replica_copy`, swapping the folders in `replica_swap`.
 Source: KIP-113, KIP-858, Kafka's ReplicaAlterLogDirsThread, docs/decisions/17-moves-between-directories.md.
 """
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kraft.broker.logs.replica_copy import Move, MoveGivenUp, source_of
+from kraft.broker.logs.replica_copy import Move, MoveAbandoned, source_of
 from kraft.broker.partition.log_waits import wait_open
 from kraft.seam import DiskError, StorageCorrupt
 from kraft.storage.append import AppendRefused
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.logs")
 
 IDLE_MS = 20
-"""How often a copy that has caught up checks for new records, and whether the metadata name the target."""
+"""Milliseconds between two checks of a copy that has caught up: for new records, and whether the metadata name the
+target directory."""
 
 
 class ReplicaMoves:
-    """The moves under way. `alter`, `give_up` and `into` are plain calls."""
+    """The current and queued moves. `alter`, `give_up` and `into` are plain calls."""
 
     def __init__(
         self,
@@ -67,18 +69,19 @@ class ReplicaMoves:
         self._disk_failed_at = disk_failed_at
         self._discard_copy = discard_copy
         self._moves: dict[Partition, Move] = {}
-        self._asked: dict[Partition, HostedDirectory] = {}
-        """Where replicas are to go next, if their moves have not begun."""
+        self._targets: dict[Partition, HostedDirectory] = {}
+        """For each replica with a queued move, the target directory of that move."""
 
     def into(self, directory: HostedDirectory) -> list[Move]:
-        """The moves into this directory whose copy has begun."""
+        """Return the moves into this directory whose copying has begun."""
         return [move for move in self._moves.values() if move.target is directory and move.future is not None]
 
-    # asking
+    # requesting and cancelling moves
 
     def alter(self, topic: str, index: int, path: str) -> ErrorCode:
-        """Move this replica into the directory `path`. If it is there already, cancel its move elsewhere. One of a
-        known partition that is not hosted yet will be created there: the answer is REPLICA_NOT_AVAILABLE."""
+        """Move this replica into the directory `path`. If the replica is in that directory already, cancel its move to
+        another one. A partition that exists but is not hosted yet will be created in `path`; for it, return
+        REPLICA_NOT_AVAILABLE."""
         directories = self._directories
         target = next((one for one in directories.all if one.path == path), None)
         if target is None:
@@ -91,17 +94,17 @@ class ReplicaMoves:
             return ErrorCode.REPLICA_NOT_AVAILABLE
         if isinstance(found, ErrorCode):
             return found
-        self._ask(found, target)
+        self._queue_move(found, target)
         return ErrorCode.NONE
 
-    def _ask(self, partition: Partition, target: HostedDirectory) -> None:
-        """Queue the move of a replica behind the one that is under way."""
+    def _queue_move(self, partition: Partition, target: HostedDirectory) -> None:
+        """Queue the move of a replica, to run after the replica's current move."""
         move = self._moves.get(partition)
         bound_for = partition.directory if move is None or move.scope.cancel_called else move.target
-        if self._asked.get(partition, bound_for) is target:
+        if self._targets.get(partition, bound_for) is target:
             return
-        is_idle = move is None and partition not in self._asked
-        self._asked[partition] = target
+        is_idle = move is None and partition not in self._targets
+        self._targets[partition] = target
         if move is not None:
             move.scope.cancel()
         elif is_idle:
@@ -109,7 +112,7 @@ class ReplicaMoves:
 
     def give_up(self, partition: Partition) -> None:
         """Cancel the moves of a replica."""
-        self._asked.pop(partition, None)
+        self._targets.pop(partition, None)
         move = self._moves.get(partition)
         if move is not None:
             move.scope.cancel()
@@ -120,33 +123,34 @@ class ReplicaMoves:
             if move.target is directory or partition.directory is directory:
                 move.scope.cancel()
 
-    def begin_again(self, partition: Partition) -> None:
-        """Restart a move that was interrupted by the end of the last life: the replica is hosted again."""
+    def resume_interrupted(self, partition: Partition) -> None:
+        """Restart the move of a replica that the end of the last incarnation interrupted. The replica is hosted
+        again."""
         target = self._directories.interrupted.pop((partition.topic, partition.index), None)
         if target is not None:
-            self._ask(partition, target)
+            self._queue_move(partition, target)
 
-    # moving
+    # carrying out moves
 
     async def _carry_out(self, partition: Partition) -> None:
         """Carry out the queued moves of a replica, one after the other."""
-        while (target := self._asked.pop(partition, None)) is not None:
+        while (target := self._targets.pop(partition, None)) is not None:
             if partition.is_removed or partition.is_offline or not target.is_online or partition.directory is target:
                 continue
             move = self._moves[partition] = Move(partition, target)
-            log.info("replica moves", topic=partition.topic, partition=partition.index, target=target.path)
+            log.info("moving replica", topic=partition.topic, partition=partition.index, target=target.path)
             is_done, goes_on_later = False, True
             try:
                 with move.scope:
                     is_done = await self._move(move)
-                goes_on_later = False  # else the process ends
+                goes_on_later = False  # otherwise the process is stopping
             finally:
                 del self._moves[partition]
                 if not is_done:
                     self._abandon(move, goes_on_later=goes_on_later)
 
     async def _move(self, move: Move) -> bool:
-        """True if the replica is in its new directory."""
+        """Carry out one move. Return True if the replica is then in its new directory."""
         partition, copier = move.partition, self._copier
         await wait_open(partition)
         try:
@@ -155,7 +159,7 @@ class ReplicaMoves:
             while not (self._is_assigned(move) and await self._swap.swap(move, future)):
                 await self._loop.clock.sleep_ms(IDLE_MS)
                 await copier.copy(move, future)
-        except MoveGivenUp:
+        except MoveAbandoned:
             return False
         except DiskError as error:
             self._disk_failed_at(error, move.target)
@@ -167,15 +171,15 @@ class ReplicaMoves:
         return True
 
     def _is_assigned(self, move: Move) -> bool:
-        """Whether the metadata name the target; the controller is told so if not."""
+        """Return whether the metadata name the target directory; if not, report the target to the controller."""
         source_of(move)
         assignments, target_id = self._assignments, move.target.directory_id
         assignments.report(move.partition, target_id)
         return assignments.is_known(move.partition, target_id)
 
     def _abandon(self, move: Move, *, goes_on_later: bool) -> None:
-        """Take the copy away, and tell the controller where the replica is, if it may think otherwise. `goes_on_later`:
-        the next start begins anew by the copy that it finds."""
+        """Remove the copy. Report the replica's directory to the controller if the controller may assume that the
+        replica is in the target. With `goes_on_later`, keep the copy: the next start continues the move from it."""
         partition, future = move.partition, move.future
         if future is not None and future is not partition.log:
             future.release()
@@ -184,4 +188,4 @@ class ReplicaMoves:
                 self._discard_copy(move.target, future.directory)
         if not partition.is_removed and not partition.is_offline and partition.directory is not None:
             self._assignments.report(partition, partition.directory.directory_id)
-            self._swap.go_on(partition)
+            self._swap.resume_appends(partition)

@@ -1,4 +1,4 @@
-"""OpenedLogs: a log that has been opened goes to its partition, and its replica begins to work."""
+"""OpenedLogs: pass an opened log to its partition, and start the work of its replica."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 class OpenedLogs:
-    """A plain call."""
+    """Receives opened logs. `take` is a plain call."""
 
     def __init__(
         self,
@@ -27,30 +27,33 @@ class OpenedLogs:
         assignments: DirectoryAssignments,
         *,
         begin_fetching: Callable[[Partition], None],
-        begin_move_again: Callable[[Partition], None],
-        want_sync: Callable[[Partition], None],
+        resume_move: Callable[[Partition], None],
+        request_sync: Callable[[Partition], None],
     ) -> None:
-        """`begin_move_again(partition)`: a move that an earlier life had begun goes on."""
+        """`resume_move(partition)` restarts a move that an earlier incarnation began."""
         self._loop = loop
         self._context = context
         self._assignments = assignments
         self._begin_fetching = begin_fetching
-        self._begin_move_again = begin_move_again
-        self._want_sync = want_sync
+        self._begin_move_again = resume_move
+        self._want_sync = request_sync
 
     def take(self, partition: Partition, opened: Log) -> None:
-        """Give a log to its partition, and begin to fetch if it follows. The log is closed if the replica was removed,
-        or its directory went offline, meanwhile."""
+        """Pass a log to its partition, and start fetching if the partition is a follower. Close the log if the replica
+        was removed or its directory went offline meanwhile."""
         directory = partition.directory
         if partition.is_removed or directory is None or not directory.is_online:
             opened.release()
             return
         report = opened.recovery_report
         if report.bytes_cut:
-            log.warning("log was cut at its end", topic=partition.topic, partition=partition.index, report=str(report))
+            log.warning(
+                "log was truncated at its end", topic=partition.topic, partition=partition.index, report=str(report)
+            )
         self._assignments.report(partition, directory.directory_id)
         self._begin_move_again(partition)
-        opened.update_config(self._context.config_of(partition))  # it may have changed while the log was being opened
+        # the settings may have changed while the log was being opened
+        opened.update_config(self._context.config_of(partition))
         partition.opened(opened, directory.high_watermarks.get((partition.topic, partition.index), 0))
         if opened.unsynced:
             self._want_sync(partition)

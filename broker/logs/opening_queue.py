@@ -1,10 +1,12 @@
-"""Opening logs: a queue served by a few tasks, each of which opens one log at a time off the loop.
+"""Open logs: a queue and a few tasks, each of which opens one log at a time off the event loop.
 
-A log that a fetch or a produce waits for goes to the front of the queue. A folder that belongs to another topic id (the
-topic was deleted and created again while this broker was away) is set aside as stray, never adopted (B41). Its
-checkpointed offsets are dropped before the new log is made. A log that ends below its checkpointed offsets (a crash
-came between its truncation and their writing) is not used before they are lowered: new appends above the cut would
-otherwise count as synced. Source: Kafka's LogManager, LogLoader, docs/decisions/19-blank-replicas.md.
+A log for which a fetch or produce waits goes to the front of the queue. A folder with another topic id (the topic was
+deleted and created again while this broker was down) is set aside as stray and never used (B41). Its checkpointed
+offsets are removed before the new log is created.
+
+A log may end below its checkpointed offsets, if a crash came between a truncation and the checkpoint. Such a log is not
+used before these offsets are lowered. Otherwise, new appends above its end would count as synced. Source: Kafka's
+LogManager, LogLoader, docs/decisions/19-blank-replicas.md.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class OpenJob(NamedTuple):
-    """All that opening needs, taken on the loop. `storage` is the directory's, which may go offline meanwhile."""
+    """All inputs for opening one log, collected on the event loop. `storage` belongs to the directory, which may go
+    offline meanwhile."""
 
     disk: Disk
     directory: HostedDirectory
@@ -48,9 +51,10 @@ class OpenJob(NamedTuple):
     stray_id: UUID
 
     def run(self) -> Log | None:
-        """Open (or make) the log, ready for a follower's appends. None if another topic's folder stood in its place: it
-        is set aside now, and the directory must forget it before the next try. *Blocking.* DiskError, StorageCorrupt.
-        """
+        """Open or create the log, ready for a follower's appends. *Blocking.* Raises DiskError, StorageCorrupt.
+
+        Return None if the folder belonged to another topic. The folder is then set aside, and the directory must drop
+        its checkpointed offsets before the next try."""
         path = self.storage.partition_path(self.topic, self.number)
         found: UUID | None = None
         if self.disk.is_directory(path):
@@ -80,18 +84,18 @@ class OpenJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """What all logs of a broker are opened with."""
+    """The settings and services for opening any log of a broker."""
 
     file_cache: FileCache
     producer_id_expiration_ms: int
 
     def config_of(self, partition: Partition) -> LogConfig:
-        """The settings of the partition's topic, as its log needs them."""
+        """Return the settings of the partition's topic in the form that its log needs."""
         return log_config(partition.config, self.producer_id_expiration_ms)
 
 
 class LogMaker:
-    """Opens the log of a replica, or makes it."""
+    """Opens or creates the log of a replica."""
 
     def __init__(
         self,
@@ -107,10 +111,10 @@ class LogMaker:
         self._wait_retired = wait_retired
 
     async def open(self, partition: Partition, directory: HostedDirectory) -> Log | None:
-        """The log; None if the directory went offline or the replica was removed meanwhile. With the partition's lock.
-        DiskError, StorageCorrupt."""
+        """Open the log while holding the partition's lock. Return None if the directory went offline or the replica was
+        removed meanwhile. Raises DiskError, StorageCorrupt."""
         key = (partition.topic, partition.index)
-        if not partition.is_removed:  # else its retirement waits for this very lock
+        if not partition.is_removed:  # otherwise the retirement of that folder waits for this very lock
             await self._wait_retired(*key)
         opened: Log | None = None
         while opened is None:
@@ -121,7 +125,7 @@ class LogMaker:
             opened = await self._loop.disk.offload(self._job(partition, directory, storage).run)
             if opened is None:
                 directory.forget(*key)
-        if directory.lower_to(opened, *key):
+        if directory.lower_checkpoints_to(opened, *key):
             await self._checkpoints.write_recovery_points_of(directory)
         return opened
 
@@ -141,7 +145,7 @@ class LogMaker:
 
 
 class LogOpener:
-    """The queue. `want` is a plain call; `serve` is one of its tasks."""
+    """The queue of logs to open. `request` is a plain call; `serve` is the loop of one of its tasks."""
 
     def __init__(
         self,
@@ -151,7 +155,8 @@ class LogOpener:
         damaged: Callable[[Partition, StorageCorrupt], None],
         directory_failed: Callable[[HostedDirectory, DiskError], None],
     ) -> None:
-        """`open_log` does the work (`LogMaker.open`); one of the others is called with its outcome."""
+        """`open_log` opens a log (`LogMaker.open`). Depending on the outcome, one of the other callables is then
+        called."""
         self._open_log = open_log
         self._opened = opened
         self._damaged = damaged
@@ -164,8 +169,8 @@ class LogOpener:
         self._idle.set()
         self._running = 0
 
-    def want(self, partition: Partition, *, urgent: bool) -> None:
-        """Open this partition's log: `urgent` ones first."""
+    def request(self, partition: Partition, *, urgent: bool) -> None:
+        """Queue this partition's log to be opened. Logs queued with `urgent` are opened first."""
         known = self._queued.get(partition)
         if known or (known is not None and not urgent):
             return
@@ -174,28 +179,28 @@ class LogOpener:
             self._queue.appendleft(partition)
         else:
             self._queue.append(partition)
-        if self._idle.is_set():  # `wait_idle` may wait on one that is not set
+        if self._idle.is_set():  # `wait_idle` may wait on an event that is not set
             self._idle = trio.Event()
         self._wake.set()
 
-    def want_urgently(self, partition: Partition) -> None:
-        """Open this partition's log: a request waits for it."""
-        self.want(partition, urgent=True)
+    def request_urgently(self, partition: Partition) -> None:
+        """Queue this partition's log at the front, because a request waits for it."""
+        self.request(partition, urgent=True)
 
-    def want_soon(self, partition: Partition) -> None:
-        """Open this partition's log when nothing more urgent is left."""
-        self.want(partition, urgent=False)
+    def request_soon(self, partition: Partition) -> None:
+        """Queue this partition's log behind the urgent ones."""
+        self.request(partition, urgent=False)
 
     def waiting(self) -> Counter[str]:
-        """Log directory → logs of it that wait to be opened."""
+        """Return the number of logs that wait to be opened, by log directory."""
         return Counter(one.directory.path for one in self._queued if one.directory is not None)
 
     async def wait_idle(self) -> None:
-        """Suspend until nothing is left to be opened."""
+        """Suspend until the queue is empty."""
         await self._idle.wait()
 
     async def serve(self) -> None:
-        """Open what is wanted, until cancelled."""
+        """Open queued logs, until cancelled."""
         while True:
             partition = self._next()
             if partition is None:

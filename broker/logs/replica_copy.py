@@ -1,7 +1,8 @@
-"""ReplicaCopier: copying a replica's log into a folder of another log directory, while the replica goes on.
+"""ReplicaCopier: copy a replica's log into a folder of another log directory while the replica stays in use.
 
-Invariants: a log that was cut meanwhile is copied from its beginning again; before the copy is the replica, the
-target's checkpoint says where the log starts, so that a restart does not bring back what was deleted. Source: KIP-113.
+Invariants: if the log was truncated meanwhile, it is copied again from its beginning. The target's checkpoint contains
+the log start offset before the copy becomes the replica, so a restart does not bring deleted records back.
+Source: KIP-113.
 """
 
 from __future__ import annotations
@@ -25,29 +26,30 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1_048_576
 SYNC_BYTES = 32 * CHUNK_BYTES
-"""The copy is synced whenever so much of it was written, so that the end of the move is short."""
+"""Number of copied bytes after which the copy is synced, so that the last sync of the move is short."""
 THROTTLE_MS = 100
 
 
-class MoveGivenUp(Exception):
-    """The move is over, and the replica stays."""
+class MoveAbandoned(Exception):
+    """Raised when the move was cancelled or failed. The replica stays in its directory."""
 
 
 class Move:
-    """One replica on its way to `target`. `future` is the copy, once it is open."""
+    """The move of one replica to the directory `target`. `future` is the copy, once it is open."""
 
     def __init__(self, partition: Partition, target: HostedDirectory) -> None:
         self.partition = partition
         self.target = target
         self.future: Log | None = None
         self.truncations = 0 if partition.log is None else partition.log.truncations
-        """Of the log, when it was last looked at."""
+        """Truncation count of the source log when it was last copied from."""
         self.saved_start = -1
-        """The log start that the target's checkpoint says."""
+        """The log start offset in the target's checkpoint."""
         self.scope = trio.CancelScope()
 
     def lag(self) -> int:
-        """Offsets that the copy is behind; at least 1 if the log was cut since it was looked at."""
+        """Number of offsets by which the copy is behind the log; at least 1 if the log was truncated since it was last
+        copied from."""
         source = self.partition.log
         if source is None:
             return 0
@@ -59,20 +61,20 @@ class ReplicaCopier:
     """Copies the logs of any number of moves, each in its own task."""
 
     def __init__(self, loop: Loop, context: LogContext, quota: ReplicationQuota, checkpoints: CheckpointWriter) -> None:
-        """`quota` is the rate of copying, for all moves together."""
+        """`quota` limits the rate of copying, for all moves together."""
         self._loop = loop
         self._context = context
         self._quota = quota
         self._checkpoints = checkpoints
 
     async def open_copy(self, move: Move) -> Log:
-        """Make the folder of the copy, empty. MoveGivenUp, DiskError."""
+        """Create the folder of the copy, empty. Raises MoveAbandoned, DiskError."""
         loop, context, partition = self._loop, self._context, move.partition
-        move.target.forget(partition.topic, partition.index)  # what an earlier log of this name may have left
+        move.target.forget(partition.topic, partition.index)  # offsets that an earlier log of this name may have left
         await self._checkpoints.drop_forgotten(move.target, partition.topic, partition.index)
         storage = move.target.storage
         if storage is None:
-            raise MoveGivenUp
+            raise MoveAbandoned
         name = marked_directory_name(partition.topic, partition.index, loop.random.uuid().hex, FUTURE_DIRECTORY_SUFFIX)
         config = context.config_of(partition)
 
@@ -98,7 +100,7 @@ class ReplicaCopier:
         return await loop.disk.offload(open_it)
 
     async def copy(self, move: Move, future: Log) -> None:
-        """Copy to the end of the log, and sync the copy."""
+        """Copy up to the end of the log, then sync the copy."""
         unsynced = 0
         while move.lag():
             while self._quota.is_exceeded:
@@ -113,7 +115,7 @@ class ReplicaCopier:
         await self.sync(future)
 
     async def copy_chunk(self, move: Move, future: Log) -> int:
-        """Copy the next piece and return its size in bytes. After a truncation the log is copied from its start."""
+        """Copy the next piece and return its size in bytes. After a truncation, copy the log from its start."""
         source = source_of(move)
         clock, disk = self._loop.clock, self._loop.disk
         is_cut, move.truncations = source.truncations != move.truncations, source.truncations
@@ -134,14 +136,14 @@ class ReplicaCopier:
         return len(data)
 
     async def sync(self, future: Log) -> None:
-        """Put all of the copy on the device."""
+        """Sync the whole copy to the device."""
         plan = future.files_to_sync()
         if plan is not None:
             await self._loop.disk.offload(plan.run)
             future.mark_synced(plan)
 
     async def save_start(self, move: Move) -> None:
-        """Write the log start, and with it the high watermark, into the target's checkpoints."""
+        """Write the log start offset and the high watermark into the target's checkpoints."""
         checkpoints, partition, target = self._checkpoints, move.partition, move.target
         key, start = (partition.topic, partition.index), source_of(move).log_start_offset
         if move.saved_start != start:
@@ -152,15 +154,15 @@ class ReplicaCopier:
 
 
 def source_of(move: Move) -> Log:
-    """The log that is copied. MoveGivenUp if there is none any more."""
+    """Return the log to copy from. Raises MoveAbandoned if that log is no longer open."""
     partition = move.partition
     if partition.log is None or partition.is_removed or partition.is_offline or not move.target.is_online:
-        raise MoveGivenUp
+        raise MoveAbandoned
     return partition.log
 
 
 def _append(future: Log, data: bytes, now_ms: int) -> None:
-    """*Blocking*: the copy is not published yet."""
+    """Append to the copy. *Blocking*; no other code uses the copy yet."""
     while True:
         try:
             future.append_as_follower(data, now_ms=now_ms)

@@ -1,8 +1,8 @@
-"""ReplicaSwap: replacing the log of a replica with its copy.
+"""ReplicaSwap: replace the log of a replica with its copy.
 
-Invariant: the two folders are renamed, and the replica's log is replaced, with no checkpoint between, at a moment when
-both logs are equal and the copy is on the device: nothing that was acknowledged depends on what is left behind. A
-cancel does not land between the renames and the sync of the directories. Source: KIP-113.
+Invariant: no checkpoint is written between the renames of both folders and the replacement of the replica's log. At
+that moment both logs are equal and the copy is on the device, so nothing acknowledged depends on the old folder. A
+cancellation has no effect between the renames and the sync of the directories. Source: KIP-113.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from kraft.broker.logs.replica_copy import CHUNK_BYTES, MoveGivenUp, source_of
+from kraft.broker.logs.replica_copy import CHUNK_BYTES, MoveAbandoned, source_of
 from kraft.seam import DiskError
 from kraft.storage.log_names import DELETE_DIRECTORY_SUFFIX, marked_directory_name
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaSwap:
-    """The end of a move."""
+    """The last phase of a move, in which the copy becomes the replica's log."""
 
     def __init__(
         self,
@@ -46,25 +46,27 @@ class ReplicaSwap:
         self._disk_failed_at = disk_failed_at
 
     async def swap(self, move: Move, future: Log) -> bool:
-        """Replace the log with the copy. False if the copy lacks too much to hold appends back for it."""
+        """Replace the log with the copy. Return False if the copy is so far behind that appends would be held back for
+        too long."""
         partition = move.partition
         await self._copier.save_start(move)
         async with partition.blocking:
             if not await self._is_equal(move, future):
-                self.go_on(partition)
+                self.resume_appends(partition)
                 return False
-            await trio.lowlevel.checkpoint_if_cancelled()  # no cancel lands between here and the end of the sync
+            # no cancellation takes effect between here and the end of the sync
+            await trio.lowlevel.checkpoint_if_cancelled()
             with trio.CancelScope(shield=True):
-                old_path, directory = self._change_places(move, source_of(move), future)
+                old_path, directory = self._rename_folders(move, source_of(move), future)
                 await self._sync_directories(move.target, directory)
         partition.synced()
-        self.go_on(partition)
+        self.resume_appends(partition)
         self._removal.remove_later(partition.config.file_delete_delay_ms, [old_path])
         return True
 
     async def _is_equal(self, move: Move, future: Log) -> bool:
-        """Hold appends back while the last piece is copied and synced. False if more than that is missing, or the log
-        was truncated. Called with the log's lock."""
+        """Hold appends back while the last piece is copied and synced. Return False if more than one piece is missing,
+        or the log was truncated. The caller holds the log's lock."""
         copier, partition = self._copier, move.partition
         copied = 0
         while True:
@@ -83,7 +85,8 @@ class ReplicaSwap:
                 return True
 
     async def _sync_directories(self, *directories: HostedDirectory) -> None:
-        """Sync both. One that fails goes offline, and the other is synced all the same."""
+        """Sync both directories. If the device of one fails, that directory goes offline, and the other one is synced
+        nevertheless."""
         disk = self._loop.disk
         for directory in directories:
             try:
@@ -92,12 +95,13 @@ class ReplicaSwap:
             except DiskError as error:
                 self._disk_failed_at(error)
 
-    def _change_places(self, move: Move, source: Log, future: Log) -> tuple[str, HostedDirectory]:
-        """Rename both folders and switch the replica. Return the path of the old folder, and its directory."""
+    def _rename_folders(self, move: Move, source: Log, future: Log) -> tuple[str, HostedDirectory]:
+        """Rename both folders and switch the replica to the copy. Return the path of the old folder, and the directory
+        that contains it."""
         loop, partition, target = self._loop, move.partition, move.target
         directory = partition.directory
         if directory is None or directory.storage is None or target.storage is None:
-            raise MoveGivenUp
+            raise MoveAbandoned
         key = (partition.topic, partition.index)
         path = target.storage.partition_path(*key)
         name = marked_directory_name(*key, loop.random.uuid().hex, DELETE_DIRECTORY_SUFFIX)
@@ -110,7 +114,7 @@ class ReplicaSwap:
             raise
         future.moved_to(path)
         future.update_config(source.config)
-        future.take_marks_of(source)
+        future.copy_offsets_of(source)
         source.release()
         directory.partitions.discard(partition)
         directory.open_logs.pop(partition, None)
@@ -121,8 +125,8 @@ class ReplicaSwap:
         partition.replaced(future, target)
         return old_path, directory
 
-    def go_on(self, partition: Partition) -> None:
-        """Let appends and fetching continue."""
+    def resume_appends(self, partition: Partition) -> None:
+        """Continue appends and fetching after the swap."""
         self._begin_fetching(partition)
-        partition.go_on()
+        partition.resume_appends()
         self._loop.request_pass()

@@ -1,7 +1,7 @@
-"""LogCutter: truncating a follower's log to where it agrees with its leader's.
+"""LogTruncator: truncate a follower's log to where it agrees with the leader's log.
 
-Invariant: what a truncation leaves has its recovery point, and its log start if that is another, checkpointed before
-anything is appended again. Source: KIP-101, KIP-320.
+Invariant: after a truncation, the recovery point is checkpointed before anything is appended again, and so is the log
+start offset if it changed. Source: KIP-101, KIP-320.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kraft.broker.serving.loop import Loop
 
 
-class LogCutter:
-    """Truncates the logs of partitions, one call per partition at a time."""
+class LogTruncator:
+    """Truncates the logs of partitions, at most one call per partition at a time."""
 
     def __init__(
         self,
@@ -34,9 +34,10 @@ class LogCutter:
         self._damaged = damaged
         self._disk_failed = disk_failed
 
-    async def cut(self, partition: Partition, offset: int, *, fully: bool) -> bool:
-        """Remove everything from `offset` on; `fully`: remove everything, and begin at `offset`. False if there is no
-        log to go on with: the device refused, the log is damaged, or it was closed meanwhile."""
+    async def truncate(self, partition: Partition, offset: int, *, fully: bool) -> bool:
+        """Truncate the log at `offset`; with `fully`, remove all records and start an empty log at `offset`. Return
+        False if the log cannot be used afterwards: the device failed, the log is damaged, or it was closed meanwhile.
+        """
         async with partition.blocking:
             opened = partition.log
             if opened is None:
@@ -51,7 +52,7 @@ class LogCutter:
                 self._damaged(partition, error)
                 return False
             if partition.log is not opened:
-                return False  # it was removed, or its directory failed, while it was cut
+                return False  # the replica was removed, or its directory failed, during the truncation
             note_truncated(partition)
             directory = partition.directory
             if directory is not None and directory.is_online:

@@ -1,7 +1,8 @@
-"""Broker: the parts of one broker, for those who make, measure and test it. Parts and handlers get less than this.
+"""Broker: the parts of one broker, for code that creates, measures or tests a broker. Parts and handlers do not get the
+whole Broker, only the parts that they use.
 
-It decides nothing itself, but for what ends it. The life of a broker is in `lifecycle`, the order of start and stop in
-`broker_node`.
+Broker decides nothing itself, except whether an offline log directory stops the node. The lifecycle of a broker is in
+`lifecycle`, the order of start and stop in `broker_node`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ log = structlog.get_logger("kraft.broker")
 
 
 class Broker:
-    """The parts of one broker. Those that need it in return are set after it is made, before it serves."""
+    """The parts of one broker. Parts that need the Broker itself are set after it is created, before it serves."""
 
     controller: ControllerChannel
     dispatcher: Dispatcher
@@ -80,7 +81,8 @@ class Broker:
         self._start_task(function, *arguments)
 
     def log_directory_failed(self, directory: str, directory_id: UUID, why: str) -> None:
-        """Report an offline log directory to the controller, or stop the node if none is left, as Kafka does."""
+        """Report an offline log directory to the controller. If no log directory is online, stop the node, as Kafka
+        does."""
         log.error("log directory is offline", directory=directory, directory_id=directory_id, why=why)
         self.lifecycle.directory_went_offline(directory, directory_id, why)
         if not self.replicas.directories.online:

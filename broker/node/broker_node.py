@@ -1,8 +1,8 @@
-"""The broker's side of a node: its parts, its listeners, and the order in which they start and stop.
+"""The broker's part of a node: its objects, its listeners, and the order in which they start and stop.
 
 Start: listeners accept (ApiVersions and Identify only) → registration → caught up → logs loaded from the first image →
-unfenced → requests that waited are read. Stop: hand all leaderships over → end the connections → stop the data plane →
-close the logs, the clean-shutdown file last.
+unfenced → waiting requests are read. Stop: move all leaderships to other brokers → end the connections → stop the data
+plane → close the logs, writing the clean-shutdown file last.
 Source: Kafka's BrokerServer, BrokerLifecycleManager, docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -67,7 +67,7 @@ class Shared:
 
 
 class BrokerNode:
-    """One broker, from bind to clean-shutdown file."""
+    """One broker, from binding its listeners to writing the clean-shutdown file."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class BrokerNode:
             replicas.loop,
             shared.gates,
             replicas.find,
-            replicas.damaged_logs.met,
+            replicas.damaged_logs.damage_found,
             replicas.failures.disk_failed,
             replicas.budget.may_be_full,
         )
@@ -149,7 +149,7 @@ class BrokerNode:
         broker.dispatcher = make_dispatcher(broker, newest_image, leader_check, limits, shared.faults)
 
     def bind(self) -> None:
-        """Listen on the broker's listeners, and set the advertised endpoints. AddressInUse names the port."""
+        """Bind the broker's listeners, and set the advertised endpoints. AddressInUse names the port."""
         controllers = self._config.controller_listener_names
         for listener in self._config.listeners:
             if listener.name not in controllers:
@@ -167,7 +167,7 @@ class BrokerNode:
         )
 
     async def open_directories(self) -> None:
-        """Lock and check the log directories. Called before the quorum opens its log in one of them."""
+        """Lock and check the log directories. Must be called before the quorum opens its log in one of them."""
         await self.broker.replicas.open_directories()
 
     @property
@@ -195,7 +195,8 @@ class BrokerNode:
             self._finished.set()
 
     async def stop(self) -> None:
-        """Leave the cluster in order; afterwards `run` has returned and the logs are closed."""
+        """Leave the cluster with a controlled shutdown. When this returns, `run` has returned and the logs are
+        closed."""
         broker = self.broker
         if self._nursery is None:
             return
@@ -232,11 +233,11 @@ class BrokerNode:
         broker.dispatcher.release_requests()
 
     def _ask_controller(self, message: RpcMessage, **options: Any) -> Awaitable[Any]:
-        """`ControllerChannel.request` of the broker's channel."""
+        """Send a request on the broker's channel (`ControllerChannel.request`)."""
         return self.broker.controller.request(message, **options)
 
     def _registration(self) -> RegisterBrokerRequest:
-        """The request that registers this incarnation."""
+        """Return the request that registers this incarnation."""
         broker = self.broker
         return RegisterBrokerRequest(
             broker_id=broker.node_id,
@@ -251,7 +252,7 @@ class BrokerNode:
         )
 
     def _published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
-        """Apply a newer image: settings, then roles, then what is reported to the controller."""
+        """Apply a newer image: first settings, then roles, then the reports to the controller."""
         self.broker.dynamic_configs.apply(new, delta)
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
@@ -262,7 +263,8 @@ class BrokerNode:
             self._seam.network.request_pass()
 
     def _apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:
-        """Apply the roles of a newer image, in turns if there are many. Then report them, to groups and controller."""
+        """Apply the roles of a newer image, in turns if there are many. Then notify the group coordinators and the
+        controller."""
 
         def taken() -> None:
             then()

@@ -1,6 +1,6 @@
 """Continuations: how a request continues after its handler has returned without an answer.
 
-Invariant: an error in a continuation fails its own request and nothing else. Only a broken invariant of ours
+Invariant: an error in a continuation fails its own request and nothing else. Only a broken invariant of the broker
 (InvariantError) stops the node.
 """
 
@@ -27,7 +27,7 @@ log = structlog.get_logger("kraft.broker.dispatch")
 
 
 class Continuations:
-    """The requests of one broker that continue later: from a callback, in a task, or in steps."""
+    """Continues requests of one broker after their handlers have returned: from a callback, in a task, or in steps."""
 
     def __init__(self, clock: Clock, start_task: Callable[..., None], requests: RequestMeter) -> None:
         self._start_task = start_task
@@ -35,8 +35,8 @@ class Continuations:
         self._turns = Turns(clock, start_task, lambda: None)
 
     def finish(self, request: Request, function: Callable[..., None], *arguments: Any) -> None:
-        """Call `function(*arguments)`, which continues a request that waited for a callback. Its error fails the
-        request."""
+        """Call `function(*arguments)`, which continues a request that waited for a callback. An error in the function
+        fails the request."""
         try:
             function(*arguments)
         except (WireError, InvariantError, HandleRevoked):
@@ -45,7 +45,8 @@ class Continuations:
             self.failed(request, error)
 
     def answer_later(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
-        """Await `function(*arguments)`, which answers the request, in a task. Its error fails the request."""
+        """Await `function(*arguments)`, which answers the request, in a task. An error in the function fails the
+        request."""
         self._start_task(self._answer, request, function, *arguments)
 
     async def _answer(self, request: Request, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
@@ -57,14 +58,14 @@ class Continuations:
             self.failed(request, error)
 
     def continue_in_steps(self, request: Request, steps: Steps) -> None:
-        """Take the steps of a request in turns, behind the steps that were begun before. Each step lasts a few
-        milliseconds at most. An error fails the request."""
+        """Run the steps of a request in turns with other work, after the steps that were queued before. Each step takes
+        a few milliseconds at most. An error fails the request."""
         self._turns.add(partial(self.finish, request), self._each(request, steps))
         self._turns.start()
 
     def _each(self, request: Request, steps: Steps) -> Iterator[Callable[[], None]]:
-        """Yield `steps` as calls, until they end, one raises, or the connection is closed. The first step is always
-        taken: a request that was received whole is handled, even if its connection has ended meanwhile."""
+        """Yield `steps` as calls, until the steps end, one of them raises, or the connection is closed. The first step
+        always runs: a request that was received completely is handled, even if its connection has ended meanwhile."""
         is_over = False
 
         def step() -> None:

@@ -1,8 +1,9 @@
-"""Dispatch: from a framed request to its handler, as plain calls. `continuations` has what happens after the call.
+"""Dispatch: pass each framed request to its handler, as plain calls. `continuations` handles requests that are not
+answered in that call.
 
-Invariants: a request is handled by exactly one handler, in the order of its connection. A request that the listener
-does not serve never reaches a handler (the frame layer closes the connection). A peer's bad bytes affect only their own
-connection. A broken invariant of ours (InvariantError) stops the node. Source: Kafka's KafkaApis, KIP-35.
+Invariants: each request is handled by exactly one handler, in the order of its connection. A request that the listener
+does not serve never reaches a handler (the frame layer closes the connection). Invalid bytes of a peer affect only its
+own connection. A broken invariant of the broker (InvariantError) stops the node. Source: Kafka's KafkaApis, KIP-35.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.dispatch")
 
 UNHELD_KEYS = frozenset({int(ApiKey.API_VERSIONS), int(InternalKey.IDENTIFY)})
-"""The only requests answered before the broker is unfenced. Others wait unread (docs/decisions/05-fast-fencing.md)."""
+"""API keys of the only requests that are answered before the broker is unfenced. Other requests wait unread
+(docs/decisions/05-fast-fencing.md)."""
 
 CLIENT_TABLE = ApiTable(BROKER_APIS)
 INTER_BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
 
 STEPS_ENDED = object()
-"""Returned instead of a step."""
+"""Sentinel that is returned instead of a step when the steps have ended."""
 LONG_REQUEST_BYTES = 2 * 1024
-"""A longer request names some hundred items or more. Such requests are handled one after the other, whichever
-connection sent them."""
+"""Bytes above which a request is long. Such a request names some hundred items or more. Long requests are handled one
+after the other, whichever connection sent them."""
 
 
 class Dispatcher:
-    """All connections to the broker's listeners."""
+    """Handles the requests of all connections to the broker's listeners."""
 
     def __init__(
         self,
@@ -61,7 +63,8 @@ class Dispatcher:
         limits: ServerLimits,
     ) -> None:
         self.entry: Callable[[Request], None] = self.handle
-        """Called with each request: `handle`, or what a node with faults puts before it."""
+        """Function that is called with each request: `handle`, or the fault injection that a test node places before
+        it."""
         self._handlers = handlers
         self._continuations = continuations
         self._memory = memory
@@ -101,13 +104,13 @@ class Dispatcher:
         return connection
 
     def release_requests(self) -> None:
-        """Read the requests that waited: the broker is unfenced."""
+        """Read the requests that waited, because the broker is unfenced now."""
         self._holding = False
         for connection in list(self._connections.values()):
             connection.hold_requests = False
 
     def close_all(self) -> None:
-        """End every connection, once its answers are sent: the node stops."""
+        """Close every connection once its responses are sent, because the node stops."""
         for connection in list(self._connections.values()):
             connection.close(CloseReason.SHUTDOWN.value, CloseReason.SHUTDOWN, flush=True)
 
@@ -130,9 +133,8 @@ class Dispatcher:
     def handle(self, request: Request) -> None:
         """Call the request's handler, in the order of its connection. A WireError ends the connection.
 
-        Steps that the handler returns continue in `Continuations.continue_in_steps`, and the connection is paused until
-        they end. A long request continues in `_in_turns`.
-        """
+        If the handler returns steps, they continue in `Continuations.continue_in_steps`, and the connection is paused
+        until they end. A long request continues in `_in_turns`."""
         key = request.api_key
         connection = request.connection
         session: Any = connection.session
@@ -155,8 +157,8 @@ class Dispatcher:
             self._continuations.failed(request, error)
 
     def _in_turns(self, request: Request, session: Session) -> Steps:
-        """Handle a long request in a step of its own, behind the long requests that arrived before it. One is handled
-        at a time, however many connections send them."""
+        """Handle a long request in a step of its own, after the long requests that arrived before it. At most one is
+        handled at a time, however many connections send them."""
         size = len(request.body)
         try:
             steps = self._handlers[request.api_key](request, session)
@@ -169,7 +171,8 @@ class Dispatcher:
 
 
 def _resuming(connection: ServerConnection, steps: Steps) -> Steps:
-    """Take `steps`, then resume the connection: of each connection one request in steps is pending."""
+    """Run `steps`, then resume the connection. So each connection has at most one pending request that runs in
+    steps."""
     try:
         yield from steps
     except Exception:

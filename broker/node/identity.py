@@ -1,7 +1,7 @@
-"""Which cluster and node this process is, by its data directories; and the lock on the metadata directory.
+"""Read from the data directories which cluster and node this process belongs to, and lock the metadata directory.
 
-All directories must be of one cluster and of this node. A broker's replica manager locks its log directories; another
-metadata directory is locked here. *Blocking*: before the node serves.
+All directories must be of one cluster and of this node. A broker's replica manager locks its log directories; a
+separate metadata directory is locked here. *Blocking*: before the node serves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from kraft.storage.meta_properties import ForeignDirectory, MetaProperties, read
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """`metadata` is the identity of the metadata directory; `locked` is that directory, if it is locked here."""
+    """The identity of a node. `metadata` is the content of the metadata directory's meta.properties; `locked` is that
+    directory, if it is locked here."""
 
     metadata: MetaProperties
     locked: LogDirectory | None
@@ -28,7 +29,7 @@ class NodeIdentity:
         return self.metadata.cluster_id
 
     def release(self) -> None:
-        """Give the lock back; nothing, if this life of the node is over already."""
+        """Release the lock. No effect if this incarnation of the node has already ended."""
         if self.locked is not None:
             try:
                 self.locked.close()
@@ -37,8 +38,8 @@ class NodeIdentity:
 
 
 def open_identity(config: NodeConfig, seam: Seam, cluster_id: str | None) -> NodeIdentity:
-    """Read and check the node's directories. With a `cluster_id`, directories that are not formatted are formatted for
-    that cluster. ForeignDirectory, DirectoryInUse; DiskError for the metadata directory alone."""
+    """Read and check the node's directories. With a `cluster_id`, format unformatted directories for that cluster.
+    Raises ForeignDirectory, DirectoryInUse, and DiskError only for the metadata directory."""
     disk = seam.disk
     if cluster_id is not None:
         format_directories(config, disk, seam.random, cluster_id, skip_failing=True)
@@ -67,10 +68,12 @@ def format_directories(
     before_metadata: Callable[[], None] | None = None,
     skip_failing: bool = False,
 ) -> list[str]:
-    """Format the node's unformatted directories, and return their paths. ForeignDirectory if a formatted one belongs to
-    another cluster or node. The metadata directory gets `metadata_directory_id`, if one is given, after
-    `before_metadata` has put into it what must be there from the first start on. With `skip_failing`, a directory whose
-    device refuses is left to the replica manager, which takes it offline; never the metadata directory."""
+    """Format the node's unformatted directories, and return their paths. Raises ForeignDirectory if a formatted
+    directory belongs to another cluster or node.
+
+    The metadata directory gets `metadata_directory_id`, if given, after `before_metadata` has written the files into it
+    that must exist at the first start. With `skip_failing`, a directory with a failing device is left to the replica
+    manager, which takes it offline. This never applies to the metadata directory."""
     formatted: list[str] = []
     for directory in dict.fromkeys((config.metadata_log_dir, *config.log_dirs)):
         try:
@@ -93,7 +96,8 @@ def format_directories(
 
 
 def _require_ours(disk: Disk, directory: str, cluster_id: str, node_id: int) -> None:
-    """A directory that cannot be read is left to the replica manager, which takes it offline."""
+    """Raise ForeignDirectory if the directory does not belong to this cluster and node. A directory that cannot be read
+    is left to the replica manager, which takes it offline."""
     try:
         found = read_meta_properties(disk, directory)
     except DiskError:

@@ -1,9 +1,9 @@
 """LeaderCheck: check whether brokers are alive at this moment.
 
-A client whose connection to a leader ended asks another broker at once for the new leader. The controller cannot know
-by then, and librdkafka believes the old answer for a second. So a broker first probes the leaders that it is about to
-name, with Identify on a kept connection. A live process answers within a millisecond or two, a dying one never does. If
-no answer comes within CHECK_MS, nothing is known, and the answer is that of the image.
+A client whose connection to a leader ended at once asks another broker for the new leader. The controller cannot have
+elected one by then, and librdkafka keeps the old leader for a second. So a broker first probes the leaders that it is
+about to name, with Identify on a kept connection. A live process answers within a millisecond or two, a dying one never
+answers. If no answer comes within CHECK_MS, the broker uses the leader in the image.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ DEAD = frozenset((ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER)
 
 
 class LeaderCheck:
-    """The probes of one broker."""
+    """Sends the probes of one broker."""
 
     def __init__(self, prober: Prober, newest_image: Callable[[], MetadataImage]) -> None:
-        """`prober` waits for CHECK_MS, on connections for PURPOSE."""
+        """`prober` sends the probes, on connections with the purpose PURPOSE. It waits CHECK_MS for an answer."""
         self._prober = prober
         self._newest_image = newest_image
 
     def check(self, broker_ids: frozenset[int], then: Callable[[frozenset[int]], None]) -> None:
-        """Probe these brokers, and call `then` once, later, with those that are gone."""
+        """Probe these brokers, and later call `then` once, with the ids of those whose process is gone."""
         waiting = set(broker_ids)
         lost: set[int] = set()
 

@@ -1,10 +1,10 @@
-"""The life of a broker in the cluster: registration, heartbeats, unfencing, controlled shutdown.
+"""The lifecycle of a broker in the cluster: registration, heartbeats, unfencing, controlled shutdown.
 
 STARTING → RECOVERY (registered, catching up, loading logs) → RUNNING (unfenced) → PENDING_CONTROLLED_SHUTDOWN →
-SHUTTING_DOWN. Invariants: the broker asks to be unfenced only after it has published its own registration and the logs
-are loaded. It never registers a second time by itself. Every heartbeat reports the offset of the newest image whose
-roles are all taken, so a broker that stops waits until the new leaders lead. A change of state is reported at once, not
-at the next interval. Source: KIP-631, BrokerRegistrationRequest, BrokerHeartbeatRequest, Kafka's MetadataLoader.
+SHUTTING_DOWN. Invariants: the broker requests to be unfenced only after it has published its own registration and the
+logs are loaded. It never registers a second time. Every heartbeat reports the offset of the newest image whose roles
+are all applied, so a broker that stops waits until the new leaders lead. A change of state is reported at once, not at
+the next interval. Source: KIP-631, BrokerRegistrationRequest, BrokerHeartbeatRequest, Kafka's MetadataLoader.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from kraft.broker.node.log_ends import LogEnds
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import HeartbeatRequest
 
@@ -34,13 +34,13 @@ log = structlog.get_logger("kraft.broker.lifecycle")
 RETRY_BACKOFF_MS = 20
 RETRY_BACKOFF_MS_MAX = 500
 SHUTDOWN_HEARTBEAT_MS = 10
-"""Time between the heartbeats of a controlled shutdown, while leaderships move away."""
+"""Milliseconds between heartbeats of a controlled shutdown, while leaderships move away."""
 FENCED_HEARTBEAT_MS = 50
-"""Time between heartbeats that ask to be unfenced, while the controller refuses."""
+"""Milliseconds between heartbeats that request to be unfenced, while the controller keeps the broker fenced."""
 LOG_ENDS_HEARTBEAT_MS = 100
-"""Time between heartbeats that report log ends, while more are left than fit into one."""
+"""Milliseconds between heartbeats that report log ends, while the remaining log ends do not fit into one heartbeat."""
 SHUTDOWN_UNREACHABLE_MS = 2_000
-"""Time without an answer of any controller after which a controlled shutdown is given up."""
+"""Milliseconds without a response of any controller after which a controlled shutdown is abandoned."""
 
 
 class BrokerState(IntEnum):
@@ -55,11 +55,11 @@ class BrokerState(IntEnum):
 
 
 class RegistrationRefused(Exception):
-    """Raised when the controller refuses this broker and a retry would not help."""
+    """Raised when the controller rejects this broker's registration and a retry would not help."""
 
 
 class BrokerLifecycle:
-    """One broker incarnation. `run` is its only task; everything else is called from the loop."""
+    """The lifecycle of one broker incarnation. `run` is its only task; all other methods are called from the loop."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BrokerLifecycle:
         self.broker_epoch = -1
         self.registered = trio.Event()
         self.caught_up = trio.Event()
-        """The image holds this registration and all that was before it."""
+        """Whether the image includes this broker's registration and all records before it."""
         self.unfenced = trio.Event()
         self.may_shut_down = trio.Event()
         self._loaded = False
@@ -93,7 +93,7 @@ class BrokerLifecycle:
         self._offline_directories: set[UUID] = set()
         self._leaving: set[int] = set()
         self._refusal: ErrorCode | None = None
-        """Error of the last heartbeat that was answered."""
+        """Error code in the last heartbeat response."""
         self._dirty = trio.Event()
         self._log_ends = LogEnds(config.node_id, newest_image, find_replica, self._report_soon)
         self._heard_ms = self._clock.monotonic_ms()
@@ -104,7 +104,7 @@ class BrokerLifecycle:
         return self._refusal is ErrorCode.STALE_BROKER_EPOCH
 
     def not_ready(self) -> str | None:
-        """Return why the broker should get no work, or None: it runs, is registered and is unfenced."""
+        """Return why the broker should get no work, or None if it is running, registered and unfenced."""
         if self.state is not BrokerState.RUNNING:
             return f"the broker's state is {self.state.name}"
         registration = self._newest_image().brokers.get(self._node_id)
@@ -115,7 +115,7 @@ class BrokerLifecycle:
     # what happens around it
 
     def metadata_published(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
-        """Apply what a newer image changes for this broker's life."""
+        """Apply a newer image: the broker may now be registered, fenced, unfenced or unregistered in it."""
         if self.broker_epoch < 0:
             return
         for broker_id in () if delta is None else delta.brokers:
@@ -140,13 +140,13 @@ class BrokerLifecycle:
             log.info("broker is unfenced", node_id=self._node_id, broker_epoch=self.broker_epoch)
 
     def roles_taken(self, image: MetadataImage) -> None:
-        """Note that all roles of this image, and of those before it, are applied."""
+        """Record that all roles of this image and of those before it are applied."""
         self._applied_offset = image.offset
         if self._leaving:
             self._dirty.set()
 
     async def logs_loaded(self) -> None:
-        """Ask to be unfenced: the first image is applied and the logs can be used."""
+        """Request to be unfenced, because the first image is applied and the logs can be used."""
         await self._log_ends.load()
         self._loaded = True
         self._dirty.set()
@@ -156,14 +156,14 @@ class BrokerLifecycle:
         self._dirty.set()
 
     def directory_went_offline(self, directory: str, directory_id: UUID, why: str) -> None:
-        """Report the directory to the controller, so that other brokers lead its partitions."""
+        """Report the offline directory to the controller, so that other brokers become leaders of its partitions."""
         self._offline_directories.add(directory_id)
         self._dirty.set()
 
     async def controlled_shutdown(self, *, timeout_ms: int) -> bool:
-        """Hand all leaderships over. Return True once the controller reports that nothing depends on this broker any
-        more. Return False if no controller could be reached, if it does not know this broker, or if it took too long.
-        """
+        """Move all leaderships to other brokers. Return True once the controller reports that nothing depends on this
+        broker any more. Return False if no controller could be reached, if the controller does not know this broker, or
+        if it took too long."""
         if not self.registered.is_set():
             return False
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -173,8 +173,8 @@ class BrokerLifecycle:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not self.may_shut_down.is_set():
             now_ms = self._clock.monotonic_ms()
-            is_unheard = now_ms >= deadline_ms or now_ms - self._heard_ms >= SHUTDOWN_UNREACHABLE_MS
-            if is_unheard or self.is_unregistered:
+            has_not_reported = now_ms >= deadline_ms or now_ms - self._heard_ms >= SHUTDOWN_UNREACHABLE_MS
+            if has_not_reported or self.is_unregistered:
                 log.warning("controlled shutdown is given up", node_id=self._node_id)
                 break
             await self._clock.wait_at_most(self.may_shut_down, SHUTDOWN_HEARTBEAT_MS * 5)
@@ -184,7 +184,8 @@ class BrokerLifecycle:
     # the task
 
     async def run(self) -> None:
-        """Register, then heartbeat until cancelled. RegistrationRefused if the controller will never let us in."""
+        """Register, then send heartbeats until cancelled. Raises RegistrationRefused if the controller will never
+        accept the broker."""
         self.state = BrokerState.STARTING
         await self._register()
         self.state = BrokerState.RECOVERY
@@ -202,7 +203,7 @@ class BrokerLifecycle:
             await self._clock.wait_at_most(self._dirty, pause_ms)
 
     def heartbeat(self) -> HeartbeatRequest:
-        """Return the heartbeat with everything that is to be reported now. It is also the first request on a new
+        """Return a heartbeat request with everything that must be reported now. It is also the first request on a new
         connection to a controller."""
         log_ends, log_epochs = self._log_ends.ends_to_report()
         return HeartbeatRequest(
@@ -221,7 +222,7 @@ class BrokerLifecycle:
             answer = await self._ask_controller(
                 self.heartbeat(), timeout_ms=self._config.integer("broker.session.timeout.ms") // 2
             )
-        except RequestFailed as failure:
+        except PeerRequestFailed as failure:
             log.warning("heartbeat got no answer", node_id=self._node_id, outcome=failure.outcome.value)
             return None
         self._heard_ms = self._clock.monotonic_ms()
@@ -234,7 +235,7 @@ class BrokerLifecycle:
         return answer
 
     def _refused(self, error: ErrorCode) -> None:
-        """Log the refusal of a heartbeat once, and not at each one."""
+        """Log that the controller rejected a heartbeat, unless the previous one was rejected for the same reason."""
         if error is self._refusal:
             return
         self._refusal = error
@@ -272,11 +273,11 @@ class BrokerLifecycle:
             backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
 
     async def _try_to_register(self, timeout_ms: int) -> str | None:
-        """Try to register. Return None on success, else the reason for a retry. RegistrationRefused if a retry would
-        not help."""
+        """Try to register. Return None on success, otherwise the reason for a retry. Raises RegistrationRefused if a
+        retry would not help."""
         try:
             answer = await self._ask_controller(self._registration(), timeout_ms=max(1, timeout_ms))
-        except RequestFailed as failure:
+        except PeerRequestFailed as failure:
             return f"no controller answered ({failure.outcome.value})"
         error = ErrorCode.of(answer.error_code)
         if error is ErrorCode.NONE:

@@ -1,8 +1,9 @@
-"""Log ends of this broker, for partitions without a replica that is known to be complete (neither ISR nor ELR).
+"""LogEnds: report log ends of this broker for partitions in which no replica is known to be complete (neither in the
+ISR nor in the ELR).
 
-Every heartbeat reports them to the controller until there is a leader: the controller chooses the replica whose log
-reaches furthest. Invariant: only an end that cannot change is reported. The broker applies the role without a leader
-before it reads the end. The log is open, and belongs to the incarnation that reports.
+Every heartbeat reports them to the controller until there is a leader: the controller elects the replica with the
+longest log. Invariant: only a log end that cannot change is reported. The broker applies the role without a leader
+before it reads the log end. The log is open, and belongs to the incarnation that reports.
 Source: KIP-966 (unclean recovery), docs/decisions/18-the-furthest-log.md.
 """
 
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 
 LEAVES_PER_STEP = 4
 LOGS_CHECKED_MAX = 4 * LOG_ENDS_MAX
-"""Maximum logs that one heartbeat checks, because not all of them may be open."""
+"""Maximum number of logs that are checked for one heartbeat. It is higher than LOG_ENDS_MAX, because some of the logs
+may not be open."""
 
 
 class LogEnds:
-    """Follows the metadata. `ends_to_report` returns the log ends to report now."""
+    """Tracks in the metadata which partitions must be reported. `ends_to_report` returns the log ends to report now."""
 
     def __init__(
         self,
@@ -39,13 +41,13 @@ class LogEnds:
         find_replica: Callable[[UUID, int], Partition | None],
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when there is something new to report."""
+        """`changed` is called when there are new log ends to report."""
         self._node_id = node_id
         self._newest_image = newest_image
         self._find_replica = find_replica
         self._changed = changed
         self._wanted: dict[tuple[UUID, int], int] = {}
-        """Partition epochs of the partitions to report, by topic id and partition."""
+        """The partitions to report: (topic id, partition) → partition epoch."""
         self._follows = False
 
     @property
@@ -55,7 +57,7 @@ class LogEnds:
 
     async def load(self) -> None:
         """Find the partitions to report in the newest image, in turns, because there may be very many. `published`
-        handles later changes."""
+        handles later images."""
         self._follows = True
         checked = 0
         for topic_id in [topic.topic_id for topic in self._newest_image().topics]:
@@ -70,7 +72,7 @@ class LogEnds:
                     await trio.lowlevel.checkpoint()
 
     def published(self, image: MetadataImage, delta: ImageDelta) -> None:
-        """Update the partitions to report: the roles of a newer image are applied."""
+        """Update the partitions to report, after the roles of a newer image were applied."""
         if not self._follows:
             return
         for topic_id, changed in delta.topics.items():
@@ -83,7 +85,7 @@ class LogEnds:
             self._wanted = {key: epoch for key, epoch in self._wanted.items() if key[0] not in delta.deleted_topics}
 
     def ends_to_report(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
-        """Return the ends and epochs of the logs that can be read, at most LOG_ENDS_MAX, and others the next time. The
+        """Return the ends and epochs of logs that can be read, at most LOG_ENDS_MAX; the next call returns others. The
         controller remembers what earlier heartbeats reported."""
         wanted = self._wanted
         rows: list[tuple[LogEndRow, LogEpochs]] = []
@@ -97,15 +99,15 @@ class LogEnds:
         return tuple(row for row, _ in rows), tuple(epochs for _, epochs in rows)
 
     def _row(self, topic_id: UUID, index: int, partition_epoch: int) -> tuple[LogEndRow, LogEpochs] | None:
-        """Return the partition's log end and epochs. None while the role of this partition epoch is not applied, or the
-        log is not open."""
+        """Return the partition's log end and epochs. Return None if the role of this partition epoch is not applied
+        yet, or the log is not open."""
         partition = self._find_replica(topic_id, index)
         if partition is None or partition.state is None or partition.state.partition_epoch != partition_epoch:
             return None
         log = None if partition.is_truncating else partition.readable
         if log is None:
             if partition.waits_for_log and not partition.is_truncating:
-                partition.host.want_open(partition)
+                partition.host.request_open(partition)
             return None
         row = (topic_id, index, partition_epoch, log.epochs.latest_epoch, log.log_end_offset)
         return row, log.epochs.newest(LOG_EPOCHS_MAX)

@@ -1,11 +1,12 @@
-"""The metrics that every node has: its state, its loop, its listeners, what its memory budget holds, its quorum."""
+"""The metrics that every node has: its state, its event loop, its listeners, its use of the memory budget, its
+quorum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Labelled, MetricKind, Metrics
 from kraft.broker.serving.metrics.quorum import register_metadata_metrics, register_quorum_metrics
 from kraft.broker.serving.metrics.rates import NS_PER_SECOND, Rate
 from kraft.broker.serving.metrics.requests import register_request_metrics
@@ -21,7 +22,7 @@ SOCKETS = "SocketServer"
 
 
 def register_node_metrics(node: Node, seam: Seam) -> None:
-    """Register them once, before the node serves."""
+    """Register the metrics of every node, once, before the node serves."""
     metrics, stats = node.metrics, seam.network.stats
     idle = node.rates.of(lambda: stats.waited_ns)
     register_request_metrics(node.requests, metrics)
@@ -29,7 +30,7 @@ def register_node_metrics(node: Node, seam: Seam) -> None:
     register_metadata_metrics(node.publisher, node.quorum, seam.clock, metrics)
     _register_loop(node, seam, idle)
     cluster = [({"cluster_id": node.identity.cluster_id}, 1)]
-    metrics.enumerate(SERVER, "KafkaServer", "ClusterId", Kind.INFO, lambda: cluster)
+    metrics.enumerate(SERVER, "KafkaServer", "ClusterId", MetricKind.INFO, lambda: cluster)
     if node.broker is not None:
         lifecycle = node.broker.broker.lifecycle
         metrics.gauge(SERVER, "KafkaServer", "BrokerState", lambda: lifecycle.state)
@@ -80,7 +81,8 @@ def _register_connections(node: Node, seam: Seam) -> None:
 
 
 def _register_authentication(node: Node, seam: Seam) -> None:
-    """Register the metrics of clients' TLS authentication, and of the certificates that they are shown."""
+    """Register the metrics of TLS authentication: of successful and failed authentications of clients, and of the
+    listeners' certificates."""
     metrics, listeners, sockets = node.metrics, seam.network.stats.listeners, "socket-server-metrics"
 
     def succeeded() -> Labelled:
@@ -97,8 +99,8 @@ def _register_authentication(node: Node, seam: Seam) -> None:
     def rate(count: Callable[[ListenerStats], int]) -> Rate:
         return node.rates.of(lambda: sum(map(count, listeners.values())))
 
-    metrics.enumerate(SERVER, sockets, "successful-authentication-total", Kind.GAUGE, succeeded)
-    metrics.enumerate(SERVER, sockets, "failed-authentication-total", Kind.GAUGE, failed)
+    metrics.enumerate(SERVER, sockets, "successful-authentication-total", MetricKind.GAUGE, succeeded)
+    metrics.enumerate(SERVER, sockets, "failed-authentication-total", MetricKind.GAUGE, failed)
     metrics.gauge(SERVER, sockets, "successful-authentication-rate", rate(lambda one: one.authenticated))
     metrics.gauge(SERVER, sockets, "failed-authentication-rate", rate(lambda one: one.authentications_failed))
-    metrics.enumerate("kraft.network", "Listener", "certificate-expiry-timestamp-seconds", Kind.GAUGE, expiries)
+    metrics.enumerate("kraft.network", "Listener", "certificate-expiry-timestamp-seconds", MetricKind.GAUGE, expiries)

@@ -1,4 +1,4 @@
-"""Partitions that a request is about, with topic names, for fault rules that name a topic."""
+"""Find the partitions in a request, with their topic names, for fault rules that name a topic."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def request_partitions(
     newest_image: Callable[[], MetadataImage], sessions: FetchSessionCache, request: Request
 ) -> list[NamedPartition]:
-    """Return the partitions that the request names and, for a Fetch, those of its session. Topic ids get their names if
-    the topics are known. WireError if the request does not parse."""
+    """Return the partitions that the request names and, for a Fetch, also those of its session. Topic ids are replaced
+    by names if the topics are known. Raises WireError if the request does not parse."""
     found = named_partitions(request.api_key, request.api_version, request.body)
     if request.api_key == ApiKey.FETCH:
         found += _of_session(sessions, request)

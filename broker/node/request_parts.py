@@ -1,6 +1,6 @@
-"""The handlers of one broker and the dispatcher that calls them, made and connected.
+"""Create and connect the handlers of one broker and the dispatcher that calls them.
 
-An assembly: it decides nothing itself.
+This module only assembles: it decides nothing itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def make_dispatcher(
     limits: ServerLimits,
     faults: ReplyFaults | None,
 ) -> Dispatcher:
-    """Return the dispatcher of a broker whose other parts are made. With `faults`, requests pass them first."""
+    """Return the dispatcher of a broker whose other parts exist already. With `faults`, each request first passes the
+    fault rules."""
     config, clock = broker.config, broker.seam.clock
     continuations = Continuations(clock, broker.start_task, broker.requests)
     connection_limits = ConnectionLimits(config, clock, broker.log_limit, broker.start_task)
@@ -128,9 +129,9 @@ def _fetch_handler(context: HandlerContext, broker: Broker) -> FetchHandler:
         find=replicas.find,
         locate=replicas.locate,
         newest_image=context.newest_image,
-        await_role=replicas.awaited_roles.wait,
+        await_role=replicas.fetches_awaiting_roles.wait,
         disk_failed_at=replicas.failures.disk_failed_at,
-        records_read=replicas.refused_reads.given,
+        records_read=replicas.repeated_read_checks.bytes_sent,
         finish=context.finish,
         continue_in_steps=context.continue_in_steps,
         answer_later=context.answer_later,

@@ -1,9 +1,9 @@
-"""`serve`: one whole node, of any roles, over a seam. The same coroutine in production and in the simulator.
+"""`serve`: run one whole node, of any roles, over a seam. Production and the simulator use the same coroutine.
 
-A node has one metadata quorum, which its controller votes in and its broker observes; a node of both roles shares it.
-It returns after `Node.request_stop` (in order: broker, controller, quorum, locks), and otherwise raises what ended it:
-AddressInUse, DiskLocked, ForeignDirectory, RegistrationRefused, StorageCorrupt, InvariantError. Cancelling it is a
-crash: nothing is written any more.
+A node has one metadata quorum replica: its controller votes with it, its broker observes with it, and a node of both
+roles shares it. `serve` returns after `Node.request_stop` (stopping in order: broker, controller, quorum, locks).
+Otherwise it raises the error that ended the node: AddressInUse, DiskLocked, ForeignDirectory, RegistrationRefused,
+StorageCorrupt, InvariantError. Cancelling it is equivalent to a crash: nothing more is written.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.node")
 
 MEMORY_BUDGET_BYTES = 160 * 1024 * 1024
-"""Bytes for frames, fetch buffers and decompression of one process, unless queued.max.request.bytes is larger. It is
-above 4/3 of the largest frame, which keeps the bound strict."""
+"""Bytes for frames, fetch buffers and decompression of one process, unless queued.max.request.bytes is larger. They are
+more than 4/3 of the largest frame, so that the bound is never exceeded."""
 
 HOUSEKEEPING_MS = 1_000
 
@@ -49,12 +49,13 @@ HOSTS_LOGGED_MAX = 5
 
 
 def no_version() -> str:
-    """The version of a node that has no process of its own."""
+    """Return the version that a node reports if it is not a process of its own."""
     return "unknown"
 
 
 def log_slow_request(name: str, parts: dict[str, float]) -> None:
-    """Log one line with each part in ms. The log limits how many lines of one text it takes per second."""
+    """Log a slow request as one line, with the duration of each part in ms. The logger limits how many lines of one
+    text it writes per second."""
     log.warning(
         "slow request",
         request=name,
@@ -69,7 +70,7 @@ def log_slow_request(name: str, parts: dict[str, float]) -> None:
 
 
 class Node:
-    """A running node, as its starter sees it."""
+    """A running node, as the code that started it sees it."""
 
     def __init__(
         self,
@@ -104,17 +105,17 @@ class Node:
         self._scope = trio.CancelScope()
 
     def request_stop(self) -> None:
-        """Ask the node to stop in order; `serve` returns when that is done."""
+        """Request an orderly stop of the node; `serve` returns when the stop is done."""
         self._stop.set()
 
     def fail(self, error: BaseException) -> None:
-        """Stop at once, with this error."""
+        """Stop the node at once, with this error."""
         if self._failure is None:
             self._failure = error
         self._scope.cancel()
 
     async def wait_ready(self) -> None:
-        """Suspend until the broker is unfenced; a controller alone is ready when it knows a leader."""
+        """Suspend until the broker is unfenced. A node that is only a controller is ready when it knows a leader."""
         if self.broker is not None:
             await self.broker.broker.lifecycle.unfenced.wait()
             return
@@ -207,8 +208,8 @@ class Node:
             self.admin.close()
 
     async def _housekeeping(self) -> None:
-        """Release memory of idle connections, end connections that hold memory which others wait for, and log what was
-        counted."""
+        """Release memory of idle connections, end connections that hold memory for which others wait, and log the
+        counted events."""
         memory, clock = self.gates.memory, self._seam.clock
         while True:
             await clock.sleep_ms(HOUSEKEEPING_MS)
@@ -240,11 +241,11 @@ async def serve(
     version: Callable[[], str] = no_version,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run the node that `config` describes until it is asked to stop; `task_status` gets the Node.
+    """Run the node that `config` describes until it is asked to stop. `task_status` gets the Node.
 
-    Log directories that are not formatted are refused, unless `cluster_id` is given: then they are formatted for it.
-    With `replies`, requests pass this policy, which the caller may change while the node runs. `version` returns the
-    version of this package, for the admin listener."""
+    Unformatted log directories are rejected, unless `cluster_id` is given: then they are formatted for that cluster.
+    With `replies`, requests pass this fault policy, which the caller may change while the node runs. `version` returns
+    the version of this package, for the admin listener."""
     for warning in config.warnings:
         log.warning("configuration", node_id=config.node_id, warning=warning)
     identity = await seam.disk.offload(open_identity, config, seam, cluster_id)
@@ -264,8 +265,8 @@ def _faults(replies: ReplyPolicy, seam: Seam) -> ReplyFaults:
 
 
 def _cause(group: BaseExceptionGroup) -> BaseException:
-    """Return the error that ended the node, out of the group that its tasks left: a broken invariant first, else the
-    first error."""
+    """Return the error that ended the node, from the exception group that its tasks raised: a broken invariant if there
+    is one, else the first error."""
     leaves: list[BaseException] = []
     groups: list[BaseException] = [group]
     while groups:

@@ -1,11 +1,12 @@
-"""The replicas that a broker hosts, of one topic or in one directory, in leaves.
+"""The replicas that a broker hosts, of one topic or in one directory, stored in small leaves.
 
-There may be a hundred thousand. A dict of so many is copied in one piece when it grows, and a list of them all is slow
-to make, and slower for a collection of garbage that comes upon it: both hold the loop for longer than others should
-wait. So they stand in leaves of neighbours, and whoever looks at all of them takes a leaf at a time.
+There may be a hundred thousand replicas. A single dict is copied in one piece when it grows. A single list takes long
+to build, and longer if a garbage collection runs meanwhile. Dict and list would both hold up the event loop for too
+long. So replicas with neighboring partition numbers are stored in leaves, and an iteration over all replicas copies one
+leaf at a time.
 
-Invariant: whoever takes them over several turns meets each replica that was there all the time once; what comes and
-goes meanwhile may be met or not.
+Invariant: an iteration that spans several turns yields each replica exactly once if the replica is hosted during the
+whole iteration. Replicas added or removed meanwhile may be missing.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from kraft.broker.partition.partition import Partition
 
 LEAF_SHIFT = 10
-"""A leaf has 1,024 neighbours at most."""
+"""Bits of a partition number within a leaf: a leaf has at most 1,024 replicas."""
 
 
 class HostedTopic:
-    """The replicas of one topic, by number."""
+    """The replicas of one topic, by partition number."""
 
     __slots__ = ("_leaves", "topic_id")
 
@@ -41,7 +42,7 @@ class HostedTopic:
             yield from list(self._leaves.get(number, {}).values())
 
     def get(self, index: int) -> Partition | None:
-        """The replica of this number, or None."""
+        """Return the replica of this partition number, or None."""
         leaf = self._leaves.get(index >> LEAF_SHIFT)
         return None if leaf is None else leaf.get(index)
 
@@ -49,7 +50,7 @@ class HostedTopic:
         self._leaves.setdefault(partition.index >> LEAF_SHIFT, {})[partition.index] = partition
 
     def discard(self, partition: Partition) -> None:
-        """Take it out. No effect if it is not there."""
+        """Remove the replica. No effect if it is not here."""
         number = partition.index >> LEAF_SHIFT
         leaf = self._leaves.get(number)
         if leaf is not None and leaf.get(partition.index) is partition:
@@ -59,7 +60,7 @@ class HostedTopic:
 
 
 class HostedReplicas:
-    """Replicas of any topics, topic by topic."""
+    """Replicas of any topics, grouped by topic."""
 
     __slots__ = ("_count", "_topics")
 
@@ -75,11 +76,11 @@ class HostedReplicas:
             yield from self._topics.get(topic_id, ())
 
     def topic(self, topic_id: UUID) -> HostedTopic | None:
-        """Those of one topic, or None if there is none."""
+        """Return the replicas of one topic, or None if there are none."""
         return self._topics.get(topic_id)
 
     def add(self, partition: Partition) -> HostedTopic:
-        """A replica that is not there yet; the topic's, with it."""
+        """Add a replica that is not here yet. Return the replicas of its topic."""
         topic = self._topics.get(partition.topic_id)
         if topic is None:
             topic = self._topics[partition.topic_id] = HostedTopic(partition.topic_id)
@@ -88,7 +89,7 @@ class HostedReplicas:
         return topic
 
     def discard(self, partition: Partition) -> None:
-        """Take it out. No effect if it is not there."""
+        """Remove the replica. No effect if it is not here."""
         topic = self._topics.get(partition.topic_id)
         if topic is None or topic.get(partition.index) is not partition:
             return

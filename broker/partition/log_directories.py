@@ -1,10 +1,11 @@
-"""The log directories of a broker: which are online, what they held at start, where a new replica goes, their
-checkpoints.
+"""The log directories of a broker: which are online, which logs were found in them at start, which directory a new
+replica gets, and their checkpoints.
 
-Invariants: a directory whose device has failed is never written again (its lock and checkpoints are left as they are).
-A clean-shutdown file is removed before the first write and written as the very last. A replica that may be in a
-directory that is offline is not made anew elsewhere. Checkpointed offsets of a removed log are never applied to a new
-log of the same name. Source: KIP-112, KIP-858, Kafka's LogManager, docs/storage.md.
+Invariants: a directory whose device has failed is never written again (its lock and checkpoints stay as they are). A
+clean-shutdown file is removed before the first write to its directory and is the last file written there. A replica
+that may be in an offline directory is not created again in another one. Checkpointed offsets of a removed log are never
+applied to a new log of the same name.
+Source: KIP-112, KIP-858, Kafka's LogManager, docs/storage.md.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NO_BROKER_EPOCH = -1
 
 
 class HostedDirectory:
-    """One log directory. The five dictionaries are the checkpoints as last read or written: they keep the marks of
+    """One log directory. Its five dictionaries are the checkpoints as last read or written; they keep the offsets of
     logs that are not open."""
 
     def __init__(self, path: str) -> None:
@@ -42,17 +43,17 @@ class HostedDirectory:
         self.broker_epoch = NO_BROKER_EPOCH
         self.found = FoundLogs((), (), (), ())
         self.held: set[TopicPartition] = set()
-        """The logs that were here at start, or were moved here; there may be a hundred thousand."""
+        """The logs found in this directory at start, or moved into it since; there may be a hundred thousand."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.index_recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.forgotten: set[TopicPartition] = set()
-        """Logs that are gone, of which the checkpoint files may still have lines."""
+        """Removed logs that may still have lines in the checkpoint files."""
         self.partitions = HostedReplicas()
         self.open_logs: dict[Partition, None] = {}
-        """Those of them whose log is open: what timers look at."""
+        """The partitions whose log is open; timers visit only these partitions."""
         self.known_id: UUID | None = None
         self.checkpointing = trio.Lock()
         self.forgetting = trio.Lock()
@@ -67,7 +68,8 @@ class HostedDirectory:
         return self.known_id
 
     def open(self, disk: Disk, *, node_id: int, cluster_id: str) -> None:
-        """Lock it and read what the last life left. *Blocking.* DirectoryInUse, ForeignDirectory, DiskError."""
+        """Lock the directory and read the files of the last incarnation. *Blocking.* Raises DirectoryInUse,
+        ForeignDirectory, DiskError."""
         storage = LogDirectory.open_directory(disk, self.path, node_id=node_id, cluster_id=cluster_id)
         clean = storage.take_clean_shutdown()
         self.is_clean = clean is not None
@@ -85,23 +87,24 @@ class HostedDirectory:
         self.storage = storage
 
     def leave_as_found(self) -> None:
-        """Put the clean-shutdown file back that `open` took, if no log was opened here since. *Blocking.*"""
+        """Put back the clean-shutdown file that `open` removed, if no log in this directory was opened since.
+        *Blocking.*"""
         if self.storage is None or not self.is_clean:
             return
         try:
             self.storage.write_clean_shutdown(self.broker_epoch)
         except DiskError as error:
-            log.error("log directory was not left as it was found", directory=self.path, error=str(error))
+            log.error("clean-shutdown file could not be put back", directory=self.path, error=str(error))
 
     def forget(self, topic: str, index: int) -> None:
-        """The log is gone from here: so are its checkpoints' lines, at their next writing, which must come before
-        another log of this name (`CheckpointWriter.drop_forgotten`)."""
+        """Drop a removed log. The next write of the checkpoints removes its lines. That write must happen before
+        another log of this name is created (`CheckpointWriter.drop_forgotten`)."""
         self._forget((topic, index), self.log_starts, self.high_watermarks)
         self.forget_synced(topic, index)
 
     def forget_synced(self, topic: str, index: int) -> None:
-        """What is said of how much of a log is on the device, and compacted, is of another one: as `forget`, but where
-        it starts and what is committed of it stay."""
+        """Forget how far a log is synced and compacted, because these checkpointed offsets belong to another log.
+        Unlike `forget`, keep its log start and high watermark."""
         self._forget((topic, index), self.recovery_points, self.index_recovery_points, self.cleaner_offsets)
 
     def _forget(self, key: TopicPartition, *checkpoints: dict[TopicPartition, int]) -> None:
@@ -109,9 +112,9 @@ class HostedDirectory:
             if marks.pop(key, None) is not None:
                 self.forgotten.add(key)
 
-    def lower_to(self, opened: Log, topic: str, index: int) -> bool:
-        """Take down what the checkpoints say of a log that was just opened to what is left of it. True if they said
-        more: they must be written before the log takes appends."""
+    def lower_checkpoints_to(self, opened: Log, topic: str, index: int) -> bool:
+        """Lower the checkpointed offsets of a log that was just opened to the offsets that the log still has. Return
+        True if any offset was lowered; the checkpoints must then be written before the log accepts appends."""
         key = (topic, index)
         lowered = False
         for marks, offset in (
@@ -124,10 +127,10 @@ class HostedDirectory:
                 lowered = True
         return lowered
 
-    # checkpoints: collect on the loop, write off it
+    # checkpoints: collected on the event loop, written off it
 
     def collect_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermark of every replica here."""
+        """Return the high watermark of every replica in this directory."""
         for partition in self.open_logs:
             if partition.log is not None:
                 self.high_watermarks[partition.topic, partition.index] = partition.high_watermark
@@ -140,7 +143,8 @@ class HostedDirectory:
         return dict(self.recovery_points)
 
     def collect_index_recovery_points(self) -> dict[TopicPartition, int]:
-        """Only of logs whose point is above their first segment's base."""
+        """Return the index recovery points of logs. A point that is not above the base offset of the log's first
+        segment is omitted."""
         for partition in self.open_logs:
             if partition.log is None:
                 continue
@@ -152,7 +156,7 @@ class HostedDirectory:
         return dict(self.index_recovery_points)
 
     def collect_log_starts(self) -> dict[TopicPartition, int]:
-        """Only of logs whose folder does not say it."""
+        """Return the log start offsets of logs in which the file names do not show the offset."""
         for partition in self.open_logs:
             if partition.log is None:
                 continue
@@ -164,7 +168,8 @@ class HostedDirectory:
         return dict(self.log_starts)
 
     def collect_cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """How far logs are compacted; what was cut off a log since is not."""
+        """Return the offsets up to which logs are compacted. After a truncation, an offset is lowered to the base
+        offset of the active segment."""
         for partition in self.open_logs:
             key = (partition.topic, partition.index)
             if partition.log is not None and key in self.cleaner_offsets:
@@ -173,19 +178,19 @@ class HostedDirectory:
 
 
 class LogDirectories:
-    """All of them, in the order of log.dirs."""
+    """All log directories, in the order of log.dirs."""
 
     def __init__(self, config: NodeConfig, disk: Disk) -> None:
         self._config = config
         self._disk = disk
         self.all = [HostedDirectory(path) for path in config.log_dirs]
         self.preferred: dict[TopicPartition, HostedDirectory] = {}
-        """Where replicas are to be made that are not here yet, by AlterReplicaLogDirs."""
+        """The directories that AlterReplicaLogDirs requests chose for replicas that do not exist here yet."""
         self.interrupted: dict[TopicPartition, HostedDirectory] = {}
-        """Where replicas were being moved when the last life ended."""
+        """The target directories of moves that were in progress when the last incarnation ended."""
 
     def open(self, cluster_id: str) -> list[tuple[HostedDirectory, DiskError]]:
-        """Open every directory; those whose device refused stay offline, and are the answer. *Blocking.*"""
+        """Open every directory. Return the directories whose device failed; they stay offline. *Blocking.*"""
         failed: list[tuple[HostedDirectory, DiskError]] = []
         for directory in self.all:
             try:
@@ -204,33 +209,34 @@ class LogDirectories:
 
     @property
     def ids(self) -> tuple[UUID, ...]:
-        """Ids of the directories that are online."""
+        """Directory ids of the directories that are online."""
         return tuple(directory.directory_id for directory in self.online)
 
     @property
     def previous_broker_epoch(self) -> int:
-        """What all clean-shutdown files agree on; -1 if one was missing or they differ."""
+        """The broker epoch in the clean-shutdown files; -1 if a file is missing or the files differ."""
         epochs = {directory.broker_epoch for directory in self.all}
         return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
     def of_path(self, path: str) -> HostedDirectory | None:
-        """The directory that this path names, or lies in; the inner one, if one lies in another."""
+        """Return the directory that is this path or contains it; of nested directories the innermost."""
         found = [one for one in self.all if path == one.path or path.startswith(one.path + "/")]
         return max(found, key=lambda one: len(one.path), default=None)
 
     def holding(self, topic: str, index: int, assigned: UUID | None = None) -> HostedDirectory | None:
-        """The directory that has this log; of several (a crash fell into a move) the assigned one."""
+        """Return the directory that holds this log. If several directories hold it, because a crash interrupted a move,
+        return the assigned one."""
         found = [directory for directory in self.online if (topic, index) in directory.held]
         first = found[0] if found else None
         return next((directory for directory in found if directory.directory_id == assigned), first)
 
     def place(self, topic: str, index: int, assigned: UUID | None, *, is_new: bool) -> HostedDirectory | None:
-        """Where the replica is, or is to be made; None if it may be in a directory that is offline: also if the
-        metadata name one that is online, for it may have been about to be moved there.
+        """Return the directory in which the replica is or must be created. Return None if the replica may be in an
+        offline directory. Even a replica with an online assigned directory may be in an offline one, because it may
+        have been about to be moved.
 
-        `assigned` is the directory id that the metadata name; `is_new`: the replica was assigned to this broker just
-        now, so there is no data of it anywhere.
-        """
+        `assigned` is the directory id in the metadata. `is_new`: the replica was assigned to this broker just now, so
+        no directory has data of it."""
         preferred = self.preferred.pop((topic, index), None)
         holding = self.holding(topic, index, assigned)
         if holding is not None:
@@ -240,7 +246,7 @@ class LogDirectories:
         chosen = preferred if is_new else None
         if chosen is None or not chosen.is_online:
             chosen = self._assigned(assigned) or min(self.online, key=lambda directory: len(directory.partitions))
-        chosen.forget(topic, index)  # what an earlier log of this name may have left
+        chosen.forget(topic, index)  # offsets that an earlier log of this name may have left
         return chosen
 
     def _assigned(self, assigned: UUID | None) -> HostedDirectory | None:

@@ -1,12 +1,13 @@
 """Partition: one hosted replica. It connects a log with the pure leader or follower state, and keeps the requests that
-wait for it.
+wait for the replica.
 
 Invariants:
-- an append, the producer state, the log end and the high watermark move together, with no checkpoint between;
-- a replica that was never written is blank: it leads and follows without a log, which is made at the first append;
-- appends run only while it leads, its log is open, and the entry of its leader epoch is on disk (`appendable`). Until
-  then produces wait in their order of arrival (`pending`);
-- waiting requests are notified within the same pass: changes are noted in `host.changed` and settled at its end;
+- an append, the producer state, the log end and the high watermark change together, with no checkpoint between them;
+- a replica that was never written leads and follows without a log; its first append creates the log (*unwritten*);
+- appends run only while the replica leads, its log is open, and the entry of its leader epoch is on disk
+  (`appendable`). Until then produces wait in their order of arrival (`pending`);
+- waiting requests are notified within the same pass: changed partitions are added to `host.changed` and settled at the
+  end of the pass;
 - a high watermark that clients have seen is never lowered by this leader.
 Source: Kafka's Partition, docs/decisions/01-one-seam.md, docs/decisions/19-blank-replicas.md.
 """
@@ -20,8 +21,7 @@ from uuid import UUID
 
 import trio
 
-from kraft.broker.partition.blank_log import BlankLog, blank_log
-from kraft.broker.partition.partition_host import PartitionHost, PendingAppend, Waiting, Watcher
+from kraft.broker.partition.partition_host import CommitWaiter, PartitionHost, PendingAppend, Watcher
 from kraft.broker.partition.partition_states import (
     APPEND_TRANSITIONS,
     LOG_TRANSITIONS,
@@ -30,11 +30,12 @@ from kraft.broker.partition.partition_states import (
     LogEvent,
     LogState,
 )
-from kraft.broker.partition.repeated_reads import SameAgain
+from kraft.broker.partition.repeated_reads import RepeatedReads
 from kraft.broker.partition.replication_quota import is_throttled
 from kraft.broker.partition.topic_rules import batch_rules
+from kraft.broker.partition.unwritten_log import UnwrittenLog, unwritten_log
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrProposal
-from kraft.broker.replica.leader import LeaderState, taken_out
+from kraft.broker.replica.leader import LeaderState, removed_from_isr
 from kraft.broker.serving.gates import Resource, ResourceType
 from kraft.image.partitions import PartitionState
 from kraft.seam import require
@@ -50,18 +51,18 @@ if TYPE_CHECKING:
     from kraft.storage.segment import Segment
     from kraft.wire.messages.produce import ProduceSuccess
 
-BLANK, OPEN, CUTTING = LogState.BLANK, LogState.OPEN, LogState.CUTTING
+UNWRITTEN, OPEN, TRUNCATING = LogState.UNWRITTEN, LogState.OPEN, LogState.TRUNCATING
 OFFLINE, REMOVED, READY = LogState.OFFLINE, LogState.REMOVED, AppendState.READY
-UNREADABLE_YET = (LogState.NEW, LogState.CLOSED, LogState.CUTTING)
+UNREADABLE_YET = (LogState.NEW, LogState.CLOSED, LogState.TRUNCATING)
 SETTLED = (LogState.OPEN, LogState.OFFLINE, LogState.REMOVED)
 EVERY_APPEND = 1
-"""flush.messages of a topic whose appends wait for the disk."""
+"""Value of flush.messages with which each append waits for a sync."""
 NEVER = 2**63 - 1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Partition:
-    """One replica of this broker. `log` is None unless `log_state` is OPEN or CUTTING (`partition_states`). No other
+    """One replica of this broker. `log` is None unless `log_state` is OPEN or TRUNCATING (`partition_states`). No other
     module assigns a partition's fields."""
 
     __slots__ = (
@@ -84,9 +85,9 @@ class Partition:
         "meters",
         "opening_waiters",
         "pending",
+        "repeated_reads",
         "resource",
         "rules",
-        "same_again",
         "start_watchers",
         "state",
         "success_answers",
@@ -100,7 +101,7 @@ class Partition:
     def __init__(
         self, host: PartitionHost, topic: str, topic_id: UUID, index: int, config: TopicConfig, meters: TopicMeters
     ) -> None:
-        """A replica without a role and without a log yet."""
+        """Create a replica without a role and without a log."""
         self.host = host
         self.topic = topic
         self.topic_id = topic_id
@@ -116,12 +117,12 @@ class Partition:
         self.log_state = LogState.NEW
         self.append_state = AppendState.IDLE
         self.active_segment: Segment | None = None
-        self.same_again: SameAgain | None = None
+        self.repeated_reads: RepeatedReads | None = None
         self.blocking = trio.Lock()
         self.watchers: dict[Watcher, None] = {}
         self.start_watchers = 0
-        self.waiting: deque[tuple[int, Waiting]] = deque()
-        self.waiting_for_disk: deque[tuple[int, Waiting]] = deque()
+        self.waiting: deque[tuple[int, CommitWaiter]] = deque()
+        self.waiting_for_disk: deque[tuple[int, CommitWaiter]] = deque()
         self.pending: deque[PendingAppend] = deque()
         self.opening_waiters: list[Callable[[], None]] = []
         self.success_answers: dict[int, ProduceSuccess] = {}
@@ -142,8 +143,8 @@ class Partition:
         return self.append_state is READY
 
     @property
-    def is_blank(self) -> bool:
-        return self.log_state is BLANK
+    def is_unwritten(self) -> bool:
+        return self.log_state is UNWRITTEN
 
     @property
     def is_offline(self) -> bool:
@@ -155,16 +156,17 @@ class Partition:
 
     @property
     def is_truncating(self) -> bool:
-        return self.log_state is CUTTING
+        return self.log_state is TRUNCATING
 
     @property
     def waits_for_log(self) -> bool:
-        """Whether the log is being opened or truncated, and can be read soon."""
+        """Whether the log is being opened or truncated, so that it will be readable soon."""
         return self.log_state in UNREADABLE_YET
 
     @property
     def is_settled(self) -> bool:
-        """Whether the log is open and not being truncated, so that a new leadership has begun; or it never will be."""
+        """Whether the log is open and not being truncated, so that a new leadership has begun. Also True if the log can
+        no longer be opened."""
         return self.log_state in SETTLED
 
     def _log_event(self, event: LogEvent) -> None:
@@ -182,30 +184,31 @@ class Partition:
         self.append_state = state  # type: ignore[assignment]
 
     def hold_appends(self) -> None:
-        """Run no append before the log has been made ready again."""
+        """Hold appends back until the log has been made ready again."""
         if self.append_state is not AppendState.IDLE:
             self._append_event(AppendEvent.HELD)
 
-    # facts
+    # properties
 
     @property
     def is_internal(self) -> bool:
-        """Whether this is a coordinators' topic, which clients must not write to."""
+        """Whether this is a coordinator's internal topic, to which clients must not write."""
         return self.topic in INTERNAL_TOPICS
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether appends are acknowledged only when they are on the device."""
+        """Whether appends are acknowledged only after they are synced to the device."""
         return self.flush_records == EVERY_APPEND
 
     @property
     def syncs_appends(self) -> bool:
-        """Whether flush.messages asks for more than the sync of closed segments."""
+        """Whether flush.messages requires more than the sync of closed segments."""
         return self.flush_records < NEVER
 
     @property
     def leads(self) -> bool:
-        """Whether the newest metadata applied here name this broker as the leader. The log need not be open."""
+        """Whether the newest metadata that the partition has applied name this broker as the leader. The log need not
+        be open."""
         return self.state is not None and self.state.leader == self.host.node_id and self.log_state is not OFFLINE
 
     def is_being_added(self, broker_id: int) -> bool:
@@ -213,15 +216,15 @@ class Partition:
         return self.state is not None and broker_id in self.state.adding
 
     @property
-    def readable(self) -> Log | BlankLog | None:
-        """The log to read from; an empty one for a replica that was never written. None while the log is not open."""
-        if self.is_blank:
-            return blank_log(self.leader_epoch if self.leads else -1)
+    def readable(self) -> Log | UnwrittenLog | None:
+        """The log to read from: an empty log for a replica that was never written; None while the log is not open."""
+        if self.is_unwritten:
+            return unwritten_log(self.leader_epoch if self.leads else -1)
         return self.log
 
     @property
     def was_open(self) -> bool:
-        """Whether the log was open at any time in this life, so that its files may have been written to."""
+        """Whether the log was open at any time in this incarnation, so that its files may have been written to."""
         return self.active_segment is not None
 
     def configure(self, config: TopicConfig) -> None:
@@ -238,19 +241,19 @@ class Partition:
             leader.min_isr_changed(config.min_insync_replicas, now_ms, self.host.eligible)
             self._take_leader_high_watermark()
         if self.log is not None and self.waits_for_disk:
-            self._sync_what_counts(self.log)
+            self._sync_unsynced(self.log)
         elif self.log is not None:
-            self._count_unsynced(self.log)
+            self._acknowledge_unsynced(self.log)
 
-    def _sync_what_counts(self, log: Log) -> None:
-        """Sync what was written before appends had to wait for the disk, so that a leader's acked offset passes it."""
+    def _sync_unsynced(self, log: Log) -> None:
+        """Sync records written before each append had to be synced, so that the leader's acked offset can pass them."""
         if log.synced_end_offset < log.log_end_offset:
-            self.host.want_sync(self)
+            self.host.request_sync(self)
 
-    def _count_unsynced(self, log: Log) -> None:
-        """Acknowledge what waits for the disk: appends do not have to wait for it any more."""
+    def _acknowledge_unsynced(self, log: Log) -> None:
+        """Acknowledge appends that wait for a sync, because appends no longer have to be synced."""
         leader, end = self.leader, log.log_end_offset
-        if leader is not None and leader.own_share < end:
+        if leader is not None and leader.own_acked_offset < end:
             leader.synced(end, self.host.clock.monotonic_ms(), self.host.eligible)
             self._take_leader_high_watermark()
         while self.waiting_for_disk:
@@ -258,26 +261,28 @@ class Partition:
 
     # the log
 
-    def placed(self, directory: HostedDirectory, *, is_blank: bool) -> None:
-        """Assign the replica to a log directory. `is_blank`: it has no folder there."""
+    def placed(self, directory: HostedDirectory, *, is_unwritten: bool) -> None:
+        """Assign the replica to a log directory. `is_unwritten`: the replica has no folder in it."""
         self.directory = directory
-        self._log_event(LogEvent.PLACED_BLANK if is_blank else LogEvent.PLACED)
+        self._log_event(LogEvent.PLACED_UNWRITTEN if is_unwritten else LogEvent.PLACED)
 
     def not_placed(self) -> None:
         """Take a new replica offline: its data may be in a directory that is offline."""
         self._log_event(LogEvent.FAILED)
 
     def opened(self, log: Log, high_watermark: int) -> None:
-        """Take the opened log, and begin the role that was assigned meanwhile, at the checkpointed `high_watermark`."""
-        was_blank = self.log_state is BLANK
+        """Accept the opened log, and begin the role that was assigned meanwhile, at the checkpointed
+        `high_watermark`."""
+        was_unwritten = self.log_state is UNWRITTEN
         self._log_event(LogEvent.OPENED)
         self._take_log(log)
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         log.update_high_watermark(self.high_watermark)
         state = self.state
-        if was_blank and self.leader is not None and log.log_end_offset == 0:  # it goes on with what it knows
+        # the state that it already has is kept
+        if was_unwritten and self.leader is not None and log.log_end_offset == 0:
             log.epochs.assign(self.leader.leader_epoch, 0)
-            self.go_on()
+            self.resume_appends()
         elif state is not None and state.leader == self.host.node_id:
             self._begin_to_lead(state)
         self.host.changed[self] = None
@@ -289,11 +294,12 @@ class Partition:
             resume()
 
     def replaced(self, log: Log, directory: HostedDirectory) -> None:
-        """Switch to another log, in another directory, with the same content and all of it on the device."""
+        """Switch to another log, in another directory. The new log has the same content, all of it synced to the
+        device."""
         self.directory = directory
         self._take_log(log)
         self.hold_appends()
-        self.go_on()
+        self.resume_appends()
         self.host.changed[self] = None
 
     def _take_log(self, log: Log) -> None:
@@ -302,25 +308,26 @@ class Partition:
         if self.directory is not None:
             self.directory.open_logs[self] = None
 
-    def go_on(self) -> None:
-        """Run the appends that waited while they were held back."""
+    def resume_appends(self) -> None:
+        """Run the appends that were held back."""
         if self.pending:
             self._prepare_to_append()
 
     def when_open(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once the log is open and not being truncated, or never will be (then `log` is still None)."""
+        """Call `resume` once the log is open and not being truncated, or can no longer be opened (then `log` is still
+        None)."""
         self.opening_waiters.append(resume)
         if self.log is None:
-            self.host.want_open(self)
+            self.host.request_open(self)
 
     def failed(self) -> None:
-        """Drop the log without another write: its directory is offline, or it is damaged. Answer KAFKA_STORAGE_ERROR to
-        the requests that wait."""
+        """Drop the log without another write, because its directory is offline or the log is damaged. Answer the
+        waiting requests with KAFKA_STORAGE_ERROR."""
         self._log_event(LogEvent.FAILED)
         self._drop(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def removed(self) -> None:
-        """Drop the log: the replica was reassigned, or its topic deleted."""
+        """Drop the log, because the replica was reassigned or its topic deleted."""
         self._log_event(LogEvent.REMOVED)
         self._drop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -343,8 +350,8 @@ class Partition:
         self.hold_appends()
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.leader = None
-        if self.log_state in (BLANK, OPEN):
-            self._begin_to_lead(state, taken_out(gone, state))
+        if self.log_state in (UNWRITTEN, OPEN):
+            self._begin_to_lead(state, removed_from_isr(gone, state))
         self.host.changed[self] = None
 
     def keep_leading(self, state: PartitionState) -> None:
@@ -357,10 +364,10 @@ class Partition:
             self.eligible_changed()
             if len(state.isr) < len(state.replicas):
                 for watcher in self.watchers:
-                    watcher.ask_again(self.leader)
+                    watcher.refresh_followers(self.leader)
 
     def follow(self, state: PartitionState) -> None:
-        """Become a follower, perhaps without a leader. The caller has stopped the fetching, and restarts it."""
+        """Become a follower, perhaps without a leader. The caller has stopped fetching, and starts it again."""
         self.state, self.leader_epoch = state, state.leader_epoch
         self.leader = None
         self.hold_appends()
@@ -373,23 +380,23 @@ class Partition:
 
     def _begin_to_lead(self, state: PartitionState, left: frozenset[int] = frozenset()) -> None:
         log = self.log
-        log_end_offset = own_share = 0
+        log_end_offset = own_acked_offset = 0
         if log is not None:
-            log_end_offset, own_share = log.log_end_offset, self._own_share(log)
+            log_end_offset, own_acked_offset = log.log_end_offset, self._own_acked_offset(log)
             log.epochs.assign(state.leader_epoch, log_end_offset)
             if self.waits_for_disk:
-                self._sync_what_counts(log)
+                self._sync_unsynced(log)
         now_ms, offline = self.host.clock.monotonic_ms(), self.host.offline_replicas(state)
         self.leader = LeaderState(
             self.host.node_id,
             state,
             log_end_offset=log_end_offset,
-            own_share=own_share,
+            own_acked_offset=own_acked_offset,
             high_watermark=self.high_watermark,
             min_isr=self.config.min_insync_replicas,
             lag_ms_max=self.host.lag_ms_max,
             now_ms=now_ms,
-            left=left,
+            removed_by_controller=left,
             offline=offline,
         )
         self.leader.metadata_changed(state, now_ms, self.host.eligible, offline)
@@ -403,8 +410,8 @@ class Partition:
     def append_as_leader(
         self, data: memoryview, header: BatchHeader, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
-        """Append one validated batch; only while `appendable`. `now_ms` is wall clock. AppendRefused: nothing has
-        changed. DiskError: the caller takes the directory offline."""
+        """Append one validated batch. Allowed only while `appendable`. `now_ms` is wall clock. After AppendRefused
+        nothing has changed; after DiskError the caller takes the directory offline."""
         log, leader = self.log, self.leader
         assert log is not None
         assert leader is not None
@@ -418,47 +425,49 @@ class Partition:
         host = self.host
         if self.flush_records == EVERY_APPEND:
             leader.log_end_offset = end
-            host.want_sync(self)
+            host.request_sync(self)
         elif leader.alone:
             if leader.appended(end, end, host.clock.monotonic_ms(), host.eligible):
                 self.high_watermark = leader.high_watermark
                 log.update_high_watermark(leader.high_watermark)
         else:
-            leader.log_end_offset = leader.own_share = end
+            leader.log_end_offset = leader.own_acked_offset = end
         if log.active is not self.active_segment or end - log.recovery_point >= self.flush_records:
             self.sync_later(log)
         host.changed[self] = None
 
     def sync_later(self, log: Log) -> None:
-        """Have the log synced after the pass: it has rolled, or has bytes that should reach the disk."""
+        """Request a sync of the log after the pass, because a segment was rolled or has bytes that should reach the
+        disk."""
         self.active_segment = log.active
-        self.host.want_sync(self)
+        self.host.request_sync(self)
 
     def append_later(self, append: PendingAppend) -> None:
-        """Queue an append behind those that wait already."""
+        """Queue an append behind those that already wait."""
         self.pending.append(append)
         self._prepare_to_append()
 
     def run_pending(self) -> None:
-        """Run queued appends in order, as far as they are ready and the budget of dirty bytes has room."""
+        """Run queued appends in order, while they are ready and the budget of dirty bytes has room."""
         while self.pending and self.pending[0].ready and self.append_state is READY and self.host.may_write(self):
             self.pending.popleft().run(ErrorCode.NONE)
 
     def _prepare_to_append(self) -> None:
         if self.log is None:
-            self.host.want_open(self)
+            self.host.request_open(self)
         elif self.leader is not None and self.append_state is AppendState.IDLE:
             self._append_event(AppendEvent.PREPARE)
-            self.host.want_ready(self)
+            self.host.request_ready(self)
 
-    def cooled(self, append: PendingAppend) -> None:
-        """Queue `append` first and reopen the log's files: they were closed while they were not used."""
+    def reopen_files_for(self, append: PendingAppend) -> None:
+        """Queue `append` before all others, and reopen the log's files, which were closed because they were idle."""
         self.hold_appends()
         self.pending.appendleft(append)
         self._prepare_to_append()
 
     def readied(self, leader_epoch: int) -> None:
-        """Begin to run appends if `leader_epoch` is the one in force: the files are open and its entry is on disk."""
+        """Start running appends if `leader_epoch` is still current: the files are open and the entry of the epoch is on
+        disk."""
         if self.leader is None or self.log is None:
             self._append_event(AppendEvent.OUTDATED)
         elif self.leader.leader_epoch == leader_epoch:
@@ -470,7 +479,7 @@ class Partition:
                 self._prepare_to_append()
 
     def synced(self) -> None:
-        """Acknowledge what a sync of the log has covered."""
+        """Acknowledge the appends that a sync of the log has covered."""
         log, leader = self.log, self.leader
         if log is None:
             return
@@ -485,34 +494,35 @@ class Partition:
         while waiting and waiting[0][0] <= end:
             waiting.popleft()[1].acknowledged(self, ErrorCode.NONE)
         if end < log.log_end_offset and self.waits_for_disk:
-            self.host.want_sync(self)
+            self.host.request_sync(self)
         self.host.changed[self] = None
 
     def segments_changed(self) -> None:
-        """Have the directory's entries synced: retention has removed segments, and perhaps rolled the log."""
+        """Sync the directory, because retention removed segments and may have rolled the log."""
         if self.log is not None:
             self.sync_later(self.log)
         self.host.changed[self] = None
 
-    def cut_begun(self) -> None:
-        """Begin a truncation: nothing is fetched, appended or led before `cut_done`."""
-        self._log_event(LogEvent.CUT_BEGUN)
+    def truncation_begun(self) -> None:
+        """Begin a truncation. Until `truncation_done`, the log is not fetched or appended to, and the replica does not
+        lead."""
+        self._log_event(LogEvent.TRUNCATION_BEGUN)
 
-    def cut_done(self) -> None:
+    def truncation_done(self) -> None:
         """End a truncation, and begin a leadership that was assigned meanwhile."""
-        self._log_event(LogEvent.CUT_DONE)
+        self._log_event(LogEvent.TRUNCATION_DONE)
         state = self.state
         if self.log is not None and state is not None and state.leader == self.host.node_id and self.leader is None:
             self._begin_to_lead(state)
         self.host.changed[self] = None
         self._resume_waiters()
 
-    # followers, as the leader sees them
+    # followers, as seen by the leader
 
     def follower_fetched(
         self, replica_id: int, fetch_offset: int, log_start_offset: int, leader_end: int, broker_epoch: int
     ) -> None:
-        """Count a follower's fetch, which was read when our log ended at `leader_end`, as its progress."""
+        """Record a follower's fetch as its progress. The leader's log ended at `leader_end` when the fetch was read."""
         leader = self.leader
         assert leader is not None
         host = self.host
@@ -540,12 +550,12 @@ class Partition:
         """Propose to remove followers that lag from the in-sync set."""
         if self.leader is not None:
             now_ms = self.host.clock.monotonic_ms()
-            proposal = self.leader.check_lag(now_ms) or self.leader.check_left(now_ms, self.host.eligible)
+            proposal = self.leader.check_lag(now_ms) or self.leader.readmit_removed(now_ms, self.host.eligible)
             if proposal is not None:
                 self.host.propose_isr(self, proposal)
 
     def isr_answered(self, proposal: IsrProposal, answer: IsrAnswer) -> AnswerVerdict:
-        """Apply the controller's answer to a proposal."""
+        """Apply the controller's response to a proposal."""
         if self.leader is None:
             return AnswerVerdict.STALE
         now_ms = self.host.clock.monotonic_ms()
@@ -557,7 +567,7 @@ class Partition:
         return verdict
 
     def brokers_changed(self) -> None:
-        """Propose what a change of brokers allows: others may join the in-sync set now."""
+        """Propose in-sync changes after the registered brokers changed: other replicas may be allowed to join now."""
         if self.leader is not None and self.state is not None:
             host = self.host
             effects = self.leader.brokers_changed(
@@ -569,7 +579,8 @@ class Partition:
                 self.host.propose_isr(self, effects.proposal)
 
     def eligible_changed(self) -> None:
-        """Propose the followers that wait to join: the last change of the in-sync set was decided or refused."""
+        """Propose followers that wait to join the in-sync set, after the last change of the set was decided or
+        rejected."""
         if self.leader is not None:
             proposal = self.leader.eligible_changed(self.host.eligible)
             if proposal is not None:
@@ -578,7 +589,7 @@ class Partition:
     # readers
 
     def watch_start(self, watcher: Watcher) -> None:
-        """Notify `watcher` also when a follower's log start may have moved."""
+        """Notify `watcher` also when a follower's log start offset may have moved."""
         self.watchers[watcher] = None
         self.start_watchers += 1
 
@@ -586,21 +597,21 @@ class Partition:
         self.watchers.pop(watcher, None)
         self.start_watchers -= 1
 
-    def count_reads(self) -> SameAgain:
-        """Start counting how often readers ask for the same bytes again."""
-        self.same_again = SameAgain()
-        return self.same_again
+    def count_reads(self) -> RepeatedReads:
+        """Start counting how often readers request the same bytes again."""
+        self.repeated_reads = RepeatedReads()
+        return self.repeated_reads
 
-    # the high watermark, and requests that wait for it
+    # the high watermark and the requests that wait for it
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed readers may read."""
+        """The exclusive end of the offsets that read_committed consumers may read."""
         assert self.log is not None
         return self.log.last_stable_offset
 
     def settle(self) -> None:
-        """Answer produces and wake fetches, at the end of a pass in which this partition changed."""
+        """Answer waiting produces and wake fetches, at the end of a pass in which this partition changed."""
         waiting = self.waiting
         if waiting and waiting[0][0] <= self.high_watermark and self.leader is not None:
             error = self.leader.acknowledgement_error()
@@ -611,14 +622,14 @@ class Partition:
             watcher.partition_changed()
 
     def append_error(self) -> ErrorCode:
-        """Why a produce is refused here; NONE if it can be appended, now or after a wait."""
+        """Return why this partition rejects a produce; NONE if the batch can be appended, now or after a wait."""
         if self.log_state is OFFLINE:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.state is None or self.state.leader != self.host.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE
 
-    def _own_share(self, log: Log) -> int:
+    def _own_acked_offset(self, log: Log) -> int:
         return log.synced_end_offset if self.waits_for_disk else log.log_end_offset
 
     def _take_leader_high_watermark(self) -> None:
@@ -627,7 +638,7 @@ class Partition:
             self.set_high_watermark(leader.high_watermark)
 
     def set_high_watermark(self, mark: int) -> None:
-        """Move the high watermark to `mark`. Requests that wait are settled at the end of the pass."""
+        """Move the high watermark to `mark`. Requests that wait for it are settled at the end of the pass."""
         self.high_watermark = mark
         if self.log is not None:
             self.log.update_high_watermark(mark)

@@ -1,4 +1,4 @@
-"""Checks that several handlers make of a hosted partition, in Kafka's order. Source: Kafka's Partition, KIP-320."""
+"""Checks of a hosted partition that several handlers share, in Kafka's order. Source: Kafka's Partition, KIP-320."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from kraft.broker.partition.partition import Partition
 
 
-def leader_epoch_error(partition: Partition, asked_epoch: int) -> ErrorCode:
-    """The asker's leader epoch against ours: 74 if it is older, 75 if it is newer; -1 asks for no check (KIP-320)."""
-    if asked_epoch < 0:
+def leader_epoch_error(partition: Partition, client_epoch: int) -> ErrorCode:
+    """Compare a client's leader epoch with the partition's. Return FENCED_LEADER_EPOCH (74) if the client's is older
+    and UNKNOWN_LEADER_EPOCH (75) if it is newer. An epoch of -1 is not checked (KIP-320)."""
+    if client_epoch < 0:
         return ErrorCode.NONE
     epoch = partition.leader_epoch
-    if asked_epoch < epoch:
+    if client_epoch < epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.UNKNOWN_LEADER_EPOCH if asked_epoch > epoch else ErrorCode.NONE
+    return ErrorCode.UNKNOWN_LEADER_EPOCH if client_epoch > epoch else ErrorCode.NONE

@@ -1,7 +1,9 @@
-"""The follower's side of a partition: write the leader's bytes unchanged, and take its high watermark and log start.
+"""The follower's side of a partition: write the leader's bytes unchanged, and apply the leader's high watermark and log
+start offset.
 
-Invariants: offsets, epochs and bytes stay the leader's. The high watermark is the leader's, clamped into the local log.
-The log start is taken after it. All plain calls. Source: Kafka's ReplicaFetcherThread, AbstractFetcherThread.
+Invariants: offsets, epochs and bytes are the same as the leader's. The high watermark is the leader's, limited to the
+range of the local log. The log start offset is applied after the high watermark. All functions are plain calls.
+Source: Kafka's ReplicaFetcherThread, AbstractFetcherThread.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def append_from_leader(partition: Partition, data: Buffer, leader_epoch: int, now_ms: int) -> AppendInfo:
-    """Write what the leader of `leader_epoch` sent. AppendRefused if it is damaged or does not follow; ColdRead and
-    DiskError as for a leader. `now_ms` is wall clock."""
+    """Write records received from the leader of `leader_epoch`. Raises AppendRefused if the records are damaged or do
+    not continue at the log's end. Raises ColdRead and DiskError like an append of a leader. `now_ms` is wall clock."""
     log = partition.log
     assert log is not None
     info = log.append_as_follower(data, now_ms=now_ms, leader_epoch=leader_epoch)
@@ -30,7 +32,7 @@ def append_from_leader(partition: Partition, data: Buffer, leader_epoch: int, no
 
 
 def take_leader_marks(partition: Partition, high_watermark: int, log_start_offset: int) -> None:
-    """The leader's high watermark, clamped, then its log start."""
+    """Apply the leader's high watermark, limited to the range of the local log, then the leader's log start offset."""
     log = partition.log
     assert log is not None
     mark = follower_high_watermark(high_watermark, log.log_start_offset, log.log_end_offset)
@@ -42,7 +44,7 @@ def take_leader_marks(partition: Partition, high_watermark: int, log_start_offse
 
 
 def note_truncated(partition: Partition) -> None:
-    """The log was cut: the high watermark lies within it again."""
+    """Move the high watermark back into the range of the log after a truncation."""
     log = partition.log
     assert log is not None
     mark = max(log.log_start_offset, min(partition.high_watermark, log.log_end_offset))

@@ -1,5 +1,6 @@
-"""What a partition and its surroundings know of each other: what watches it, what waits for it, and PartitionHost,
-which all partitions of a broker share."""
+"""Interfaces between a partition and its surroundings: its watchers, the requests that wait for it, and PartitionHost,
+which all partitions of a broker share.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kraft.broker.replica.isr import IsrProposal
-from kraft.broker.replica.leader import NOBODY
+from kraft.broker.replica.leader import NO_BROKERS
 from kraft.image.image import EMPTY_IMAGE
 from kraft.wire.error_codes import ErrorCode
 
@@ -22,34 +23,35 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Told at the end of a pass in which the partition changed: one partition of a fetch, or of a DeleteRecords."""
+    """Is notified at the end of each pass in which the partition changed. Watchers are partitions of a fetch session or
+    of a DeleteRecords request."""
 
     def partition_changed(self) -> None: ...
 
-    def ask_again(self, leader: LeaderState) -> None:
-        """What followers told may be void by now."""
+    def refresh_followers(self, leader: LeaderState) -> None:
+        """Request new reports from followers, because their last reports may no longer be valid."""
         ...
 
 
 class WokenRequest(Protocol):
-    """A request that has something to look at since this pass."""
+    """A parked request that must be checked at the end of this pass."""
 
     def check_again(self) -> None:
-        """The end of the pass."""
+        """Check the request again; called at the end of the pass."""
         ...
 
 
-class Waiting(Protocol):
-    """A produce that waits for the high watermark (or for the disk)."""
+class CommitWaiter(Protocol):
+    """A produce, or another operation, that waits until its batch is below the high watermark or synced."""
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """`partition` is done for this produce."""
+        """Continue: the operation no longer has to wait for `partition`. `error` has the outcome."""
         ...
 
 
 class PendingAppend:
-    """An append that waits for its partition. It runs, in its turn, once `ready` and the partition is `appendable`;
-    `run(error)` with an error other than NONE: the partition will not take it."""
+    """An append that waits for its partition. It runs in its order once it is `ready` and the partition is
+    `appendable`. If `error` in `run(error)` is not NONE, the partition will not accept the append."""
 
     __slots__ = ("ready", "run")
 
@@ -59,62 +61,64 @@ class PendingAppend:
 
 
 class PartitionHost:
-    """What all partitions of this broker share. The callables are set once, when the parts behind them are made."""
+    """The state and callbacks that all partitions of this broker share. The callables are set once, when the objects
+    behind them are created."""
 
     __slots__ = (
         "_brokers",
         "changed",
         "clock",
+        "damage_found",
         "eligible",
         "lag_ms_max",
         "may_write",
-        "met_damage",
         "node_id",
         "propose_isr",
         "racks",
+        "request_open",
+        "request_ready",
+        "request_sync",
         "transitions",
-        "want_open",
-        "want_ready",
-        "want_sync",
     )
 
-    met_damage: Callable[[Partition, StorageCorrupt], bool]
-    """A read met damage in the log. True if the replica ends for it."""
+    damage_found: Callable[[Partition, StorageCorrupt], bool]
+    """Called when a read found damage in the log. Returns True if the replica goes offline because of it."""
     propose_isr: Callable[[Partition, IsrProposal], None]
-    """Ask the controller for another in-sync set."""
+    """Proposes another in-sync set to the controller."""
     may_write: Callable[[Partition], bool]
-    """Whether an append that waits may run now. If not, what waits is run when the budget of dirty bytes has room."""
-    want_sync: Callable[[Partition], None]
-    """The log has something that should reach the disk (an append that waits for it, a rolled segment)."""
-    want_ready: Callable[[Partition], None]
-    """Open the files that an append needs, save the epoch entries, then call `readied`."""
-    want_open: Callable[[Partition], None]
-    """Open the log soon: a request waits for it."""
+    """Returns whether a waiting append may run now. If not, the append runs when the budget of dirty bytes has room."""
+    request_sync: Callable[[Partition], None]
+    """Syncs the log after the pass, because an append waits for the sync, or a segment was rolled."""
+    request_ready: Callable[[Partition], None]
+    """Opens the files that an append needs, saves the epoch entries, then calls `readied`."""
+    request_open: Callable[[Partition], None]
+    """Opens the log soon, because a request waits for it."""
 
     def __init__(self, clock: Clock, node_id: int, lag_ms_max: int) -> None:
         self.clock = clock
         self.node_id = node_id
         self.lag_ms_max = lag_ms_max
         self.eligible: dict[int, int] = {}
-        """Brokers that may join an in-sync set, with their epochs."""
+        """Ids of brokers that may join an in-sync set → their broker epochs."""
         self.racks: dict[int, str | None] = {}
         """The racks of all registered brokers."""
         self.changed: dict[Partition, None] = {}
         """Partitions whose log end or high watermark moved in this pass."""
         self.transitions: Counter[Transition] = Counter()
-        """How often partitions have taken each transition of `partition_states`."""
+        """Number of times that each transition of `partition_states` has happened, over all partitions."""
         self._brokers = EMPTY_IMAGE.brokers
 
     def take_brokers(self, image: MetadataImage) -> None:
-        """Brokers are registered, fenced or placed as this image says."""
+        """Apply the registered brokers of an image: their epochs, fencing and racks."""
         self._brokers = image.brokers
         self.eligible = {broker.broker_id: broker.broker_epoch for broker in image.sorted_brokers() if broker.is_active}
         self.racks = {broker.broker_id: broker.rack for broker in image.sorted_brokers()}
 
     def offline_replicas(self, state: PartitionState) -> frozenset[int]:
-        """Replicas that are out of sync and whose log directories are offline: they cannot join."""
+        """Return the replicas that are out of sync and whose log directories are offline. They cannot join the in-sync
+        set."""
         if len(state.isr) == len(state.replicas):
-            return NOBODY
+            return NO_BROKERS
         brokers = self._brokers
         placed = zip(state.replicas, state.directories, strict=bool(state.directories))
         return frozenset(

@@ -1,8 +1,8 @@
-"""The states of a hosted replica, as two tables: what its log is, and whether appends may run.
+"""The states of a hosted replica, as two tables: the state of its log, and whether appends may run.
 
-The two change independently: a role may change while a log is being cut, and the files for the next append may still
-be being opened. Each table maps (state, event) to the next state; what is not in it must not happen. Nothing here
-suspends. docs/partition-states.md is drawn from these tables.
+The two states change independently: a role may change while a log is being truncated, and the files for the next append
+may still be opening. Each table maps (state, event) to the next state; a pair that is not in the table must not happen.
+Nothing here suspends. docs/partition-states.md is generated from these tables.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from types import MappingProxyType
 
 
 class LogState(Enum):
-    """What the log of a replica is."""
+    """The state of a replica's log."""
 
     NEW = "new"
-    """The replica was made just now, and has no log directory yet."""
-    BLANK = "blank"
-    """It was never written: it has no folder, and counts as empty, until a request needs the log."""
+    """The replica was just created, and has no log directory yet."""
+    UNWRITTEN = "unwritten"
+    """The replica was never written. It has no folder and counts as empty until a request needs the log."""
     CLOSED = "closed"
-    """It has a folder, and its log is not open."""
+    """The replica has a folder, and its log is not open."""
     OPEN = "open"
     """The log is open, and no call truncates it."""
-    CUTTING = "cutting"
-    """The log is open, and a call truncates it: it is not fetched, appended to or led meanwhile."""
+    TRUNCATING = "truncating"
+    """The log is open, and a call truncates it. Meanwhile it is not fetched or appended to, and the replica does not
+    lead."""
     OFFLINE = "offline"
-    """Its log directory failed, or its log is damaged: it is closed until the broker is restarted."""
+    """The log directory failed, or the log is damaged. The log stays closed until the broker is restarted."""
     REMOVED = "removed"
-    """It is not this broker's any more, or its topic was deleted."""
+    """The replica no longer belongs to this broker, or its topic was deleted."""
 
 
 class LogEvent(Enum):
-    """What happens to the log of a replica."""
+    """An event that changes the state of a replica's log."""
 
-    PLACED_BLANK = "placed, without a folder"
+    PLACED_UNWRITTEN = "placed, without a folder"
     PLACED = "placed, with a folder"
     OPENED = "opened"
-    CUT_BEGUN = "cut begun"
-    CUT_DONE = "cut done"
+    TRUNCATION_BEGUN = "truncation begun"
+    TRUNCATION_DONE = "truncation done"
     FAILED = "failed"
     REMOVED = "removed"
 
@@ -47,24 +48,24 @@ class AppendState(Enum):
     """Whether a leader's appends may run."""
 
     IDLE = "idle"
-    """No append may run, and nothing is done about it."""
+    """No append may run, and no preparation has started."""
     PREPARING = "preparing"
-    """The files are being opened and the entry of a leader epoch is being written."""
+    """The files are being opened, and the entry of the leader epoch is being written."""
     READY = "ready"
     """The replica leads, its log is open, and the entry of its leader epoch is on disk."""
 
 
 class AppendEvent(Enum):
-    """What happens to a replica's appends."""
+    """An event that changes whether appends may run."""
 
     PREPARE = "prepare"
-    """An append waits: make the log ready for it."""
+    """An append waits, so the log is being prepared for it."""
     READIED = "readied"
-    """The log is ready in the leader epoch that is in force."""
+    """The log is ready in the current leader epoch."""
     OUTDATED = "outdated"
-    """The log is ready in a leader epoch that is over."""
+    """The log is ready in an earlier leader epoch."""
     HELD = "held"
-    """The role, the log or its files have changed: no append may run before the log is made ready again."""
+    """The role, the log or its files changed: no append may run before the log is made ready again."""
 
 
 LogTransition = tuple[LogState, LogEvent]
@@ -73,25 +74,25 @@ Transition = LogTransition | AppendTransition
 
 LOG_TRANSITIONS: Mapping[LogTransition, LogState] = MappingProxyType(
     {
-        (LogState.NEW, LogEvent.PLACED_BLANK): LogState.BLANK,
+        (LogState.NEW, LogEvent.PLACED_UNWRITTEN): LogState.UNWRITTEN,
         (LogState.NEW, LogEvent.PLACED): LogState.CLOSED,
         (LogState.NEW, LogEvent.FAILED): LogState.OFFLINE,
-        (LogState.BLANK, LogEvent.OPENED): LogState.OPEN,
-        (LogState.BLANK, LogEvent.FAILED): LogState.OFFLINE,
-        (LogState.BLANK, LogEvent.REMOVED): LogState.REMOVED,
+        (LogState.UNWRITTEN, LogEvent.OPENED): LogState.OPEN,
+        (LogState.UNWRITTEN, LogEvent.FAILED): LogState.OFFLINE,
+        (LogState.UNWRITTEN, LogEvent.REMOVED): LogState.REMOVED,
         (LogState.CLOSED, LogEvent.OPENED): LogState.OPEN,
         (LogState.CLOSED, LogEvent.FAILED): LogState.OFFLINE,
         (LogState.CLOSED, LogEvent.REMOVED): LogState.REMOVED,
-        (LogState.OPEN, LogEvent.CUT_BEGUN): LogState.CUTTING,
+        (LogState.OPEN, LogEvent.TRUNCATION_BEGUN): LogState.TRUNCATING,
         (LogState.OPEN, LogEvent.FAILED): LogState.OFFLINE,
         (LogState.OPEN, LogEvent.REMOVED): LogState.REMOVED,
-        (LogState.CUTTING, LogEvent.CUT_DONE): LogState.OPEN,
-        (LogState.CUTTING, LogEvent.FAILED): LogState.OFFLINE,
-        (LogState.CUTTING, LogEvent.REMOVED): LogState.REMOVED,
-        (LogState.OFFLINE, LogEvent.CUT_DONE): LogState.OFFLINE,
+        (LogState.TRUNCATING, LogEvent.TRUNCATION_DONE): LogState.OPEN,
+        (LogState.TRUNCATING, LogEvent.FAILED): LogState.OFFLINE,
+        (LogState.TRUNCATING, LogEvent.REMOVED): LogState.REMOVED,
+        (LogState.OFFLINE, LogEvent.TRUNCATION_DONE): LogState.OFFLINE,
         (LogState.OFFLINE, LogEvent.FAILED): LogState.OFFLINE,
         (LogState.OFFLINE, LogEvent.REMOVED): LogState.REMOVED,
-        (LogState.REMOVED, LogEvent.CUT_DONE): LogState.REMOVED,
+        (LogState.REMOVED, LogEvent.TRUNCATION_DONE): LogState.REMOVED,
         (LogState.REMOVED, LogEvent.FAILED): LogState.REMOVED,
     }
 )
@@ -107,4 +108,4 @@ APPEND_TRANSITIONS: Mapping[AppendTransition, AppendState] = MappingProxyType(
 )
 
 TRANSITIONS: tuple[Transition, ...] = (*LOG_TRANSITIONS, *APPEND_TRANSITIONS)
-"""All that may be taken, of both tables."""
+"""All allowed transitions of both tables."""

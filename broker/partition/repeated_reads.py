@@ -1,20 +1,22 @@
-"""SameAgain: how often the readers of one partition have come back for the same bytes. Nothing here suspends."""
+"""RepeatedReads: count how often the readers of one partition fetch the same bytes again. Nothing here suspends."""
 
 from __future__ import annotations
 
-AGAIN_MAX = 3
-"""So many times a reader comes back for what it was given before its bytes are looked at; once may be because it has
-two requests under way."""
+REPEATS_MAX = 3
+"""Number of repeated fetches of the same bytes after which the bytes are checked. A single repetition may only mean
+that the reader has two requests in flight."""
 READERS_MAX = 64
-"""Readers of a partition that are remembered."""
-LEFT_ALONE_MAX = 64
-"""Offsets of a partition that are left alone."""
+"""Maximum number of readers that are remembered per partition."""
+SKIPPED_OFFSETS_MAX = 64
+"""Maximum number of offsets per partition that are remembered as not to be checked for a while."""
 
 
-class SameAgain:
-    """Where each reader of one partition was given bytes last, and how often it has come back. A consumer that reads on
-    before it opens what it has may alternate between a damaged batch and the end of the log; a follower never does.
-    When there are too many readers, the consumer that was given nothing for the longest time is forgotten."""
+class RepeatedReads:
+    """For each reader of one partition, the offset from which the reader last got bytes, and how many times it fetched
+    the same bytes again.
+
+    A consumer that fetches ahead before it parses may alternate between a damaged batch and the end of the log; a
+    follower never does. When there are too many readers, the consumer that has been inactive the longest is dropped."""
 
     __slots__ = ("_given", "_left_alone")
 
@@ -23,28 +25,28 @@ class SameAgain:
         self._left_alone: dict[int, float] = {}
 
     def is_suspicious(self, reader: int, offset: int) -> bool:
-        """A reader (a follower's id, or something negative) is given bytes from `offset` on. Whether it has come back
-        too often by now."""
+        """Record that a reader (a follower's id, or a negative number for a consumer) gets bytes from `offset` on.
+        Return whether the reader has now fetched the same bytes too often."""
         last, times = self._given.pop(reader, (-1, 0))
         is_back = offset <= last
         times = times + 1 if is_back else times if reader < 0 else 0
         if len(self._given) >= READERS_MAX:
             self._forget_one()
         self._given[reader] = (offset, times)
-        return is_back and times % AGAIN_MAX == 0
+        return is_back and times % REPEATS_MAX == 0
 
     def _forget_one(self) -> None:
         consumer = next((reader for reader in self._given if reader < 0), None)
         if consumer is not None:
             del self._given[consumer]
 
-    def leave_alone(self, offset: int, until_ms: float) -> None:
-        """Do not check the bytes from `offset` on before `until_ms`: they are damaged, which was logged."""
+    def skip_until(self, offset: int, until_ms: float) -> None:
+        """Skip checks of the bytes from `offset` on until `until_ms`, because they are known and logged as damaged."""
         self._left_alone.pop(offset, None)
-        if len(self._left_alone) >= LEFT_ALONE_MAX:
+        if len(self._left_alone) >= SKIPPED_OFFSETS_MAX:
             del self._left_alone[next(iter(self._left_alone))]
         self._left_alone[offset] = until_ms
 
-    def is_left_alone(self, offset: int, now_ms: float) -> bool:
+    def is_skipped(self, offset: int, now_ms: float) -> bool:
         until_ms = self._left_alone.get(offset)
         return until_ms is not None and now_ms < until_ms

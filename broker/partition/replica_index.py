@@ -1,6 +1,6 @@
-"""ReplicaIndex: which replicas this broker hosts, found by topic name or id.
+"""ReplicaIndex: find the replicas that this broker hosts by topic name or topic id.
 
-Invariant: a replica is known by topic id, and by name only while that name is its topic's.
+Invariant: a replica is found by its topic id, and by a name only while its topic has that name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ TopicKey = str | UUID
 
 
 class ReplicaIndex:
-    """All hosted replicas. Iterating meets each replica that is hosted all the while once. All plain calls."""
+    """All hosted replicas. An iteration yields each replica exactly once if the replica is hosted during the whole
+    iteration. All methods are plain calls."""
 
     def __init__(self, directories: LogDirectories, newest_image: Callable[[], MetadataImage]) -> None:
         self._directories = directories
@@ -36,12 +37,13 @@ class ReplicaIndex:
         return iter(self._hosted)
 
     def find(self, topic: TopicKey | None, index: int) -> Partition | None:
-        """The hosted replica of a topic's name or id, or None."""
+        """Return the hosted replica of a topic's name or id, or None."""
         hosted = self._by_name.get(topic) if isinstance(topic, str) else self._hosted.topic(topic)  # type: ignore[arg-type]
         return None if hosted is None else hosted.get(index)
 
     def locate(self, topic: str, index: int) -> Partition | ErrorCode:
-        """The hosted replica, or why there is none: 56 its directory is offline, 6 another broker has it, 3 unknown."""
+        """Return the hosted replica, or the error if there is none: 56 if its directory is offline, 6 if another broker
+        hosts it, 3 if the partition does not exist."""
         found = self.find(topic, index)
         if found is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR if found.is_offline else found
@@ -51,19 +53,20 @@ class ReplicaIndex:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def of_topic(self, topic: TopicKey) -> Iterable[Partition]:
-        """The hosted replicas of one topic, by name or id."""
+        """Return the hosted replicas of one topic, by name or id."""
         return (self._by_name.get(topic) if isinstance(topic, str) else self._hosted.topic(topic)) or ()
 
     def with_open_logs(self) -> list[Partition]:
-        """Every hosted replica whose log is open: a log that is not used gives the timers nothing to do."""
+        """Return every hosted replica whose log is open. Timers need no other logs, because a closed log is not
+        used."""
         return [partition for directory in self._directories.all for partition in directory.open_logs]
 
     def host(self, partition: Partition) -> None:
-        """Add a replica, which is found from now on."""
+        """Add a replica, so that it is found from now on."""
         self._by_name[partition.topic] = self._hosted.add(partition)
 
     def drop(self, partition: Partition) -> bool:
-        """Take a replica out. Return whether it was the last that is known by its topic's name."""
+        """Remove a replica. Return whether it was the last replica found by its topic's name."""
         self._hosted.discard(partition)
         if self._hosted.topic(partition.topic_id) is not None:
             return False

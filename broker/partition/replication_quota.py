@@ -1,9 +1,10 @@
-"""Replication throttles: how much of the network replicas may use that are not in sync yet (KIP-73).
+"""Replication throttles: limit the bandwidth of replicas that are not in sync (KIP-73).
 
 A replica is throttled if the topic's leader.replication.throttled.replicas (on the leader's side) or
-follower.replication.throttled.replicas names it, and only while it is out of sync: a throttle never holds back an
-acknowledgement. The bytes of all named replicas are counted. The rate is measured over replication.quota.window.num
-windows of replication.quota.window.size.seconds. Source: KIP-73, Kafka's ReplicationQuotaManager.
+follower.replication.throttled.replicas (on the follower's side) names it, and only while it is out of sync. So a
+throttle never delays an acknowledgement. The bytes of all named replicas are counted, in sync or not. The rate is
+measured over replication.quota.window.num windows of replication.quota.window.size.seconds. Source: KIP-73, Kafka's
+ReplicationQuotaManager.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ SECOND_MS = 1_000
 
 
 def is_throttled(replicas: Sequence[str], index: int, broker_id: int) -> bool:
-    """Whether a list of `partition:broker`, or `*`, names the replica of this partition on this broker."""
+    """Return whether a list of `partition:broker`, or `*`, names the replica of this partition on this broker."""
     return EVERY_REPLICA in replicas or f"{index}:{broker_id}" in replicas
 
 
 class ReplicationQuota:
-    """One direction's rate. `rate_key` is leader.… or follower.replication.throttled.rate, or that of moves between log
-    directories, which has keys of its own for its windows."""
+    """The throttle of one direction. `rate_key` is leader.replication.throttled.rate,
+    follower.replication.throttled.rate, or the key for moves between log directories, which has window keys of its own.
+    """
 
     def __init__(
         self,
@@ -44,15 +46,15 @@ class ReplicationQuota:
         self._window_ms = config.integer(window_key) * SECOND_MS
         self._windows_max = config.integer(windows_key)
         self._windows: deque[list[int]] = deque()
-        """[number of the window, bytes in it], oldest first."""
+        """[number of the window, bytes in the window], oldest window first."""
         self.configure(config)
 
     def configure(self, config: NodeConfig) -> None:
-        """The rate is this now."""
+        """Apply a changed rate."""
         self.bytes_per_second = config.integer(self._rate_key)
 
     def record(self, size_bytes: int) -> None:
-        """So much was sent or taken in."""
+        """Count bytes that were sent or received."""
         number = self._clock.monotonic_ms() // self._window_ms
         self._drop_old(number)
         if self._windows and self._windows[-1][0] == number:
@@ -61,12 +63,13 @@ class ReplicationQuota:
             self._windows.append([number, size_bytes])
 
     def holds_back(self, partition: Partition, replica_id: int) -> bool:
-        """Whether this replica, which a throttle names, must wait: the rate is exceeded, and it is out of sync."""
+        """Return whether a throttle names this replica and the replica must wait: the rate is exceeded, and the replica
+        is out of sync."""
         return self.is_exceeded and partition.is_out_of_sync(replica_id)
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the measured rate is above the bound."""
+        """Return whether the measured rate is above the limit."""
         if self.bytes_per_second >= UNLIMITED:
             return False
         measured = self.measured_rate
@@ -74,7 +77,7 @@ class ReplicationQuota:
 
     @property
     def measured_rate(self) -> float:
-        """Bytes per second of what the throttle names, over its windows."""
+        """Return the bytes per second of the throttled replicas, measured over the windows."""
         now_ms = self._clock.monotonic_ms()
         self._drop_old(now_ms // self._window_ms)
         if not self._windows:

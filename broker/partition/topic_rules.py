@@ -1,4 +1,4 @@
-"""A topic's settings in the forms that others need: what a batch is held to, and what a log must know."""
+"""Convert a topic's settings into the rules for its batches and the settings of its logs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kraft.wire.records.compression import Compression
 
 
 class _Last:
-    """The settings that were asked for last, and their rules: most topics share one value of settings."""
+    """Cache of the settings of the last call and its result, because most topics share the same settings."""
 
     config: TopicConfig | None = None
     rules: BatchRules
 
 
 def batch_rules(config: TopicConfig) -> BatchRules:
-    """What a producer's batch is held to."""
+    """Return the rules for a producer's batch."""
     if config is not _Last.config:
         _Last.rules, _Last.config = _batch_rules(config), config
     return _Last.rules
@@ -35,7 +35,7 @@ def _batch_rules(config: TopicConfig) -> BatchRules:
 
 
 def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
-    """A topic's settings as its logs need them."""
+    """Return a topic's settings in the form that its logs need."""
     return LogConfig(
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,

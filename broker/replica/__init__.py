@@ -1,6 +1,9 @@
-"""Pure: a partition's leader and follower state: ISR, high watermark, epochs, pending changes. May import kraft.image.
+"""Pure: the leader's and the follower's state of a partition: ISR, high watermark, epochs, pending changes. May import
+kraft.image and kraft.wire.
 
-`leader` is the leader's side (progress of followers, ISR, high watermark), `isr` the in-sync set and its pending
-change, `follower` what an answer of the leader means, `role` what a partition's new state asks of this broker,
-`selector` which replica a consumer should read from. May import kraft.wire too.
+- `leader`: the leader's side: progress of followers, ISR, high watermark;
+- `isr`: the in-sync set and its pending change;
+- `follower`: how to act on the leader's fetch response;
+- `role`: what a partition's new state requires of this broker;
+- `selector`: which replica a consumer should read from.
 """

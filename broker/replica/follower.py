@@ -1,11 +1,11 @@
-"""What a follower does with the leader's answer to one partition of a fetch.
+"""Decide how a follower acts on the leader's response for one partition of a fetch.
 
 Invariants:
-- an answer counts only if fetch offset, leader epoch and readiness are what they were at sending (B07);
-- nothing but the truncation is taken from a diverging answer (B06);
-- a log is cut by its own epoch history, never straight to the leader's offset, and never lower than needed; several
-  rounds may pass;
-- the follower's high watermark is the leader's, clamped into the local log; it may fall (B26).
+- a response is applied only if fetch offset, leader epoch and status are unchanged since the request was sent (B07);
+- from a response that reports a divergence, only the truncation is applied (B06);
+- a log is truncated to an offset of its own epoch history, never directly to the leader's offset, and never lower than
+  needed; several rounds may be necessary;
+- the follower's high watermark is the leader's, limited to the range of the local log; it may fall (B26).
 Source: KIP-101, KIP-279, KIP-595 (truncation on fetch), Kafka's AbstractFetcherThread.
 """
 
@@ -22,7 +22,7 @@ BACKOFF_MS_FIRST = 10
 
 
 class LocalLog(Protocol):
-    """What the decision needs to know of the local log."""
+    """The properties of the local log that the decisions need."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -34,12 +34,13 @@ class LocalLog(Protocol):
     def high_watermark(self) -> int: ...
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """(floor epoch, its exclusive end) in the local history; (-1, -1) if nothing is known of it."""
+        """Return the newest local epoch that is not above the given one, and its exclusive end offset; (-1, -1) if the
+        local epoch history has no such epoch."""
         ...
 
 
 class FollowerStatus(Enum):
-    """Where a partition stands in its fetcher."""
+    """State of a followed partition in its fetcher."""
 
     FETCHING = "in the next request"
     BACKOFF = "left out until `retry_at_ms`"
@@ -48,7 +49,7 @@ class FollowerStatus(Enum):
 
 
 class FollowerState:
-    """One partition that this broker follows, in one leader epoch."""
+    """The state of one partition that this broker follows, in one leader epoch."""
 
     __slots__ = (
         "backoff_ms",
@@ -70,25 +71,27 @@ class FollowerState:
         self.backoff_ms = 0
 
     def back_off(self, now_ms: int, backoff_ms_max: int) -> None:
-        """Leave the partition out for a while: short at first (metadata is usually a few ms behind), doubling."""
+        """Omit the partition from requests for a while. The first backoff is short (metadata is usually a few ms
+        behind); each further one is twice as long."""
         self.backoff_ms = min(max(2 * self.backoff_ms, BACKOFF_MS_FIRST), backoff_ms_max)
         self.status = FollowerStatus.BACKOFF
         self.retry_at_ms = now_ms + self.backoff_ms
 
     def resume(self, fetch_offset: int, last_fetched_epoch: int) -> None:
-        """Fetch on from here."""
+        """Continue fetching from this offset."""
         self.fetch_offset = fetch_offset
         self.last_fetched_epoch = last_fetched_epoch
         self.status = FollowerStatus.FETCHING
 
 
 def start_offset(log: LocalLog, latest_epoch: int) -> int:
-    """Where a new follower begins: at its end, or, without any epoch to compare, at its high watermark."""
+    """Return the offset at which a new follower begins to fetch: its log end, or its high watermark if its log has no
+    epoch to compare."""
     return log.log_end_offset if latest_epoch != UNDEFINED_EPOCH else log.high_watermark
 
 
 class StepKind(Enum):
-    """What to do with one partition's answer."""
+    """What the follower does next after the response for one partition."""
 
     IGNORE = "it no longer matters"
     APPEND = "append the records (if any), then take high watermark and log start"
@@ -111,8 +114,8 @@ STOP = FollowerStep(StepKind.STOP)
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """What a request said of a partition."""
+class SentFetch:
+    """The fields of a sent fetch request for one partition."""
 
     fetch_offset: int
     leader_epoch: int
@@ -120,12 +123,13 @@ class Sent:
 
 def decide_answer(
     state: FollowerState,
-    sent: Sent,
+    sent: SentFetch,
     log: LocalLog,
     error: int,
     diverging: tuple[int, int] | None,
 ) -> FollowerStep:
-    """`error` is the partition's code, `diverging` the leader's (epoch, end offset) if the histories differ."""
+    """Decide the next step. `error` is the partition's error code. `diverging` is the leader's (epoch, end offset) if
+    the leader reports that the logs diverge."""
     if (
         state.status is not FollowerStatus.FETCHING
         or state.fetch_offset != sent.fetch_offset
@@ -144,8 +148,8 @@ def decide_answer(
 
 
 def truncation_offset(log: LocalLog, leader_epoch: int, leader_end: int) -> int:
-    """Where to cut after a diverging answer: the leader's epoch `leader_epoch` (the newest not above ours) ends at
-    `leader_end`."""
+    """Return the offset to which to truncate after a response that reports a divergence. `leader_epoch` is the leader's
+    newest epoch not above the follower's; it ends at `leader_end`."""
     if leader_epoch == UNDEFINED_EPOCH:
         return log.high_watermark
     local_epoch, local_end = log.end_offset_for(leader_epoch)
@@ -157,12 +161,12 @@ def truncation_offset(log: LocalLog, leader_epoch: int, leader_end: int) -> int:
 
 
 def follower_high_watermark(leader_high_watermark: int, log_start_offset: int, log_end_offset: int) -> int:
-    """The leader's high watermark, clamped into the local log."""
+    """Return the leader's high watermark, limited to the range of the local log."""
     return max(log_start_offset, min(leader_high_watermark, log_end_offset))
 
 
 class Resolution(Enum):
-    """How a partition that was out of range goes on."""
+    """Next action for a partition whose fetch offset is out of the leader's range."""
 
     TRUNCATE = "cut to the offset: the leader ends before us (an unclean election)"
     RESTART = "drop the whole log and begin at the offset: the leader has deleted all that may be in it"
@@ -172,8 +176,8 @@ class Resolution(Enum):
 def decide_out_of_range(
     log_end_offset: int, leader_latest: int, leader_earliest: int | None
 ) -> tuple[Resolution, int] | None:
-    """From the leader's latest offset (as a replica sees it: its end), then its earliest. None: `leader_earliest` is
-    needed too."""
+    """Decide from the leader's latest offset (for a replica: its log end), then from its earliest offset. Return None
+    if `leader_earliest` is None but needed."""
     if leader_latest < log_end_offset:
         return Resolution.TRUNCATE, leader_latest
     if leader_earliest is None:

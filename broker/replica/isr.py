@@ -1,11 +1,11 @@
-"""The in-sync set of one partition at its leader: the set that the controller has committed, and a pending change of
-it.
+"""The in-sync set of one partition at its leader: the set committed by the controller, and one pending change.
 
 Invariants:
-- at most one change is pending, and it differs from the committed set by one joining replica or by those that leave;
-- the *maximal* set (committed and joining; leavers still in) bounds the high watermark, because the controller may have
-  committed either set; the *committed* set admits produces;
-- an ambiguous answer keeps the change pending until metadata decides.
+- at most one change is pending; it adds one replica to the committed set, or removes replicas from it;
+- the *maximal* set (committed members, including those about to be removed, and the joining replica) bounds the high
+  watermark, because the controller may have committed the set before or after the change; the *committed* set decides
+  whether produces are admitted;
+- an ambiguous response leaves the change pending until metadata decide it.
 Source: KIP-497, KIP-903, Kafka's Partition.
 """
 
@@ -18,18 +18,18 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class IsrChange(Enum):
-    """Why a new in-sync set is proposed."""
+    """Reason for proposing a new in-sync set."""
 
     EXPAND = "expand"
     SHRINK = "shrink"
     RECOVER = "recover"
-    """The same members: an uncleanly elected leader says that it has dealt with its log."""
+    """Propose the same members, because an uncleanly elected leader reports that it has recovered its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """What to ask of the controller (one AlterPartition entry). `members` are (broker id, broker epoch or -1 if not
-    known), sorted; both epochs are those that the proposal was made under and make it void when they move on."""
+    """A proposed in-sync set (one AlterPartition entry). `members` are (broker id, broker epoch or -1 if not known),
+    sorted. The proposal is valid only in the leader epoch and partition epoch in which it was made."""
 
     change: IsrChange
     members: tuple[tuple[int, int], ...]
@@ -43,7 +43,7 @@ class IsrProposal:
 
 @dataclass(frozen=True, slots=True)
 class IsrAnswer:
-    """One partition of an AlterPartition response. On success: the state that the controller has committed."""
+    """One partition of an AlterPartition response. On success it has the state that the controller committed."""
 
     error: ErrorCode
     leader_epoch: int = -1
@@ -52,7 +52,7 @@ class IsrAnswer:
 
 
 class AnswerVerdict(Enum):
-    """What an answer means for the pending change."""
+    """Effect of an AlterPartition response on the pending change."""
 
     COMMITTED = "the answer's set is committed"
     REVERTED = "the change is refused: back to the committed set"
@@ -75,7 +75,7 @@ AWAITING = frozenset(
 
 
 class InSyncSet:
-    """Committed set, partition epoch and the one pending change."""
+    """The committed set, its partition epoch and the one pending change."""
 
     __slots__ = ("committed", "maximal", "partition_epoch", "pending")
 
@@ -86,7 +86,7 @@ class InSyncSet:
         self.maximal = self.committed
 
     def commit(self, members: tuple[int, ...], partition_epoch: int) -> None:
-        """The controller has committed this set; whatever was pending is decided by it."""
+        """Apply a set that the controller has committed. This decides any pending change."""
         self.committed = frozenset(members)
         self.partition_epoch = partition_epoch
         self.pending = None
@@ -98,7 +98,7 @@ class InSyncSet:
         self.maximal = self.committed | proposal.ids
 
     def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> AnswerVerdict:
-        """Take the controller's answer to `proposal`; the state changes only on COMMITTED and REVERTED."""
+        """Apply the controller's response to `proposal`. The state changes only on COMMITTED and REVERTED."""
         if self.pending is not proposal:
             return AnswerVerdict.STALE
         if answer.error == ErrorCode.NONE:

@@ -1,15 +1,18 @@
-"""LeaderState: what the leader of a partition knows of its followers, and what follows from it. Times are monotonic ms.
+"""LeaderState: a leader's view of its followers, and the high watermark and in-sync set computed from it. Times are
+monotonic ms.
 
 Invariants:
-- the high watermark only rises, never above an in-sync member's end (maximal set, and a replica that is about to join),
-  and not at all while fewer than the effective min.insync.replicas are in the committed set (KIP-966);
-- a follower's progress is the offset that it fetches from: it holds everything below;
-- a replica is proposed for the in-sync set only at an end that has reached the high watermark and the start of this
-  leader's epoch, in its current incarnation, and only when nothing is pending;
-- a replica that the controller takes out is neither waited for nor proposed before the brokers change or the timer
-  comes: a plan takes a broker out of its partitions before it fences it or records its shutdown, and refuses it until
-  then;
-- a replica whose log directory is offline is neither waited for nor proposed: it may no longer hold what it reported.
+- the high watermark only rises. It never exceeds the log end of any in-sync member (of the maximal set) or of a replica
+  about to join. It does not move while the committed set has fewer members than the effective min.insync.replicas
+  (KIP-966);
+- a follower's progress is its fetch offset: it has everything below that offset;
+- a replica is proposed for the in-sync set only when no change is pending, and only once it has reached the high
+  watermark and the start of this leader's epoch, in its current incarnation;
+- a replica that the controller removed from the set is neither waited for nor proposed before the registered brokers
+  change or the timer fires. The controller removes a broker from its partitions before it fences the broker or records
+  its shutdown, and rejects proposals of the broker until then;
+- a replica whose log directory is offline is neither waited for nor proposed: it may no longer have the records that it
+  reported.
 Source: KIP-497, KIP-903, KIP-966, Kafka's Partition.
 """
 
@@ -26,11 +29,12 @@ from kraft.wire.error_codes import ErrorCode
 UNKNOWN_OFFSET = -1
 NEVER_MS = -(2**62)
 UNKNOWN_BROKER_EPOCH = -1
-NOBODY: frozenset[int] = frozenset()
+NO_BROKERS: frozenset[int] = frozenset()
 
 
 class LeaderEffects(NamedTuple):
-    """What to do after an input, in this order: wake who waits for the high watermark, then send the proposal."""
+    """The actions after an input, in this order: wake requests that wait for the high watermark, then send the
+    proposal."""
 
     high_watermark_moved: bool = False
     proposal: IsrProposal | None = None
@@ -41,7 +45,7 @@ MOVED = LeaderEffects(high_watermark_moved=True)
 
 
 class FollowerProgress:
-    """What the leader knows of one follower."""
+    """What the leader knows about the progress of one follower."""
 
     __slots__ = (
         "broker_epoch",
@@ -61,7 +65,7 @@ class FollowerProgress:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
 
     def fetched(self, fetch_offset: int, log_start: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
-        """It asks from `fetch_offset`; the leader's log ended at `leader_end` when that fetch was read."""
+        """Record a fetch from `fetch_offset`. The leader's log ended at `leader_end` when that fetch was read."""
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif fetch_offset >= self.leader_end_then:
@@ -73,13 +77,14 @@ class FollowerProgress:
         self.broker_epoch = broker_epoch
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
-        """At the leader's end, or there within the last `lag_ms_max`."""
+        """Return whether the follower has reached the leader's log end, or had reached it within the last
+        `lag_ms_max`."""
         return self.end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms_max
 
 
 class LeaderState:
-    """One partition in one leader epoch. `eligible` arguments map the ids of brokers that may join an in-sync set
-    (unfenced, not shutting down) to their broker epochs."""
+    """Leader state of one partition in one leader epoch. Parameters named `eligible` map the ids of brokers that may
+    join an in-sync set (unfenced, not shutting down) to their broker epochs."""
 
     __slots__ = (
         "alone",
@@ -90,13 +95,13 @@ class LeaderState:
         "isr",
         "lag_ms_max",
         "leader_epoch",
-        "left",
         "local_id",
         "log_end_offset",
         "min_isr",
         "offline",
-        "own_share",
+        "own_acked_offset",
         "recovering",
+        "removed_by_controller",
         "replicas",
     )
 
@@ -106,28 +111,30 @@ class LeaderState:
         state: PartitionState,
         *,
         log_end_offset: int,
-        own_share: int,
+        own_acked_offset: int,
         high_watermark: int,
         min_isr: int,
         lag_ms_max: int,
         now_ms: int,
-        left: frozenset[int] = NOBODY,
-        offline: frozenset[int] = NOBODY,
+        removed_by_controller: frozenset[int] = NO_BROKERS,
+        offline: frozenset[int] = NO_BROKERS,
     ) -> None:
-        """Begin to lead in `state.leader_epoch`, whose first record will be at `log_end_offset`. `own_share` is how far
-        the leader counts itself: its end, or its synced end where each append waits for the disk. `left`: whom the
-        controller has taken out of the in-sync set with this change. `offline`: replicas in log directories that are
-        offline; whatever they have told us, they may not join."""
+        """Begin to lead in `state.leader_epoch`, whose first record will be at `log_end_offset`.
+
+        `own_acked_offset` is the end of the leader's own acknowledged records: its log end, or its synced end if each
+        append must be synced. `removed_by_controller` are the replicas that the controller removed from the in-sync set
+        with this change. `offline` are replicas in offline log directories; they may not join, whatever they reported.
+        """
         self.local_id = local_id
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = log_end_offset
         self.log_end_offset = log_end_offset
-        self.own_share = own_share
+        self.own_acked_offset = own_acked_offset
         self.high_watermark = high_watermark
         self.min_isr = min_isr
         self.lag_ms_max = lag_ms_max
         self.isr = InSyncSet(state.isr, state.partition_epoch)
-        self.left = left
+        self.removed_by_controller = removed_by_controller
         self.offline = offline
         self.followers: dict[int, FollowerProgress] = {}
         self._take_assignment(state, now_ms)
@@ -135,10 +142,11 @@ class LeaderState:
     # metadata
 
     def metadata_changed(
-        self, state: PartitionState, now_ms: int, eligible: Mapping[int, int], offline: frozenset[int] = NOBODY
+        self, state: PartitionState, now_ms: int, eligible: Mapping[int, int], offline: frozenset[int] = NO_BROKERS
     ) -> LeaderEffects:
-        """A newer partition epoch in the same leader epoch: progress stays, what was pending is decided by it. One that
-        an answer has told before decides nothing: what is pending by now was asked behind it."""
+        """Apply a newer partition epoch in the same leader epoch. Followers keep their progress, and a pending change
+        is decided. If an AlterPartition response has already delivered this partition epoch, the pending change stays,
+        because it was proposed after that response."""
         self.offline = offline
         if state.partition_epoch > self.isr.partition_epoch:
             self._take_newer(state, now_ms)
@@ -147,15 +155,17 @@ class LeaderState:
     def _take_newer(self, state: PartitionState, now_ms: int) -> None:
         gone, asked = self.isr.committed.difference(state.isr), self.isr.pending
         for broker_id in gone:
-            if state.directory_of(broker_id) == LOST_DIRECTORY:  # what it told us is gone with its log
+            if state.directory_of(broker_id) == LOST_DIRECTORY:  # the records that it reported were lost with its log
                 self.followers.pop(broker_id, None)
-        self.left |= taken_out(gone if asked is None else gone & asked.ids, state)  # but not whom we have dropped
-        self.left = self.left.intersection(state.replicas)
+        self.removed_by_controller |= removed_from_isr(
+            gone if asked is None else gone & asked.ids, state
+        )  # but not those that this leader itself removed
+        self.removed_by_controller = self.removed_by_controller.intersection(state.replicas)
         self.isr.commit(state.isr, state.partition_epoch)
         self._take_assignment(state, now_ms)
 
     def min_isr_changed(self, min_isr: int, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
-        """min.insync.replicas has another value: the high watermark may be free to move."""
+        """Apply a new value of min.insync.replicas. The high watermark may be able to move."""
         self.min_isr = min_isr
         self.effective_min_isr = min(min_isr, len(self.replicas))
         return self._effects(now_ms, eligible)
@@ -175,23 +185,24 @@ class LeaderState:
 
     # inputs
 
-    def appended(self, log_end_offset: int, own_share: int, now_ms: int, eligible: Mapping[int, int]) -> bool:
-        """The log ends at `log_end_offset` now. True if the high watermark moved. Followers fetch from us, so while one
-        of them is in sync our own end never holds the high watermark back (a wait for the disk ends in `synced`).
-        """
+    def appended(self, log_end_offset: int, own_acked_offset: int, now_ms: int, eligible: Mapping[int, int]) -> bool:
+        """Record that the log now ends at `log_end_offset`. Return whether the high watermark moved.
+
+        Followers fetch from this leader, so while a follower is in sync, the leader's own log end never holds the high
+        watermark back. If appends must be synced, `synced` moves the leader's acked offset."""
         self.log_end_offset = log_end_offset
-        if own_share == self.own_share:
+        if own_acked_offset == self.own_acked_offset:
             return False
-        self.own_share = own_share
+        self.own_acked_offset = own_acked_offset
         return self.alone and self._advance(now_ms, eligible)
 
-    def synced(self, own_share: int, now_ms: int, eligible: Mapping[int, int]) -> bool:
-        """The disk holds everything below `own_share`. True if the high watermark moved."""
-        self.own_share = own_share
+    def synced(self, own_acked_offset: int, now_ms: int, eligible: Mapping[int, int]) -> bool:
+        """Record that the disk holds everything below `own_acked_offset`. Return whether the high watermark moved."""
+        self.own_acked_offset = own_acked_offset
         return self._advance(now_ms, eligible)
 
     def knows_incarnation(self, replica_id: int, broker_epoch: int) -> bool:
-        """False for a fetch of an older incarnation than the last one that fetched."""
+        """Return False if the fetch comes from an older incarnation than the latest fetch."""
         progress = self.followers.get(replica_id)
         return progress is None or broker_epoch < 0 or broker_epoch >= progress.broker_epoch
 
@@ -205,8 +216,8 @@ class LeaderState:
         broker_epoch: int,
         eligible: Mapping[int, int],
     ) -> LeaderEffects:
-        """A follower has asked from `fetch_offset` in this leader epoch, so it holds everything below. `leader_end` is
-        where our log ended when that fetch was read."""
+        """Record a fetch from `fetch_offset` in this leader epoch: the follower has everything below that offset. The
+        leader's log ended at `leader_end` when the fetch was read."""
         progress = self.followers.get(replica_id)
         if progress is None:
             return NOTHING
@@ -219,24 +230,27 @@ class LeaderState:
         return NOTHING if proposal is None else LeaderEffects(False, proposal)
 
     def was_caught_up(self, replica_id: int, offset: int, at_ms: int) -> None:
-        """A follower that last said `offset` asked at `at_ms`, when there was nothing beyond it."""
+        """Record that the follower which last reported `offset` sent a request at `at_ms`, when the leader's log ended
+        at `offset`."""
         progress = self.followers.get(replica_id)
         if progress is not None and progress.end_offset == offset:
             progress.last_caught_up_ms = max(progress.last_caught_up_ms, at_ms)
 
     def brokers_changed(
-        self, now_ms: int, eligible: Mapping[int, int], offline: frozenset[int] = NOBODY
+        self, now_ms: int, eligible: Mapping[int, int], offline: frozenset[int] = NO_BROKERS
     ) -> LeaderEffects:
-        """The controller has told of brokers: what it meant to do with those that it took out is done. Who may not join
-        any more is waited for no longer, and nothing else may ever say so: an idle follower does not."""
-        self.left = NOBODY
+        """Apply a change of the registered brokers. The controller has finished with the brokers that it removed from
+        the in-sync set, so they may join again. The leader no longer waits for brokers that may not join. Both are
+        checked here, because an idle follower sends nothing that would cause another check."""
+        self.removed_by_controller = NO_BROKERS
         self.offline = offline
         proposal = self.eligible_changed(eligible)
         return LeaderEffects(self._advance(now_ms, eligible), proposal)
 
     def eligible_changed(self, eligible: Mapping[int, int]) -> IsrProposal | None:
-        """Propose those that caught up while they were not eligible, or while another proposal was pending: an idle
-        follower's session does not name a partition again in which nothing happens."""
+        """Propose replicas that caught up while they were not eligible, or while another proposal was pending. An idle
+        follower's fetch session does not name an unchanged partition again, so its fetches cannot trigger the proposal.
+        """
         if self.isr.pending is not None or len(self.isr.committed) == len(self.replicas):
             return None
         joining = {
@@ -247,8 +261,8 @@ class LeaderState:
         return self._propose(IsrChange.EXPAND, self.isr.committed | joining) if joining else None
 
     def check_lag(self, now_ms: int) -> IsrProposal | None:
-        """The timer: drop members that have not caught up for `lag_ms_max`, and tell that an unclean election is dealt
-        with."""
+        """Handle the in-sync timer: propose to remove members that have not caught up for `lag_ms_max`, and report that
+        an unclean election is recovered."""
         if self.isr.pending is not None:
             return None
         lagging = {
@@ -261,20 +275,21 @@ class LeaderState:
             return self._propose(IsrChange.SHRINK, self.isr.committed - lagging)
         return self._propose(IsrChange.RECOVER, self.isr.committed) if self.recovering else None
 
-    def check_left(self, now_ms: int, eligible: Mapping[int, int]) -> IsrProposal | None:
-        """The timer: propose those that the controller took out and that keep up. Its plan may have been given up."""
+    def readmit_removed(self, now_ms: int, eligible: Mapping[int, int]) -> IsrProposal | None:
+        """Handle the timer for removed replicas: allow replicas that the controller removed and that are caught up to
+        join again, and propose them. The controller may have abandoned its plan to fence them."""
         keep_up = {
             broker_id
-            for broker_id in self.left.intersection(self.followers)
+            for broker_id in self.removed_by_controller.intersection(self.followers)
             if self.followers[broker_id].is_caught_up(self.log_end_offset, now_ms, self.lag_ms_max)
         }
-        self.left -= keep_up
+        self.removed_by_controller -= keep_up
         return self.eligible_changed(eligible) if keep_up else None
 
     def answered(
         self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int, eligible: Mapping[int, int]
     ) -> tuple[AnswerVerdict, bool]:
-        """The controller's answer to `proposal`: the verdict, and whether the high watermark moved."""
+        """Apply the controller's response to `proposal`. Return the verdict, and whether the high watermark moved."""
         verdict = self.isr.answered(proposal, answer)
         if verdict is AnswerVerdict.COMMITTED:
             self.recovering = False
@@ -283,35 +298,38 @@ class LeaderState:
         self._note_alone()
         return verdict, self._advance(now_ms, eligible)
 
-    # questions
+    # queries
 
     @property
     def has_enough_replicas(self) -> bool:
-        """May an acks=all produce be admitted?"""
+        """Whether the in-sync set is large enough to admit a produce with acks=all."""
         return len(self.isr.committed) >= self.effective_min_isr
 
     def acknowledgement_error(self) -> ErrorCode:
-        """For a produce whose last record is below the high watermark."""
+        """Return the error for a produce whose last record is below the high watermark."""
         if self.effective_min_isr <= len(self.isr.maximal):
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    def is_unheard(self, replica_id: int) -> bool:
-        """Whether this is a follower that has not told us how far it is, or has in vain."""
+    def has_not_reported(self, replica_id: int) -> bool:
+        """Return whether this is a follower whose log end offset is unknown, because it has not fetched yet or its log
+        was lost."""
         progress = self.followers.get(replica_id)
         return progress is not None and progress.end_offset == UNKNOWN_OFFSET
 
     def low_watermark(self, log_start_offset: int, alive: Mapping[int, int]) -> int:
-        """The least log start of this replica and of those of its followers that are alive; -1 if one is unknown."""
+        """Return the lowest log start offset of this replica and of its live followers; -1 if one of them is
+        unknown."""
         return min(
             [log_start_offset]
             + [progress.log_start_offset for broker_id, progress in self.followers.items() if broker_id in alive]
         )
 
-    # inside
+    # internals
 
     def _note_alone(self) -> None:
-        """`alone`: our own end may be what holds the high watermark back."""
+        """Update `alone`: whether no follower is in sync, so that only the leader's own log end holds the high
+        watermark back."""
         self.alone = self.isr.maximal == {self.local_id}
 
     def _effects(self, now_ms: int, eligible: Mapping[int, int]) -> LeaderEffects:
@@ -320,7 +338,7 @@ class LeaderState:
     def _advance(self, now_ms: int, eligible: Mapping[int, int]) -> bool:
         if len(self.isr.committed) < self.effective_min_isr:
             return False
-        least = self.own_share
+        least = self.own_acked_offset
         maximal = self.isr.maximal
         for broker_id, progress in self.followers.items():
             if progress.end_offset < least and (
@@ -335,9 +353,9 @@ class LeaderState:
     def _is_about_to_join(
         self, broker_id: int, progress: FollowerProgress, now_ms: int, eligible: Mapping[int, int]
     ) -> bool:
-        """In line to join the in-sync set: the high watermark must not run away from it."""
+        """Return whether the replica is about to join the in-sync set. The high watermark must not pass its log end."""
         return (
-            broker_id not in self.left
+            broker_id not in self.removed_by_controller
             and broker_id not in self.offline
             and progress.is_caught_up(self.log_end_offset, now_ms, self.lag_ms_max)
             and _is_eligible(broker_id, progress.broker_epoch, eligible)
@@ -352,7 +370,7 @@ class LeaderState:
 
     def _may_join(self, replica_id: int, progress: FollowerProgress, eligible: Mapping[int, int]) -> bool:
         return (
-            replica_id not in self.left
+            replica_id not in self.removed_by_controller
             and replica_id not in self.offline
             and progress.end_offset >= self.high_watermark
             and progress.end_offset >= self.epoch_start_offset
@@ -371,9 +389,9 @@ class LeaderState:
         return UNKNOWN_BROKER_EPOCH if progress is None else progress.broker_epoch
 
 
-def taken_out(gone: Iterable[int], state: PartitionState) -> frozenset[int]:
-    """Of those that left the in-sync set with `state`, the ones that a plan may mean to fence: they are replicas as
-    before, and have their logs."""
+def removed_from_isr(gone: Iterable[int], state: PartitionState) -> frozenset[int]:
+    """Return the replicas in `gone` that the controller may be about to fence. `state` removed them from the in-sync
+    set; they are still replicas and have their logs."""
     return frozenset(one for one in gone if one in state.replicas and state.directory_of(one) != LOST_DIRECTORY)
 
 

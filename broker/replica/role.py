@@ -1,7 +1,7 @@
-"""What a partition's newest state asks of one broker: lead, follow, keep, or remove.
+"""Decide what a partition's newest state requires of one broker: lead, follow, keep its role, or remove the replica.
 
-Invariant: a state with a partition epoch older than the held one changes nothing, because an AlterPartition answer may
-have overtaken the metadata. A state with an equal epoch is applied again.
+Invariant: a state with an older partition epoch than that of the held state changes nothing, because an AlterPartition
+response may have arrived before the metadata. A state with an equal epoch is applied again.
 Source: Kafka's Partition, ReplicaManager.
 """
 
@@ -13,7 +13,7 @@ from kraft.image.partitions import PartitionState
 
 
 class RoleChange(Enum):
-    """What to do with the local replica."""
+    """The action that a partition's new state requires for the local replica."""
 
     IGNORE = "older than what is held"
     REMOVE = "not among the replicas any more"
@@ -24,7 +24,8 @@ class RoleChange(Enum):
 
 
 def decide_role(local_id: int, held: PartitionState | None, state: PartitionState | None) -> RoleChange:
-    """`held` is what this broker acts on now (None: it hosts no replica), `state` what the image says (None: gone)."""
+    """Decide the action. `held` is the state on which this broker acts now (None: it hosts no replica). `state` is the
+    state in the image (None: the partition was deleted)."""
     if state is None or local_id not in state.replicas:
         return RoleChange.REMOVE
     if held is None:

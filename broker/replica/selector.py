@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392): RackAwareReplicaSelector as a function."""
+"""Choose which replica a consumer should read from (KIP-392): RackAwareReplicaSelector as a function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ReplicaView(NamedTuple):
-    """A replica that could serve: the leader, or an alive in-sync follower whose log covers the offset."""
+    """A replica that a consumer could read from: the leader, or a live in-sync follower whose log covers the offset."""
 
     broker_id: int
     rack: str | None
@@ -16,8 +16,8 @@ class ReplicaView(NamedTuple):
 
 
 def select_rack_aware(client_rack: str, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
-    """The id of the preferred replica: the leader if it is in the client's rack, else the most caught-up follower
-    there, else the leader."""
+    """Return the id of the preferred replica: the leader if it is in the client's rack, else the most caught-up
+    follower in that rack, else the leader."""
     if not client_rack or leader.rack == client_rack:
         return leader.broker_id
     near = [replica for replica in followers if replica.rack == client_rack]

@@ -1,7 +1,7 @@
-"""A topic's rules for a produced batch, over the checks of `kraft.wire.records.validation`.
+"""Check a produced batch against its topic's rules, in addition to the checks of `kraft.wire.records.validation`.
 
-Invariants: nothing is changed here. A refusal is for the whole batch. No batch is appended whose records were not
-walked.
+Invariants: nothing is changed here. A batch is rejected as a whole, never in part. No batch is appended before its
+records were parsed.
 Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
@@ -38,12 +38,12 @@ ZSTD = int(Compression.ZSTD)
 ZSTD_FIRST_PRODUCE_VERSION = 7
 UNUSUAL_ATTRIBUTES = ATTRIBUTE_CONTROL | ATTRIBUTE_LOG_APPEND_TIME
 OPENED_BYTES_MAX = 32 * 1024 * 1024
-"""A compressed batch may not hold more than this when it is opened."""
+"""Maximum number of bytes of a compressed batch after decompression."""
 
 
 class BatchRules(NamedTuple):
-    """A topic's settings, as far as a batch is held to them. `codec` is what batches are converted to; None keeps them
-    as they come."""
+    """A topic's settings for batches. `codec` is the codec to which batches are converted; None keeps the producer's
+    codec."""
 
     max_message_bytes: int = 1_048_588
     segment_bytes: int = 1_073_741_824
@@ -55,16 +55,15 @@ class BatchRules(NamedTuple):
 
 
 def read_batch(data: memoryview | None, api_version: int) -> tuple[BatchHeader, int] | BatchRefused:
-    """Return header and size of the one batch that `data` holds, or why there is none.
+    """Return header and size of the single batch in `data`, or why there is no such batch.
 
-    A short tail behind the batch is not counted.
-    """
+    A remainder after the batch that is too short to be another batch is ignored."""
     size = 0 if data is None else len(data)
     if size >= BATCH_HEADER_BYTES:
         header = header_at(data)  # type: ignore[arg-type]
         _, length, _, magic, _, attributes, *_ = header
         if magic == MAGIC and length + BATCH_PREFIX_BYTES == size and attributes & ATTRIBUTE_CODEC_MASK != ZSTD:
-            return header, size  # the usual case: one batch and nothing else
+            return header, size  # the usual case: exactly one batch
     return _read_unusual(data, api_version)
 
 
@@ -81,7 +80,8 @@ def _read_unusual(data: memoryview | None, api_version: int) -> tuple[BatchHeade
 
 
 def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
-    """Check the header of the whole batch `data`: None if its records may be looked at, else why it is refused."""
+    """Check the header of the complete batch `data`. Return None if its records may be parsed, otherwise why the batch
+    is rejected."""
     base_offset, _, _, _, _, attributes, delta, _, _, producer_id, _, sequence, count = header
     if (
         not base_offset
@@ -101,11 +101,10 @@ def check_batch(data: memoryview, header: BatchHeader, rules: BatchRules) -> Bat
 def check_block(
     block: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, headers_max: int = HEADERS_MAX
 ) -> int | BatchRefused:
-    """Check the records of a batch, which are opened in `block`, and the batch's size.
+    """Check the decompressed records of a batch, in `block`, and the batch's size.
 
-    Return the records' latest timestamp if the batch may be appended. `now_ms` is wall clock. More record headers than
-    `headers_max` give MESSAGE_TOO_LARGE.
-    """
+    Return the records' latest timestamp if the batch may be appended. `now_ms` is wall clock. A batch with more record
+    headers than `headers_max` gives MESSAGE_TOO_LARGE."""
     if rules.log_append_time:
         newest = check_records(block, header, keys_required=rules.compacted, headers_max=headers_max)
     else:
@@ -123,7 +122,7 @@ def check_block(
 
 
 def check_size(header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
-    """Refuse a batch that does not fit into a segment."""
+    """Reject a batch that does not fit into a segment."""
     size = header.batch_length + BATCH_PREFIX_BYTES
     if size <= rules.segment_bytes:
         return None
@@ -133,5 +132,5 @@ def check_size(header: BatchHeader, rules: BatchRules) -> BatchRefused | None:
 
 
 def needs_conversion(header: BatchHeader, rules: BatchRules) -> bool:
-    """compression.type asks for another codec than the batch has."""
+    """Return whether compression.type requires another codec than the batch has."""
     return rules.codec is not None and header.attributes & ATTRIBUTE_CODEC_MASK != rules.codec

@@ -1,15 +1,14 @@
-"""AlterPartition: the in-sync changes that leaders on this broker ask of the controller, batched.
+"""AlterPartition: send the in-sync changes proposed by leaders on this broker to the controller, in batches.
 
-Invariants: one request is in flight. Its content is read from the partitions when the request is built, so a retry
-never carries what metadata has decided meanwhile. An answer applies only to the proposal that it answers.
+Invariants: one request is in flight. A request is built from the current proposals of the partitions, so a retry never
+contains a proposal that metadata has decided meanwhile. A response applies only to the proposal that it answers.
 Source: AlterPartitionRequest, KIP-497, Kafka's AlterPartitionManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -17,7 +16,7 @@ import trio
 
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange, IsrProposal
 from kraft.image.partitions import RecoveryState
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import (
     AlteredPartition,
@@ -28,45 +27,39 @@ from kraft.wire.rpc.controller_messages import (
 
 if TYPE_CHECKING:
     from kraft.broker.partition.partition import Partition
+    from kraft.broker.serving.controller_port import ControllerPort
     from kraft.broker.serving.loop import Loop
-    from kraft.wire.rpc import RpcMessage
 
 log = structlog.get_logger("kraft.broker.isr")
 
 RETRY_MS = 50
 PARTITIONS_PER_REQUEST_MAX = 250
-"""The controller reads, decides and answers a request in one step of its loop, and so does this broker its answer."""
+"""Maximum number of partitions in one request. The controller reads, decides and answers a request in one step of its
+loop, and this broker handles the response in one step."""
 
 
 class AlterPartitionQueue:
-    """Proposals on their way to the controller. `propose` is a plain call; `run` is the one task."""
+    """Proposals that are queued or in flight. `propose` is a plain call; `run` is the only task."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        node_id: int,
-        broker_epoch: Callable[[], int],
-        ask_controller: Callable[[RpcMessage], Awaitable[Any]],
-    ) -> None:
-        """`ask_controller` raises RequestFailed if there was no answer."""
+    def __init__(self, loop: Loop, controller: ControllerPort) -> None:
         self._loop = loop
-        self._node_id = node_id
-        self._broker_epoch = broker_epoch
-        self._ask_controller = ask_controller
+        self._controller = controller
         self._queued: dict[Partition, IsrProposal] = {}
         self._wake = trio.Event()
         self.shrinks = 0
-        """In-sync sets that became smaller by this leader's own proposals, larger, and proposals that failed."""
+        """Number of in-sync sets that shrank by proposals of leaders on this broker. Beside it: `expands` and failed
+        proposals."""
         self.expands = 0
         self.failed = 0
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Ask for this change once the request in flight is answered. A newer proposal takes the older's place."""
+        """Send this change once the request in flight is answered. A newer proposal of a partition replaces an older
+        one."""
         self._queued[partition] = proposal
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled."""
+        """Send queued proposals, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
@@ -74,8 +67,8 @@ class AlterPartitionQueue:
             if not batch:
                 continue
             try:
-                answer = await self._ask_controller(self._request(batch))
-            except RequestFailed:
+                answer = await self._controller.request(self._request(batch))
+            except PeerRequestFailed:
                 answer = None
             is_settled, refused = self._take_answer(batch, answer)
             if not is_settled:
@@ -86,10 +79,10 @@ class AlterPartitionQueue:
                 self._wake.set()
 
     def _take_batch(self) -> dict[tuple[UUID, int], tuple[Partition, IsrProposal]]:
-        """What is queued and still pending at its leader."""
+        """Return the queued proposals that are still pending at their leader."""
         batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]] = {}
         while self._queued and len(batch) < PARTITIONS_PER_REQUEST_MAX:
-            # all at once: a dict is slow to find its first entry when many before it were taken out
+            # several at once: finding the first entry of a dict is slow after many entries before it were removed
             for partition in list(islice(self._queued, PARTITIONS_PER_REQUEST_MAX - len(batch))):
                 proposal = self._queued.pop(partition)
                 if partition.leader is not None and partition.leader.isr.pending is proposal:
@@ -97,7 +90,7 @@ class AlterPartitionQueue:
         return batch
 
     def _request(self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]]) -> AlterPartitionRequest:
-        own_id, own_epoch = self._node_id, self._broker_epoch()
+        own_id, own_epoch = self._controller.node_id, self._controller.broker_epoch()
         return AlterPartitionRequest(
             broker_id=own_id,
             broker_epoch=own_epoch,
@@ -119,11 +112,14 @@ class AlterPartitionQueue:
     def _take_answer(
         self, batch: dict[tuple[UUID, int], tuple[Partition, IsrProposal]], answer: AlterPartitionResponse | None
     ) -> tuple[bool, list[Partition]]:
-        """Hand each partition its answer; what got none, or an error that says nothing, is queued again. Gives whether
-        the next request needs no pause before it; and the partitions whose change was refused: a follower that could
-        not join yet, and has everything, says nothing more that would have it proposed again."""
+        """Pass each partition its result. Queue a proposal again if it got no result, or an error that does not decide
+        it.
+
+        Return whether the next request may be sent without a pause, and the partitions whose change was rejected
+        because a follower could not join yet. A follower that has caught up changes nothing by fetching, so its fetches
+        would not cause another proposal."""
         if answer is None or answer.error_code != ErrorCode.NONE:
-            log.info("AlterPartition is tried again", error=None if answer is None else answer.error_code)
+            log.info("AlterPartition failed, retrying", error=None if answer is None else answer.error_code)
             self.failed += len(batch)
             for partition, proposal in batch.values():
                 self._queued.setdefault(partition, proposal)
@@ -133,7 +129,7 @@ class AlterPartitionQueue:
         answers = {(row.topic_id, row.partition_id): row for row in answer.partitions}
         for key, (partition, proposal) in batch.items():
             row = answers.get(key)
-            if row is not None and row.error_code == ErrorCode.NONE:  # the metadata may have said so before
+            if row is not None and row.error_code == ErrorCode.NONE:  # the metadata may have shown the change before
                 self.shrinks += proposal.change is IsrChange.SHRINK
                 self.expands += proposal.change is IsrChange.EXPAND
             verdict = AnswerVerdict.RETRY if row is None else partition.isr_answered(proposal, _answer(row))

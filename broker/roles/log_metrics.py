@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Labelled, MetricKind, Metrics
 
 if TYPE_CHECKING:
     from kraft.broker.partition.log_directories import LogDirectories
@@ -26,7 +26,8 @@ def register_log_metrics(
     waiting_logs: Callable[[], Counter[str]],
     flush_ms: Histogram,
 ) -> None:
-    """Register them, once. `waiting_logs()`: by log directory, how many logs wait to be opened."""
+    """Register the metrics, once. `waiting_logs()` returns the number of logs that wait to be opened, by log
+    directory."""
 
     def offline() -> Labelled:
         return [({"logDirectory": one.path}, float(not one.is_online)) for one in directories.all]
@@ -36,8 +37,8 @@ def register_log_metrics(
         return [({"dir": one.path}, waiting[one.path]) for one in directories.all]
 
     metrics.gauge(GROUP, MANAGER, "OfflineLogDirectoryCount", lambda: len(directories.all) - len(directories.online))
-    metrics.enumerate(GROUP, MANAGER, "LogDirectoryOffline", Kind.GAUGE, offline)
-    metrics.enumerate(GROUP, MANAGER, "remainingLogsToRecover", Kind.GAUGE, to_open)
+    metrics.enumerate(GROUP, MANAGER, "LogDirectoryOffline", MetricKind.GAUGE, offline)
+    metrics.enumerate(GROUP, MANAGER, "remainingLogsToRecover", MetricKind.GAUGE, to_open)
     metrics.expose(GROUP, "LogFlushStats", "LogFlushRateAndTimeMs", flush_ms)
     _register_log(metrics, open_logs, "Size", lambda log: log.size_bytes)
     _register_log(metrics, open_logs, "LogStartOffset", lambda log: log.log_start_offset)
@@ -48,11 +49,11 @@ def register_log_metrics(
 def _register_log(
     metrics: Metrics, open_logs: Callable[[], Iterable[Partition]], name: str, value: Callable[[Log], float]
 ) -> None:
-    """Of each log that is open: one that was not used since the start is not looked at."""
+    """Register the metrics of each open log. Logs that have not been used since the start have none."""
 
     def read() -> Labelled:
         for partition in open_logs():
             if partition.log is not None:
                 yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition.log)
 
-    metrics.enumerate(GROUP, "Log", name, Kind.GAUGE, read, is_on_demand=True)
+    metrics.enumerate(GROUP, "Log", name, MetricKind.GAUGE, read, is_on_demand=True)

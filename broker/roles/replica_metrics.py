@@ -1,5 +1,6 @@
-"""The metrics of the data plane, with Kafka's names; each is computed when somebody asks.
-Source: Kafka's ReplicaManager, Partition, AbstractFetcherManager, FetchSession."""
+"""The metrics of the data plane, under Kafka's names; each is computed when it is read.
+Source: Kafka's ReplicaManager, Partition, AbstractFetcherManager, FetchSession.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kraft.broker.replica.follower import FollowerStatus
-from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Kind, Labelled, Look, Metrics
+from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Labelled, MetricKind, Metrics, ScanSteps
 
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.sessions import FetchSessionCache
     from kraft.broker.following.fetchers import Fetchers
+    from kraft.broker.following.leader_dialer import LeaderDialer
     from kraft.broker.following.leader_fetcher import LeaderFetcher
-    from kraft.broker.following.leaders import Leaders
     from kraft.broker.partition.partition import Partition
     from kraft.broker.partition.replica_index import ReplicaIndex
     from kraft.broker.partition.replication_quota import ReplicationQuota
@@ -46,7 +47,7 @@ def register_replica_metrics(
     sessions: FetchSessionCache,
     deadlines: Deadlines,
 ) -> None:
-    """Register those of hosted replicas, fetch sessions and waiting requests, once."""
+    """Register the metrics of hosted replicas, fetch sessions and waiting requests, once."""
     metrics.together(GROUP, REPLICAS, COUNTS, lambda: count_replicas(hosted))
     metrics.together(GROUP, REPLICAS, (PRODUCERS,), lambda: _count_producers(hosted))
     metrics.counter(GROUP, REPLICAS, "IsrShrinksPerSec", lambda: proposals.shrinks)
@@ -56,7 +57,9 @@ def register_replica_metrics(
     metrics.gauge(GROUP, cache, "NumIncrementalFetchSessions", lambda: len(sessions))
     metrics.gauge(GROUP, cache, "NumIncrementalFetchPartitionsCached", lambda: sessions.partitions)
     metrics.counter(GROUP, cache, "IncrementalFetchSessionEvictionsPerSec", lambda: sessions.evictions)
-    metrics.enumerate(GROUP, "DelayedOperationPurgatory", "PurgatorySize", Kind.GAUGE, lambda: _waiting(deadlines))
+    metrics.enumerate(
+        GROUP, "DelayedOperationPurgatory", "PurgatorySize", MetricKind.GAUGE, lambda: _waiting(deadlines)
+    )
     _register_partitions(metrics, hosted)
 
 
@@ -65,7 +68,7 @@ def _waiting(deadlines: Deadlines) -> Labelled:
     return [({"delayedOperation": kind}, kinds[kind]) for kind in {*ALWAYS_SHOWN, *kinds}]
 
 
-def _count_producers(hosted: ReplicaIndex) -> Look:
+def _count_producers(hosted: ReplicaIndex) -> ScanSteps:
     total = 0
     for number, partition in enumerate(hosted.with_open_logs(), 1):
         total += 0 if partition.log is None else len(partition.log.producers.entries)
@@ -81,21 +84,21 @@ def register_rates(
     leader_quota: ReplicationQuota,
     follower_quota: ReplicationQuota,
 ) -> None:
-    """The slowest fetcher's requests per second, and the rates that the replication throttles measure."""
+    """Register the request rate of the slowest fetcher, and the rates that the replication throttles measure."""
     measured: dict[LeaderFetcher, Rate] = {}
 
     def slowest() -> float:
         busy = [fetcher for fetcher in fetchers if len(fetcher)]
         return min((measured[fetcher]() for fetcher in busy if fetcher in measured), default=0)
 
-    def meet() -> float:
-        """Called once a second: a rate for each fetcher that has none."""
+    def add_missing_rates() -> float:
+        """Create a rate for each fetcher that has none. Called once a second."""
         for fetcher in fetchers:
             if fetcher not in measured:
                 measured[fetcher] = rates.of(partial(_requests, fetcher))
         return len(measured)
 
-    rates.of(meet)
+    rates.of(add_missing_rates)
     metrics.gauge(GROUP, FETCHERS, "MinFetchRate", slowest, clientId="Replica")
     metrics.gauge(GROUP, "LeaderReplication", "byte-rate", lambda: leader_quota.measured_rate)
     metrics.gauge(GROUP, "FollowerReplication", "byte-rate", lambda: follower_quota.measured_rate)
@@ -108,8 +111,8 @@ def _requests(fetcher: LeaderFetcher) -> float:
 # counts of replicas
 
 
-def count_replicas(hosted: Iterable[Partition]) -> Look:
-    """All of COUNTS in one look at every replica."""
+def count_replicas(hosted: Iterable[Partition]) -> ScanSteps:
+    """Compute all the metrics in COUNTS in one iteration over all replicas."""
     total = led = under = under_min = at_min = offline = reassigning = 0
     for partition in hosted:
         if total and not total % PIECES_PER_STEP:
@@ -129,21 +132,21 @@ def count_replicas(hosted: Iterable[Partition]) -> Look:
 
 
 def in_sync_replicas(partition: Partition) -> int:
-    """How many are in sync; 0 if this broker does not lead. A log that nobody uses yet is not open; then metadata
-    tell."""
+    """Return the number of in-sync replicas, or 0 if this broker does not lead. While the log is not open yet, use the
+    number in the metadata."""
     if partition.state is None or not partition.leads:
         return 0
     return len(partition.state.isr if partition.leader is None else partition.leader.isr.committed)
 
 
 def effective_min_isr(partition: Partition) -> int:
-    """min.insync.replicas, or the number of replicas if that is smaller."""
+    """Return min.insync.replicas, or the number of replicas if that is smaller."""
     replicas = () if partition.state is None else partition.state.replicas
     return min(partition.config.min_insync_replicas, len(replicas))
 
 
 def _assigned(partition: Partition) -> int:
-    """Replicas, those that are only being added not counted."""
+    """Return the number of assigned replicas, without those that a reassignment is still adding."""
     state = partition.state
     if state is None:
         return 0
@@ -159,7 +162,7 @@ def _register_partitions(metrics: Metrics, hosted: ReplicaIndex) -> None:
             for partition in hosted:
                 yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
 
-        metrics.enumerate("kafka.cluster", "Partition", name, Kind.GAUGE, read, is_on_demand=True)
+        metrics.enumerate("kafka.cluster", "Partition", name, MetricKind.GAUGE, read, is_on_demand=True)
 
     per_partition("UnderReplicated", lambda one: one.leads and in_sync_replicas(one) < _assigned(one))
     per_partition("UnderMinIsr", lambda one: one.leads and in_sync_replicas(one) < effective_min_isr(one))
@@ -177,10 +180,10 @@ def _last_stable_lag(partition: Partition) -> int:
 # fetchers
 
 
-def register_fetcher_metrics(metrics: Metrics, fetchers: Fetchers, leaders: Leaders) -> None:
-    """Register those of fetchers, once."""
+def register_fetcher_metrics(metrics: Metrics, fetchers: Fetchers, leaders: LeaderDialer) -> None:
+    """Register the metrics of fetchers, once."""
 
-    def followed() -> Look:
+    def followed() -> ScanSteps:
         lag = failed = 0
         everyone = chain.from_iterable(list(fetcher.all_followed) for fetcher in fetchers)
         for number, one in enumerate(everyone, 1):
@@ -201,9 +204,11 @@ def register_fetcher_metrics(metrics: Metrics, fetchers: Fetchers, leaders: Lead
         return read
 
     metrics.together(GROUP, FETCHERS, (MAX_LAG, FAILED), followed, clientId="Replica")
-    metrics.enumerate(GROUP, STATS, "BytesPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.answer_bytes))
-    metrics.enumerate(GROUP, STATS, "RequestsPerSec", Kind.COUNTER, by_leader(lambda fetcher: fetcher.requests))
-    metrics.enumerate(GROUP, "FetcherLagMetrics", "ConsumerLag", Kind.GAUGE, lambda: _lags(fetchers), is_on_demand=True)
+    metrics.enumerate(GROUP, STATS, "BytesPerSec", MetricKind.COUNTER, by_leader(lambda fetcher: fetcher.answer_bytes))
+    metrics.enumerate(GROUP, STATS, "RequestsPerSec", MetricKind.COUNTER, by_leader(lambda fetcher: fetcher.requests))
+    metrics.enumerate(
+        GROUP, "FetcherLagMetrics", "ConsumerLag", MetricKind.GAUGE, lambda: _lags(fetchers), is_on_demand=True
+    )
 
 
 def _lags(fetchers: Fetchers) -> Labelled:

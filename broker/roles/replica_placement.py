@@ -1,4 +1,6 @@
-"""ReplicaPlacement: the log directory of a replica that is new here, and whether its log has to be open."""
+"""ReplicaPlacement: choose the log directory of a replica that is new on this broker, and whether its log must be
+opened now.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ log = structlog.get_logger("kraft.broker.replicas")
 
 
 class ReplicaPlacement:
-    """All plain calls."""
+    """Places replicas and opens their logs. All methods are plain calls."""
 
     def __init__(
         self,
@@ -37,8 +39,8 @@ class ReplicaPlacement:
         self._open_soon = open_soon
 
     def place(self, partition: Partition, state: PartitionState, *, is_new: bool) -> None:
-        """Give a new replica its directory. It is offline if it may be in a directory that is. `is_new`: it was
-        assigned to this broker just now, so there is no data of it anywhere."""
+        """Assign a log directory to a new replica. The replica goes offline if it may be in an offline directory.
+        `is_new`: it was assigned to this broker just now, so no directory has data of it."""
         topic, index = partition.topic, partition.index
         assigned = state.directory_of(self._node_id)
         directory = self._directories.place(topic, index, assigned, is_new=is_new)
@@ -46,18 +48,21 @@ class ReplicaPlacement:
             log.error("replica may be in a log directory that is offline", topic=topic, partition=index)
             partition.not_placed()
             if assigned in (None, UNASSIGNED_DIRECTORY, *self._directories.ids):
-                self._lost.report(partition)  # the controller cannot know that it was there
+                self._lost.report(partition)  # the controller does not know that it was in an offline directory
             return
-        partition.placed(directory, is_blank=(topic, index) not in directory.held)
+        partition.placed(directory, is_unwritten=(topic, index) not in directory.held)
         directory.partitions.add(partition)
 
-    def look_after_log(self, partition: Partition) -> None:
-        """A role was taken: open the log, unless it can wait. It can if there is none yet; and if we follow no broker
-        and nothing of it is to be recovered: followers and clients ask for it when they need it."""
+    def open_log_if_needed(self, partition: Partition) -> None:
+        """Open the log of a replica whose role was applied, unless opening can wait.
+
+        Opening can wait if the replica was never written. It can also wait if this broker follows no leader for the
+        replica and nothing of the log must be recovered. Requests of followers and clients then open the log when they
+        need it."""
         directory, state = partition.directory, partition.state
         if directory is None or state is None or partition.log is not None or partition.is_offline:
             return
-        if partition.is_blank:
+        if partition.is_unwritten:
             self._assignments.report(partition, directory.directory_id)
         elif not (
             state.leader in (NO_LEADER, self._node_id)

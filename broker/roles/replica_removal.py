@@ -1,4 +1,4 @@
-"""ReplicaRemoval: a replica that is no longer this broker's is stopped, then its folder is taken away."""
+"""ReplicaRemoval: stop a replica that no longer belongs to this broker, then remove its folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaRemoval:
-    """`remove` is a plain call."""
+    """Removes replicas. `remove` is a plain call."""
 
     def __init__(
         self,
@@ -24,7 +24,8 @@ class ReplicaRemoval:
         retire: Callable[[Partition, Log | None], None],
         forget_topic: Callable[[str], None],
     ) -> None:
-        """`retire(partition, log)` takes the folder away; `forget_topic(name)`: no replica of this topic is left."""
+        """`retire(partition, log)` removes the folder. `forget_topic(name)` is called when no replica of this topic
+        remains."""
         self._hosted = hosted
         self._fetchers = fetchers
         self._give_up_move = give_up_move
@@ -32,13 +33,13 @@ class ReplicaRemoval:
         self._forget_topic = forget_topic
 
     def remove(self, partition: Partition) -> None:
-        """Stop everything that goes on in this replica, and take its folder away if it has one."""
+        """Stop all work of this replica, and remove its folder if it has one."""
         self._fetchers.stop(partition)
         self._give_up_move(partition)
         if self._hosted.drop(partition):
             self._forget_topic(partition.topic)
         opened = partition.log
-        has_folder = not partition.is_blank or partition.blocking.locked()  # or it is just being made
+        has_folder = not partition.is_unwritten or partition.blocking.locked()  # or the folder is just being created
         partition.removed()
         if partition.directory is not None:
             partition.directory.partitions.discard(partition)

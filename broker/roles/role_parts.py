@@ -1,6 +1,6 @@
-"""RoleParts: the parts that give replicas the roles of an image, made and connected.
+"""RoleParts: create and connect the objects that give replicas their roles from an image.
 
-An assembly. What it does itself is small: it makes a Partition, and hands new settings to one.
+It decides little itself: it creates each Partition and passes new settings to it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraft.broker.partition.partition import Partition
-from kraft.broker.roles.awaited_roles import AwaitedRoles
+from kraft.broker.roles.fetches_awaiting_roles import FetchesAwaitingRoles
 from kraft.broker.roles.replica_placement import ReplicaPlacement
 from kraft.broker.roles.replica_removal import ReplicaRemoval
+from kraft.broker.roles.role_applier import RoleApplier
 from kraft.broker.roles.role_turns import RoleTurns
-from kraft.broker.roles.taking_roles import ReplicaRoles
 
 if TYPE_CHECKING:
     from kraft.broker.following.fetchers import Fetchers
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class RoleParts:
-    """`turns` takes the roles of each newer image, `awaited` has the fetches that wait for one."""
+    """The parts that apply roles. `turns` applies the roles of each newer image; `awaiting_fetches` holds the fetches
+    that wait for a role."""
 
     def __init__(
         self,
@@ -62,11 +63,11 @@ class RoleParts:
             retire=logs.retirement.retire,
             forget_topic=topic_metrics.forget,
         )
-        self.roles = ReplicaRoles(
+        self.roles = RoleApplier(
             host.node_id,
             hosted,
             fetchers,
-            ReplicaPlacement(host.node_id, directories, assignments, lost, logs.opener.want_soon),
+            ReplicaPlacement(host.node_id, directories, assignments, lost, logs.opener.request_soon),
             new_replica=self._new_replica,
             remove=self.removal.remove,
         )
@@ -81,13 +82,13 @@ class RoleParts:
             configure=self._configure,
             after_turn=self._end_turn,
         )
-        self.awaited = AwaitedRoles(host.node_id, lambda: self.turns.image, lambda: self.turns.is_over)
+        self.awaiting_fetches = FetchesAwaitingRoles(host.node_id, lambda: self.turns.image, lambda: self.turns.is_over)
 
     def _new_replica(self, topic: TopicImage, index: int) -> Partition:
         configs, meters = self._dynamic_configs.topic(topic.name), self._topic_metrics.of(topic.name)
         partition = Partition(self._host, topic.name, topic.topic_id, index, configs, meters)
         self._hosted.host(partition)
-        self.awaited.hosted(partition)
+        self.awaiting_fetches.replica_hosted(partition)
         return partition
 
     def _configure(self, partition: Partition) -> None:
@@ -98,6 +99,6 @@ class RoleParts:
             partition.log.update_config(self._context.config_of(partition))
 
     def _end_turn(self) -> None:
-        self.awaited.turns_over()
+        self.awaiting_fetches.roles_applied()
         self._fetchers.nudge()
         self._loop.request_pass()

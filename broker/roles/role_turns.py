@@ -1,7 +1,8 @@
-"""RoleTurns: the roles of each newer image are taken in order, in turns if there are many.
+"""RoleTurns: apply the roles of each newer image in order, in several turns if there are many.
 
-Invariants: roles are taken in the order deletes, leaders, followers, each by the newest image of its time; what fits
-into one turn is done when `apply` returns. Source: Kafka's BrokerMetadataPublisher, ReplicaManager.
+Invariants: deletions are applied first, then leaders, then followers, each by the newest image at that time. If the
+roles of an image fit into one turn, they are applied when `apply` returns. Source: Kafka's BrokerMetadataPublisher,
+ReplicaManager.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kraft.broker.partition.partition import Partition
-from kraft.broker.roles.taking_roles import Assigned
+from kraft.broker.roles.role_applier import AssignedPartition
 from kraft.broker.serving.turns import Turns
 from kraft.image.registrations import ConfigResourceType
 
 if TYPE_CHECKING:
     from kraft.broker.partition.replica_index import ReplicaIndex
-    from kraft.broker.roles.taking_roles import ReplicaRoles
+    from kraft.broker.roles.role_applier import RoleApplier
     from kraft.broker.serving.loop import Loop
     from kraft.image.delta import ImageDelta
     from kraft.image.image import MetadataImage
@@ -26,7 +27,8 @@ PASSED_OVER_MAX = 1_000
 
 
 class RoleTurns:
-    """`image` is the newest one whose roles are taken, or are being taken. Only `load` suspends."""
+    """Applies roles in turns. `image` is the newest image whose roles are applied, or are being applied. Only `load`
+    suspends."""
 
     def __init__(
         self,
@@ -34,15 +36,16 @@ class RoleTurns:
         node_id: int,
         image: MetadataImage,
         hosted: ReplicaIndex,
-        roles: ReplicaRoles,
+        roles: RoleApplier,
         *,
         take_brokers: Callable[[MetadataImage], None],
         redirect: Callable[[Iterable[int]], None],
         configure: Callable[[Partition], None],
         after_turn: Callable[[], None],
     ) -> None:
-        """`take_brokers(image)`: brokers have changed. `redirect(ids)`: these may be reached elsewhere. `configure`:
-        a replica's topic may have other settings. `after_turn`: roles were taken."""
+        """`take_brokers(image)` is called when brokers have changed. `redirect(ids)` is called for brokers whose
+        address may have changed. `configure` is called for a replica whose topic settings may have changed.
+        `after_turn` is called after each turn."""
         self.image = image
         self._node_id = node_id
         self._hosted = hosted
@@ -54,15 +57,15 @@ class RoleTurns:
 
     @property
     def is_over(self) -> bool:
-        """No turn is left."""
+        """Whether all roles have been applied, so that no turn remains."""
         return self._turns.is_idle
 
     async def load(self, image: MetadataImage) -> None:
-        """Take every role that the first image gives."""
+        """Apply every role of the first image."""
         self._turns.add(
             self._take,
             (
-                Assigned(topic.topic_id, index)
+                AssignedPartition(topic.topic_id, index)
                 for topic in image.topics
                 for index, state in topic.partitions()
                 if self._node_id in state.replicas
@@ -71,12 +74,12 @@ class RoleTurns:
         await self._turns.finish()
 
     def begin(self, image: MetadataImage) -> None:
-        """This is the first image; `load` takes its roles."""
+        """Begin with the first image; `load` applies its roles."""
         self._take_brokers(image)
         self.image = image
 
     def apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:
-        """Take the roles of a newer image, then call `then`."""
+        """Apply the roles of a newer image, then call `then`."""
         self.image = new
         turns = self._turns
         if delta.brokers:
@@ -92,31 +95,33 @@ class RoleTurns:
         turns.start()
 
     def check_lag(self) -> None:
-        """One round of the in-sync timer."""
+        """Run the in-sync timer of all replicas once."""
         self._turns.add(Partition.check_lag, self._hosted)
         self._turns.start()
 
-    def _take(self, assigned: Assigned) -> None:
-        self._roles.take(self.image, assigned)
+    def _take(self, assigned: AssignedPartition) -> None:
+        self._roles.apply(self.image, assigned)
 
-    def _gone(self, delta: ImageDelta) -> Iterator[Assigned]:
-        """The replicas of the topics that a delta deletes."""
+    def _gone(self, delta: ImageDelta) -> Iterator[AssignedPartition]:
+        """Yield the replicas of the topics that a delta deletes."""
         for topic_id in delta.deleted_topics:
             for partition in self._hosted.of_topic(topic_id):
-                yield Assigned(topic_id, partition.index)
+                yield AssignedPartition(topic_id, partition.index)
 
     def _configured(self, delta: ImageDelta) -> Iterable[Partition]:
-        """The replicas whose topics have other settings now."""
+        """Return the replicas whose topics have changed settings."""
         if any(kind is ConfigResourceType.BROKER for kind, _ in delta.configs):
             return self._hosted
         named = [name for kind, name in delta.configs if kind is ConfigResourceType.TOPIC]
         return chain.from_iterable(self._hosted.of_topic(name) for name in named)
 
 
-def assigned_of(node_id: int, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> Iterator[Assigned | None]:
-    """The partitions of a delta that concern a broker: those that it leads first. None now and then between them, for
-    it may lead few of very many."""
-    others: list[Assigned] = []
+def assigned_of(
+    node_id: int, old: MetadataImage, new: MetadataImage, delta: ImageDelta
+) -> Iterator[AssignedPartition | None]:
+    """Yield the partitions of a delta that are assigned to a broker, first those that it leads. Also yield None from
+    time to time during the search, because a broker may have few of very many partitions."""
+    others: list[AssignedPartition] = []
     looked_at = 0
     for topic_id, topic_delta in delta.topics.items():
         topic, before = new.topics.get_by_id(topic_id), old.topics.get_by_id(topic_id)
@@ -129,7 +134,7 @@ def assigned_of(node_id: int, old: MetadataImage, new: MetadataImage, delta: Ima
             is_new = known is None or node_id not in known.replicas
             if state is not None and not (is_new and node_id not in state.replicas):
                 if state.leader == node_id:
-                    yield Assigned(topic_id, index, is_new)
+                    yield AssignedPartition(topic_id, index, is_new)
                 else:
-                    others.append(Assigned(topic_id, index, is_new))
+                    others.append(AssignedPartition(topic_id, index, is_new))
     yield from others

@@ -1,9 +1,10 @@
-"""What DescribeConfigs tells of one key: its value, where that comes from, and its synonyms.
+"""The DescribeConfigs entry of one key: its value, the source of the value, and its synonyms.
 
-Layers, strongest first: the topic's own setting, this broker's dynamic one, the cluster's dynamic one, the node's file,
-the built-in default. The value is reported as it is parsed, synonyms as they were set, each in its own unit. Synonyms
-before the key's own name are left out: `log.retention.hours` in a file alone is no synonym of `retention.ms`. The value
-of a secret is never reported. Source: DescribeConfigsResponse, KIP-226, KIP-524, Kafka's ConfigHelper.
+Layers, in decreasing precedence: the topic's own setting, this broker's dynamic setting, the cluster's dynamic setting,
+the node's file, the built-in default. The value is reported as it is parsed, synonyms as they were set, each in its own
+unit. A synonym that has precedence over the key's own broker key is omitted: `log.retention.hours` in a file alone is
+not a synonym of `retention.ms`. The value of a secret is never reported. Source: DescribeConfigsResponse, KIP-226,
+KIP-524, Kafka's ConfigHelper.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, ConfigKey, NodeCo
 from kraft.config.table import TOPIC_SYNONYMS, strip_listener_prefix
 
 
-class ConfigSource(IntEnum):
-    """Where a value comes from, with the codes on the wire."""
+class ConfigOrigin(IntEnum):
+    """The source of a value; the values are the codes on the wire."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -33,17 +34,18 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer that has a value: the key's name there (a topic key's broker key has another), the text, the source."""
+    """One layer that sets a value: the key's name in this layer (a topic key has another name as a broker key), the
+    text, and the source."""
 
     name: str
     value: str | None
-    source: ConfigSource
+    source: ConfigOrigin
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """One key as it is told, `layers` being its synonyms from the strongest; `key` is None for one that Kafka does not
-    define: it may be anything, so it is treated as a secret."""
+class DescribedKey:
+    """One key in a response. `layers` are its synonyms, in decreasing precedence. `key` is None for a key that Kafka
+    does not define; such a key may be anything, so its value is treated as a secret."""
 
     key: ConfigKey | None
     name: str
@@ -52,8 +54,8 @@ class ConfigEntry:
     read_only: bool
 
     @property
-    def source(self) -> ConfigSource:
-        return self.layers[0].source if self.layers else ConfigSource.DEFAULT
+    def source(self) -> ConfigOrigin:
+        return self.layers[0].source if self.layers else ConfigOrigin.DEFAULT
 
     @property
     def is_sensitive(self) -> bool:
@@ -62,21 +64,21 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLayers:
-    """The layers that hold at one broker, as text."""
+    """The values at one broker, as text, by layer."""
 
     own: Mapping[str, str]
     cluster: Mapping[str, str]
     node: NodeConfig
 
     def of(self, name: str, synonyms: Sequence[str]) -> list[Layer]:
-        """The layers of these broker keys that have a value, from the first one of `name` on."""
+        """Return the layers of these broker keys that have a value, starting with `name` itself."""
         layers = [
             Layer(synonym, values[synonym], source)
             for values, source in (
-                (self.own, ConfigSource.DYNAMIC_BROKER),
-                (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-                (self.node.properties, ConfigSource.STATIC_BROKER),
-                (_DEFAULTS, ConfigSource.DEFAULT),
+                (self.own, ConfigOrigin.DYNAMIC_BROKER),
+                (self.cluster, ConfigOrigin.DYNAMIC_DEFAULT_BROKER),
+                (self.node.properties, ConfigOrigin.STATIC_BROKER),
+                (_DEFAULTS, ConfigOrigin.DEFAULT),
             )
             for synonym in synonyms
             if synonym in values
@@ -84,8 +86,8 @@ class BrokerLayers:
         return [*dropwhile(lambda layer: layer.name != name, layers)]
 
 
-def topic_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Every topic key, for a topic with these overrides; internal ones only if they are set."""
+def topic_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterator[DescribedKey]:
+    """Return the entries of every topic key, for a topic with these overrides; internal keys only if they are set."""
     dynamic = {**broker.cluster, **broker.own}
     for key in TOPIC_KEYS.values():
         if key.is_internal and key.name not in overrides:
@@ -97,12 +99,13 @@ def topic_entries(overrides: Mapping[str, str], broker: BrokerLayers) -> Iterato
         synonyms = [name for name, _ in TOPIC_SYNONYMS.get(key.name, ())]
         layers = broker.of(synonyms[0], synonyms) if synonyms else []
         if key.name in overrides:
-            layers.insert(0, Layer(key.name, value, ConfigSource.DYNAMIC_TOPIC))
+            layers.insert(0, Layer(key.name, value, ConfigOrigin.DYNAMIC_TOPIC))
         yield _entry(key, key.name, value, layers, read_only=False)
 
 
-def broker_entries(broker: BrokerLayers) -> Iterator[ConfigEntry]:
-    """Every broker key, and what else is set here: keys of single listeners, and keys that Kafka does not define."""
+def broker_entries(broker: BrokerLayers) -> Iterator[DescribedKey]:
+    """Return the entries of every broker key, and of all other keys that are set on this broker: keys of single
+    listeners, and keys that Kafka does not define."""
     named = {*broker.own, *broker.cluster, *broker.node.properties} - set(BROKER_KEYS)
     for name in [*BROKER_KEYS, *sorted(named)]:
         key = _key(name)
@@ -116,11 +119,11 @@ def broker_entries(broker: BrokerLayers) -> Iterator[ConfigEntry]:
         yield _entry(key, name, value, layers, read_only=_is_read_only(key))
 
 
-def cluster_entries(cluster: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """What is set for all brokers, as it was set; nothing else."""
+def cluster_entries(cluster: Mapping[str, str]) -> Iterator[DescribedKey]:
+    """Return the entries of the keys that are set for all brokers, with the values as they were set."""
     for name in sorted(cluster):
         key = _key(name)
-        layers = [Layer(name, cluster[name], ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+        layers = [Layer(name, cluster[name], ConfigOrigin.DYNAMIC_DEFAULT_BROKER)]
         yield _entry(key, name, cluster[name], layers, read_only=_is_read_only(key))
 
 
@@ -129,7 +132,8 @@ def _key(name: str) -> ConfigKey | None:
 
 
 def _parsed(key: ConfigKey, text: str) -> str | None:
-    """As Kafka writes the value. What does not parse here (another release set it) is reported as it is."""
+    """Return the value as Kafka writes it. A value that this release cannot parse (another release set it) is returned
+    unchanged."""
     try:
         return key.text_of(key.parse(text))
     except ConfigError:
@@ -141,17 +145,18 @@ def _is_read_only(key: ConfigKey | None) -> bool:
 
 
 def _broker_synonyms(name: str) -> Sequence[str]:
-    """The broker keys that say the same, the strongest first; for the key of one listener the key of all of them."""
+    """Return the broker keys that set the same value, in decreasing precedence. For the key of one listener, the key
+    for all listeners is included."""
     base = strip_listener_prefix(name)
     return _SYNONYMS.get(name, (name,) if base == name else (name, base))
 
 
 def _entry(
     key: ConfigKey | None, name: str, value: str | None, layers: Sequence[Layer], *, read_only: bool
-) -> ConfigEntry:
+) -> DescribedKey:
     if key is None or key.is_sensitive:
         value, layers = None, [Layer(layer.name, None, layer.source) for layer in layers]
-    return ConfigEntry(key, name, value, tuple(layers), read_only)
+    return DescribedKey(key, name, value, tuple(layers), read_only)
 
 
 _DEFAULTS = MappingProxyType({name: key.default for name, key in BROKER_KEYS.items() if key.default is not None})
@@ -163,4 +168,5 @@ _SYNONYMS: Mapping[str, Sequence[str]] = MappingProxyType(
         if len(synonyms) > 1 and name != "log.flush.scheduler.interval.ms"
     }
 )
-"""`log.flush.scheduler.interval.ms` gives `log.flush.interval.ms` its default; it has no synonym itself."""
+"""Broker key → all keys that set the same value. `log.flush.scheduler.interval.ms` is excluded: it only gives
+`log.flush.interval.ms` its default, and has no synonym itself."""

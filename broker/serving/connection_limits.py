@@ -1,12 +1,13 @@
-"""How many connections a broker takes, from whom, and how fast.
+"""Limits on connections of a broker: how many, from which addresses, and how fast.
 
-- `max.connections.per.ip` (with overrides for named addresses): one too many is closed at once.
-- `max.connections`: at the limit new clients wait, unread, until another connection ends. The inter-broker listener
-  always gets in: the oldest connection of another listener that has nothing in flight makes room for it.
-- `max.connection.creation.rate`: connections above the rate wait, unread, for their turn (not on the inter-broker
-  listener). The rate is a bucket of one second.
+- `max.connections.per.ip` (with overrides for named addresses): a connection above the limit is closed at once.
+- `max.connections`: at the limit, new clients wait, unread, until another connection ends. The inter-broker listener
+  always accepts: the oldest connection of another listener without a request in flight is closed to make room.
+- `max.connection.creation.rate`: connections above the rate wait, unread, until the rate allows them (not on the
+  inter-broker listener). The rate is a token bucket of one second.
 
-A connection that waits costs a socket and no memory. At most socket.listen.backlog.size wait; more are closed.
+A waiting connection uses a socket but no memory of its own. At most socket.listen.backlog.size connections wait; more
+are closed.
 Source: KIP-308, KIP-402, KIP-612, docs/deviations.md.
 """
 
@@ -32,7 +33,8 @@ UNLIMITED = 2**31 - 1
 
 
 class ConnectionLimits:
-    """Told of every connection of a broker as it comes and goes. All plain calls."""
+    """Decides whether each connection of a broker is read, waits, or is closed. Called when a connection opens or
+    closes. All methods are plain calls."""
 
     def __init__(self, config: NodeConfig, clock: Clock, log_limit: LogLimit, start_task: Callable[..., None]) -> None:
         self._inter_broker = config.inter_broker_listener_name
@@ -42,18 +44,18 @@ class ConnectionLimits:
         self._start_task = start_task
         self._hosts: Counter[str] = Counter()
         self._serving: dict[ServerConnection, str] = {}
-        """Those that are read, oldest first, with their listeners."""
+        """Connections that are read, oldest first, with their listeners."""
         self._waiting: deque[ServerConnection] = deque()
         self._known: dict[ServerConnection, str] = {}
-        """Every connection that is counted, with its host."""
+        """Every counted connection, with the address of its host."""
         self._tokens = 1.0
         self._tokens_at_ms = clock.monotonic_ms()
         self._wakes_at_ms = 0.0
-        """When a task looks again; in the past: none does."""
+        """Time at which a task checks the queue again. If the time has passed, no task is waiting to check it."""
         self.configure(config)
 
     def configure(self, config: NodeConfig) -> None:
-        """The limits are these now: for connections that come; those that are there stay."""
+        """Apply changed limits to new connections. Existing connections stay."""
         self._max = config.integer("max.connections")
         self._per_host_max = config.integer("max.connections.per.ip")
         self._overrides = host_limits(config.list("max.connections.per.ip.overrides"))
@@ -62,7 +64,7 @@ class ConnectionLimits:
         self._serve_waiting()
 
     def accepted(self, connection: ServerConnection) -> None:
-        """A new connection: it is read, waits, or is closed."""
+        """Read a new connection, let it wait, or close it."""
         transport = connection.transport
         host = transport.peer_host
         if self._hosts[host] >= self._overrides.get(host, self._per_host_max):
@@ -85,7 +87,7 @@ class ConnectionLimits:
             self._wake_in_time()
 
     def closed(self, connection: ServerConnection) -> None:
-        """A connection has ended: another may be read."""
+        """Handle the end of a connection: a waiting connection may now be read."""
         if self._forget(connection):
             self._serve_waiting()
 
@@ -101,7 +103,7 @@ class ConnectionLimits:
         return True
 
     def _make_room(self) -> None:
-        """End the oldest idle connection of another listener; of the busy ones if all are."""
+        """Close the oldest idle connection of another listener; if all of them are busy, the oldest busy one."""
         others = [one for one, listener in self._serving.items() if listener != self._inter_broker]
         victim = next((one for one in others if one.in_flight == 0), others[0] if others else None)
         if victim is not None:
@@ -141,7 +143,8 @@ class ConnectionLimits:
         return self._tokens >= 1.0
 
     def _wake_in_time(self) -> None:
-        """Look again when the next token is there; who waits for a place is served when another ends."""
+        """Check the queue again when the next token is available. A connection that waits for a free place is instead
+        served when another connection ends."""
         now_ms = self._clock.monotonic_ms()
         if self._rate and now_ms >= self._wakes_at_ms and len(self._serving) < self._max:
             pause_ms = max(1.0, (1.0 - self._tokens) * 1000 / self._rate)
@@ -155,7 +158,8 @@ class ConnectionLimits:
 
 
 def host_limits(entries: Iterable[str]) -> Mapping[str, int]:
-    """max.connections.per.ip.overrides: `host:count`; the host may be an IPv6 address. ValueError if one is not."""
+    """Parse max.connections.per.ip.overrides: entries `host:count`; the host may be an IPv6 address. Raises ValueError
+    for any other form."""
     limits: dict[str, int] = {}
     for entry in entries:
         host, _, count = entry.rpartition(":")

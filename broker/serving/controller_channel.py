@@ -1,12 +1,14 @@
 """ControllerChannel: send requests from this broker to the active controller.
 
-It learns the leader from the quorum that the broker observes, and from answers. It keeps a connection to every
-controller, so that each of them notices at once when this process dies.
+The channel learns which controller is active from the quorum that the broker observes, and from responses. It keeps a
+connection to every controller, so that each controller notices at once when this process dies.
 
-A request is sent to the next candidate, until its deadline, if its connection ends or it meets NOT_CONTROLLER. One that
-the active controller is too busy for (REQUEST_TIMED_OUT) is sent to it again. When the leader changes while a request
-is in flight, the request goes to the new one. So a request may be carried out twice: a CreateTopics that was committed
-but not answered gives TOPIC_ALREADY_EXISTS at its second try, as with Kafka.
+If a connection ends or a controller answers NOT_CONTROLLER, the request goes to the next candidate, until its deadline.
+If the active controller is too busy for a request (REQUEST_TIMED_OUT), the request is sent to it again. When the leader
+changes while a request is in flight, the request goes to the new leader.
+
+So a request may be carried out twice: a CreateTopics that was committed but not answered gives TOPIC_ALREADY_EXISTS at
+its second try, as with Kafka.
 Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -21,7 +23,7 @@ import trio
 
 from kraft.broker.serving.session import Session
 from kraft.config import NodeConfig
-from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
+from kraft.node.peers import CallOutcome, Failed, PeerRequestFailed, Peers
 from kraft.quorum.quorum import Quorum
 from kraft.seam import Address, Peer, Seam
 from kraft.wire import messages
@@ -32,21 +34,23 @@ from kraft.wire.rpc.controller_messages import FORWARD_BODY_BYTES_MAX, ForwardRe
 log = structlog.get_logger("kraft.broker.controller_channel")
 
 BROKER_PURPOSE = "broker"
-"""The connection that tells a controller that this process lives: registration, heartbeats, what the broker needs."""
+"""Purpose of the connection by which a controller knows that this process is alive. It carries registration, heartbeats
+and the broker's own requests."""
 FORWARD_PURPOSE = "forward"
-"""Clients' requests, which may take long, have a connection of their own."""
+"""Purpose of the separate connection for clients' requests, which may take long."""
 RETRY_BACKOFF_MS = 20
 RETRY_BACKOFF_MS_MAX = 100
 REDIAL_BACKOFF_MS_MAX = 1_000
 REQUEST_TIMEOUT_MS = 30_000
 GUESS_TIMEOUT_MS = 500
-"""How long a controller is waited for that is not known to be the active one."""
+"""Milliseconds to wait for a response of a controller that is not known to be the active one."""
 FORWARD_TIMEOUT_MS = 60_000
-"""Kafka retries a forwarded request for request.timeout.ms twice over; the client has given up by then."""
+"""Maximum milliseconds for a forwarded request. Kafka retries it for twice request.timeout.ms, when the client has
+already given up."""
 
 
 class ControllerChannel:
-    """Follows the active controller. `on_leader` is to be called whenever another leader of the quorum is known."""
+    """Sends requests to the active controller. Call `on_leader` whenever the quorum has another leader."""
 
     def __init__(self, config: NodeConfig, seam: Seam, quorum: Quorum, peers: Peers) -> None:
         self._config = config
@@ -54,24 +58,28 @@ class ControllerChannel:
         self._quorum = quorum
         self._peers = peers
         self._silence_ms = config.integer("broker.session.timeout.ms") // 2
-        """A connection is given up when it was silent for so long, however soon a request's own time is over: early
-        enough that a heartbeat on the next one keeps the session alive (KAFKA-14392)."""
+        """Milliseconds without received bytes after which a connection is closed, even if the deadline of a request has
+        not passed. This is short enough that a heartbeat on the next connection keeps the session alive (KAFKA-14392).
+        """
         self._listener = config.controller_listener_names[0]
         self._tls = config.dial_tls(self._listener)
         self._leader: int | None = None
         self._epoch = -1
         self._suspect_epoch = -1
-        """The leader of this epoch did not answer: it is asked again only after the others."""
+        """Epoch whose leader did not answer. That leader is tried again only after the other controllers."""
         self._hint: int | None = None
-        """Whom a controller that is not active named as the leader; tried once."""
+        """The leader named by a controller that is not active. It is tried once."""
         self._next_candidate = 0
         self._in_flight: dict[trio.Event, tuple[int | None, int | None]] = {}
-        """What ends the wait of each attempt under way → whom it was sent to, and as the leader of which epoch."""
+        """For each attempt in flight: the event that ends its wait → the node to which it was sent, and the leader
+        epoch."""
         self._changed = trio.Event()
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
-        """A leader of a newer epoch: whatever waits or is in flight goes to it now, also what an earlier term of the
-        same node was sent: that node may have lost power, and nobody tells of a connection's end then."""
+        """Switch to the leader of a newer epoch. Requests that wait or are in flight now go to that leader.
+
+        This includes requests that were sent to the same node in an earlier term: the node may have lost power, and
+        then nothing reports the end of its connections."""
         if epoch < self._epoch or (epoch == self._epoch and leader_id in (None, self._leader)):
             return
         self._epoch = epoch
@@ -84,17 +92,17 @@ class ControllerChannel:
 
     @property
     def active_controller(self) -> int | None:
-        """Node id of the active controller as far as this broker knows."""
+        """Return the node id of the active controller, as far as this broker knows."""
         return self._leader
 
     async def request(
         self, message: RpcMessage, *, timeout_ms: int = REQUEST_TIMEOUT_MS, purpose: str = BROKER_PURPOSE
     ) -> Any:
-        """The active controller's answer. RequestFailed (with the last outcome) if none came in time: then it is not
-        known whether the request was carried out."""
+        """Send a request and return the active controller's response. Raises PeerRequestFailed (with the last outcome)
+        if no response came in time; then it is not known whether the request was carried out."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         backoff_ms = RETRY_BACKOFF_MS
-        outcome = Outcome.UNREACHABLE
+        outcome = CallOutcome.UNREACHABLE
         peer: Peer | None = None
         while (remaining_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
             changed = self._changed
@@ -105,11 +113,11 @@ class ControllerChannel:
                     continue
                 if isinstance(answer, Failed):
                     outcome = answer.outcome
-                    if outcome is Outcome.BAD_ANSWER:
+                    if outcome is CallOutcome.BAD_ANSWER:
                         break
                     self._distrust(peer, -1)
                 elif answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
-                    outcome, self._hint = Outcome.TIMED_OUT, peer.node_id
+                    outcome, self._hint = CallOutcome.TIMED_OUT, peer.node_id
                 elif answer.error_code == ErrorCode.NOT_CONTROLLER:
                     self._distrust(peer, answer.leader_id)
                 else:
@@ -117,7 +125,7 @@ class ControllerChannel:
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             await self._clock.wait_at_most(changed, max(0, min(backoff_ms, remaining_ms)))
             backoff_ms = min(backoff_ms + RETRY_BACKOFF_MS // 2, RETRY_BACKOFF_MS_MAX)
-        raise RequestFailed(peer or Peer(None, self._listener, Address("", 0)), outcome)
+        raise PeerRequestFailed(peer or Peer(None, self._listener, Address("", 0)), outcome)
 
     async def forward(
         self,
@@ -128,9 +136,11 @@ class ControllerChannel:
         version: int | None = None,
         timeout_ms: int = FORWARD_TIMEOUT_MS,
     ) -> bytes:
-        """Hand a client's admin request to the active controller, on behalf of its principal; gives the body of the
-        answer. Both are in `version`, by default the newest. RequestFailed as in `request`; ForwardRefused, also for a
-        body of more than FORWARD_BODY_BYTES_MAX."""
+        """Forward a client's admin request to the active controller, on behalf of the client's principal, and return
+        the body of the response. Request and response are in `version`, by default the newest.
+
+        Raises PeerRequestFailed as in `request`. Raises ForwardRefused, also for a body of more than
+        FORWARD_BODY_BYTES_MAX."""
         if len(body) > FORWARD_BODY_BYTES_MAX:
             raise ForwardRefused(ErrorCode.MESSAGE_TOO_LARGE)
         newest = messages.newest_version(api_key) if version is None else version
@@ -151,7 +161,7 @@ class ControllerChannel:
         return bytes(answer.body)
 
     async def _forward_older(self, envelope: ForwardRequest, version: int, timeout_ms: int) -> bytes:
-        """The active controller is of an older release: say it in its words, if they suffice."""
+        """Convert the request for an active controller of an older release, if the older version can express it."""
         key, newest = envelope.forwarded_key, envelope.forwarded_version
         try:
             body = messages.encode_request(key, version, messages.decode_request(key, newest, envelope.body))
@@ -166,9 +176,9 @@ class ControllerChannel:
     # connections
 
     async def keep_connected(self, greeting: Callable[[], RpcMessage]) -> None:
-        """Hold a connection to every controller until cancelled: `greeting()` is sent on each new one, so that the
-        controller knows whose connection it is. Redials with backoff. Who the controllers are is looked up again
-        whenever there is a new leader: voters come and go."""
+        """Keep a connection to every controller until cancelled, reconnecting with backoff. `greeting()` is sent on
+        each new connection, so that the controller knows from which broker it comes. The list of controllers is read
+        again whenever there is a new leader, because voters change."""
         kept: dict[Peer, trio.CancelScope] = {}
         async with trio.open_nursery() as nursery:
             while True:
@@ -200,18 +210,18 @@ class ControllerChannel:
             changed = self._changed
             try:
                 await self._peers.request(peer, greeting(), timeout_ms=REQUEST_TIMEOUT_MS, purpose=BROKER_PURPOSE)
-            except RequestFailed:
-                # A new leader is greeted at once: without our connection it would not notice our end.
+            except PeerRequestFailed:
+                # A new leader is greeted at once: without our connection it would not notice the end of this process.
                 await self._clock.wait_at_most(changed, backoff_ms)
                 backoff_ms = min(2 * backoff_ms, REDIAL_BACKOFF_MS_MAX)
             else:
                 backoff_ms = RETRY_BACKOFF_MS
                 await ended.wait()
 
-    # inside
+    # internals
 
     async def _attempt(self, peer: Peer, message: RpcMessage, timeout_ms: int, purpose: str) -> Any:
-        """The answer, Failed, or None if a newer leader appeared first."""
+        """Send the request to one candidate. Return the response, Failed, or None if a newer leader appeared first."""
         answers: list[Any] = []
         over = trio.Event()
 
@@ -225,7 +235,7 @@ class ControllerChannel:
             if peer.node_id != self._leader:
                 timeout_ms = min(timeout_ms, GUESS_TIMEOUT_MS)
             if not await self._clock.wait_at_most(over, timeout_ms):
-                return Failed(Outcome.TIMED_OUT)
+                return Failed(CallOutcome.TIMED_OUT)
         finally:
             del self._in_flight[over]
         return answers[0] if answers else None
@@ -238,7 +248,8 @@ class ControllerChannel:
                 over.set()
 
     def _candidate(self) -> Peer | None:
-        """The leader, or, while none is known or it does not answer, the controllers in turn."""
+        """Return the leader's node id. While no leader is known or it does not answer, return each controller in
+        turn."""
         controllers = self._controllers()
         first = self._leader if self._epoch > self._suspect_epoch else self._hint
         self._hint = None
@@ -251,7 +262,7 @@ class ControllerChannel:
         return controllers[self._next_candidate]
 
     def _distrust(self, peer: Peer, named: int) -> None:
-        """This one is not the active controller; it names another, or -1."""
+        """Record that this node is not the active controller, and which node it names instead (-1: none)."""
         if peer.node_id == self._leader:
             self._suspect_epoch = self._epoch
         if named >= 0 and named != peer.node_id:
@@ -265,7 +276,7 @@ class ControllerChannel:
 
 
 class ForwardRefused(Exception):
-    """The controller refused the envelope itself, not the request in it; `error` says why."""
+    """Raised when the controller rejects the envelope itself, not the request in it; `error` is its error code."""
 
     def __init__(self, error: ErrorCode) -> None:
         super().__init__(f"the controller refused to handle the forwarded request: {error.name}")

@@ -1,9 +1,12 @@
-"""Brokers that left a moment ago, and are still told to clients for a while.
+"""DepartedBrokers: keep listing brokers to clients for a while after they were fenced.
 
-With Kafka a dead broker stays in Metadata until its session time-out, long after clients have moved away from it. Our
-fast fence would take it out in the same answer that names the new leader, and librdkafka then may drop the partition it
-has just moved together with the broker that it forgets (seen with 2.16: it asks again only after a second). So a broker
-stays listed for its session time-out after it was fenced; it leads nothing, and its replicas are told as offline.
+In Kafka a dead broker stays in Metadata responses until its session timeout, long after clients have moved away from
+it. The fast fencing of this project would remove the broker in the same response that names the new leader. librdkafka
+may then drop the partition that it has just moved, together with the broker (seen with 2.16: it retries only after a
+second).
+
+So a broker stays listed for its session timeout after it was fenced. It leads no partition, and its replicas are
+reported as offline.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from kraft.seam import Clock
 
 
 class DepartedBrokers:
-    """Registrations by id, each until its time is over."""
+    """Registrations of fenced brokers by id, each kept until the broker's session timeout has passed."""
 
     def __init__(self, clock: Clock, grace_ms: int) -> None:
         self._clock = clock
@@ -21,7 +24,7 @@ class DepartedBrokers:
         self._until: dict[int, tuple[int, BrokerRegistration]] = {}
 
     def published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
-        """A newer image is in force."""
+        """Apply a newer published image."""
         for broker_id in delta.brokers:
             before = old.brokers.get(broker_id)
             if new.is_alive(broker_id) or broker_id not in new.brokers:
@@ -30,7 +33,7 @@ class DepartedBrokers:
                 self._until[broker_id] = (self._clock.monotonic_ms() + self._grace_ms, before)
 
     def listed(self) -> list[BrokerRegistration]:
-        """Who is still told, as it was before it left; by id."""
+        """Return the brokers that are still listed, as they were before they were fenced, by id."""
         if not self._until:
             return []
         now_ms = self._clock.monotonic_ms()

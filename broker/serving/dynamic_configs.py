@@ -1,8 +1,8 @@
-"""The settings in force at this broker: its file, under what the metadata log sets for all brokers and for this one,
-under what it sets for a topic.
+"""DynamicConfigs: the effective settings of this broker. Settings for all brokers in the metadata override the node's
+file, settings for this broker override both, and a topic's own settings override all.
 
-Changes take effect when their image is published. A setting that does not parse here (the controller checked it, so it
-comes from another release) is logged and leaves the older one in force.
+Changes take effect when their image is published. A setting that this release cannot parse (the controller checked it,
+so it comes from another release) is logged, and the previous setting stays effective.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ChangeListener = Callable[[NodeConfig], None]
 
 
 class DynamicConfigs:
-    """The newest settings. `node` is this node's file with the dynamic broker settings over it."""
+    """The newest settings. `node` has the settings in this node's file, overridden by the dynamic broker settings."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.static = config
@@ -28,15 +28,15 @@ class DynamicConfigs:
         self._image: MetadataImage | None = None
         self._topics: dict[str, TopicConfig] = {}
         self._without_overrides: TopicConfig | None = None
-        """What most topics have."""
+        """The settings of a topic without its own overrides, which most topics have."""
         self._listeners: list[ChangeListener] = []
 
     def on_change(self, listener: ChangeListener) -> None:
-        """Call back with the newest node settings whenever they change."""
+        """Register a callback that gets the newest node settings whenever they change."""
         self._listeners.append(listener)
 
     def apply(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """A newer image is in force."""
+        """Apply a newer image."""
         self._image = new
         for topic_name in delta.deleted_topics.values():
             self._topics.pop(topic_name, None)
@@ -51,7 +51,7 @@ class DynamicConfigs:
             self._broker_settings_changed(new)
 
     def topic(self, name: str) -> TopicConfig:
-        """The resolved settings of a topic, existing or not."""
+        """Return the resolved settings of a topic, existing or not."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -65,7 +65,7 @@ class DynamicConfigs:
         return resolved
 
     def dynamic_broker(self) -> dict[str, str]:
-        """The dynamic broker settings that hold here: the cluster's, then this broker's own."""
+        """Return the effective dynamic broker settings: the cluster's, overridden by this broker's own."""
         return {} if self._image is None else dict(self._image.broker_configs(self.static.node_id))
 
     def boolean(self, key: str) -> bool:

@@ -1,8 +1,9 @@
-"""The three gates that every request passes: authorization, throttling, and memory.
+"""Gates: the three gates that every request passes: authorization, throttling, and memory.
 
-Allow-all and no-quota are the first implementations. The calls are at the places that the protocol gives them
-(authorization comes before existence), so a real authorizer changes only this module. Codes are those of Kafka's
-AclOperation and ResourceType. Source: Kafka's Authorizer, ClientQuotaManager, AclOperation, ResourceType.
+The only implementations so far allow everything and set no quota. They are called at the places that the protocol
+requires (authorization comes before the check for existence), so a real authorizer changes only this module. Codes are
+those of Kafka's AclOperation and ResourceType. Source: Kafka's Authorizer, ClientQuotaManager, AclOperation,
+ResourceType.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ResourceType(IntEnum):
 
 
 class Resource(NamedTuple):
-    """What an operation is done to."""
+    """The object of an operation: a resource type and a name."""
 
     type: ResourceType
     name: str
@@ -84,7 +85,7 @@ OPERATIONS_OF: Mapping[ResourceType, tuple[Operation, ...]] = MappingProxyType(
         ),
     }
 )
-"""Which operations `authorized_operations` may name for a resource."""
+"""The operations that `authorized_operations` may name for a resource."""
 
 
 def topic_resource(name: str) -> Resource:
@@ -92,7 +93,7 @@ def topic_resource(name: str) -> Resource:
 
 
 class QuotaKind(Enum):
-    """What is counted against a quota; the unit is in the name."""
+    """The kinds of client use that quotas limit; the unit is in the name."""
 
     PRODUCE_BYTES = "Produce"
     FETCH_BYTES = "Fetch"
@@ -100,20 +101,21 @@ class QuotaKind(Enum):
 
 
 class Authorizer(Protocol):
-    """Decides; pure of effects."""
+    """Decides whether a request is allowed, without side effects."""
 
     def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool: ...
 
     def authorize_any(self, session: Session, operation: Operation, type: ResourceType) -> bool:
-        """Is there any resource of this type that the session may do this to?"""
+        """Return whether the session is allowed this operation on any resource of this type."""
         ...
 
 
 class Quotas(Protocol):
-    """Counts what clients use."""
+    """Counts what clients use, and throttles them."""
 
     def record(self, session: Session, kind: QuotaKind, amount: int) -> int:
-        """Count `amount`; answers for how many ms the connection is to be muted (0: not at all)."""
+        """Count `amount`. Return the number of milliseconds for which the connection must be muted; 0 if it must not
+        be."""
         ...
 
 
@@ -135,13 +137,14 @@ class NoQuotas:
 
 
 OPENERS_MAX = 3
-"""Requests that have stored batches decompressed at one time; others wait for their turn."""
+"""Maximum number of requests that decompress stored batches at the same time; further requests wait."""
 OPENING_BYTES = 8 * 1024 * 1024
-"""What one of them, or a round of compaction, is counted with: a batch, and the window of its codec."""
+"""Memory charged to the budget for one request that decompresses stored batches, or for a round of compaction: one
+batch, and the window of its codec."""
 
 
 class Gates:
-    """The gates of one node. `memory` is the process's one budget for frames, fetch buffers and decompression."""
+    """The gates of one node. `memory` is the process's single budget for frames, fetch buffers and decompression."""
 
     __slots__ = ("_openers", "authorizer", "memory", "quotas")
 
@@ -155,14 +158,15 @@ class Gates:
 
     @asynccontextmanager
     async def opening(self) -> AsyncIterator[None]:
-        """A turn to decompress stored batches, whose memory is counted meanwhile."""
+        """Wait for permission to decompress stored batches; their memory is charged to the budget while the block
+        runs."""
         async with self._openers:
             with self.counting(OPENING_BYTES):
                 yield
 
     @contextmanager
     def counting(self, count: int) -> Iterator[None]:
-        """Count so many bytes, which cannot be refused, as held."""
+        """Charge this many bytes to the memory budget while the block runs. The budget cannot reject them."""
         self.memory.take(count)
         try:
             yield
@@ -170,27 +174,27 @@ class Gates:
             self.memory.give(count)
 
     def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
-        """May this session do this?"""
+        """Return whether this session is allowed this operation on this resource."""
         return self.authorizer.authorize(session, operation, resource)
 
     def authorize_topic(self, session: Session, operation: Operation, topic: str) -> bool:
-        """May this session do this to the topic of this name?"""
+        """Return whether this session is allowed this operation on the topic of this name."""
         return self.authorizer.authorize(session, operation, Resource(ResourceType.TOPIC, topic))
 
     def authorize_cluster(self, session: Session, operation: Operation) -> bool:
-        """May this session do this to the cluster as a whole?"""
+        """Return whether this session is allowed this operation on the cluster as a whole."""
         return self.authorizer.authorize(session, operation, CLUSTER)
 
     def authorize_any(self, session: Session, operation: Operation, type: ResourceType) -> bool:
-        """May this session do this to any resource of this type?"""
+        """Return whether this session is allowed this operation on any resource of this type."""
         return self.authorizer.authorize_any(session, operation, type)
 
     def throttle(self, session: Session, kind: QuotaKind, amount: int) -> int:
-        """Count `amount` of `kind`; answers the throttle time in ms, for the response and for the mute."""
+        """Count `amount` of `kind`. Return the throttle time in ms, for the response and for muting the connection."""
         return self.quotas.record(session, kind, amount)
 
     def authorized_operations(self, session: Session, resource: Resource) -> int:
-        """The bit field that Metadata and DescribeCluster answer when asked for it."""
+        """Return the bit field of allowed operations that Metadata and DescribeCluster return on request."""
         bits = 0
         for operation in OPERATIONS_OF[resource.type]:
             if self.authorizer.authorize(session, operation, resource):

@@ -1,4 +1,6 @@
-"""KIP-951: who leads a partition now, and where, for the answer to somebody who asked the wrong broker."""
+"""KIP-951: the current leader of a partition and its address, for the response to a client that sent its request to
+another broker.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ HINTLESS = CurrentLeader()
 
 
 def current_leader(topic: TopicImage | None, index: int) -> CurrentLeader:
-    """Leader id and epoch of a partition as the image has them; -1 and -1 if it has none."""
+    """Return leader id and leader epoch of a partition in the image; -1 and -1 if the image has no such partition."""
     state = topic.find(index) if topic is not None else None
     return HINTLESS if state is None else CurrentLeader(state.leader, state.leader_epoch)
 
 
 def endpoints_of(image: MetadataImage, leaders: Iterable[CurrentLeader | None], listener: str) -> list[NodeEndpoint]:
-    """Where those of the leaders are reached on `listener` that are alive; sorted, each once."""
+    """Return the addresses on `listener` of those leaders that are alive, sorted and without duplicates."""
     ids = {leader.leader_id for leader in leaders if leader is not None and leader.leader_id != NO_LEADER}
     found: list[NodeEndpoint] = []
     for broker_id in sorted(ids):

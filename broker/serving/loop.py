@@ -1,7 +1,7 @@
-"""Loop: what every part of the data plane needs of the event loop it runs on.
+"""Loop: the services of the event loop that every part of the data plane needs.
 
-A part gets the Loop and the one to three callables that it uses, so a test makes it with fakes. All calls are made on
-the loop; only `clock.sleep_ms` and the offloaded calls of `disk` suspend.
+A part gets the Loop and the one to three callables that it uses, so a test can create the part with fakes. All calls
+are made on the loop; only `clock.sleep_ms` and the offloaded calls of `disk` suspend.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from kraft.seam import Clock, Disk, Random
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Facilities of the event loop. `start_task(function, *arguments)` runs an async function in the background for as
-    long as the data plane runs, and does nothing before and after that; `request_pass()` makes sure that a pass, and
-    so its end, comes soon."""
+    """Services of the event loop.
+
+    `start_task(function, *arguments)` runs an async function in the background while the data plane runs, and does
+    nothing before or after. `request_pass()` makes sure that a pass, and so the end of a pass, comes soon."""
 
     clock: Clock
     disk: Disk

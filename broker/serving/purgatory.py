@@ -1,7 +1,7 @@
-"""Operations that wait, and the one timer over their deadlines.
+"""The purgatory: operations that wait, and the one timer for their deadlines.
 
 A parked operation is a slotted object that is completed by a direct call, once. There is no task, event or channel per
-request. Deadlines are kept in coarse buckets, from which a completed operation removes itself, so a burst of produces
+request. Deadlines are kept in coarse buckets, from which a completed operation removes itself. So a burst of produces
 with 30-second timeouts leaves nothing behind. Source: Kafka's DelayedOperation.
 """
 
@@ -20,21 +20,21 @@ BUCKET_MS = 16
 
 
 class Parked:
-    """An operation with a deadline. `bucket` belongs to `Deadlines`; -1 while it is in none."""
+    """An operation with a deadline. `bucket` is set by `Deadlines`; -1 while the operation is in no bucket."""
 
     __slots__ = ("bucket",)
 
     bucket: int
     delayed_operation: ClassVar[str] = "Other"
-    """What it is called in the metrics of the purgatory."""
+    """The operation's name in the metrics of the purgatory."""
 
     @abstractmethod
     def expire(self) -> None:
-        """The deadline has passed: answer with what there is. Called once, already taken off the timer."""
+        """Answer with what is available, because the deadline has passed. Called once, after removal from the timer."""
 
 
 class Deadlines:
-    """The timer. `run` is its task; `add` and `remove` are plain calls."""
+    """The timer of parked operations. `run` is its task; `add` and `remove` are plain calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class Deadlines:
         return sum(map(len, self._buckets.values()))
 
     def kinds(self) -> Counter[str]:
-        """How many operations wait, by `delayed_operation`."""
+        """Return how many operations wait, by their `delayed_operation`."""
         return Counter(one.delayed_operation for bucket in self._buckets.values() for one in bucket)
 
     def add(self, operation: Parked, deadline_ms: int) -> None:
@@ -65,13 +65,13 @@ class Deadlines:
             bucket[operation] = None
 
     def remove(self, operation: Parked) -> None:
-        """The operation is complete. No effect if it is not here."""
+        """Remove a completed operation. No effect if the operation is not parked."""
         bucket = self._buckets.get(operation.bucket)
         if bucket is not None:
             bucket.pop(operation, None)
 
     def expire_due(self) -> None:
-        """Expire everything whose bucket is over."""
+        """Expire every operation whose bucket has ended."""
         now = self._clock.monotonic_ms() // BUCKET_MS
         while self._order and self._order[0] <= now:
             bucket = self._buckets.pop(heappop(self._order))
@@ -82,7 +82,7 @@ class Deadlines:
                 operation.expire()
 
     async def run(self) -> None:
-        """Expire operations in time, until cancelled."""
+        """Expire operations at their deadlines, until cancelled."""
         while True:
             self._drop_empty()
             if not self._order:

@@ -1,6 +1,8 @@
-"""Who asks: one frozen value per connection (and client id), made at accept and handed to every handler.
+"""Session: the peer of a connection, one frozen value per connection (and client id), created at accept and passed to
+every handler.
 
-Invariant: no handler learns about its peer in any other way, so authorisation and quotas see what the wire saw.
+Invariant: no handler learns about its peer in any other way, so authorization and quotas see the peer of the actual
+connection.
 """
 
 from __future__ import annotations

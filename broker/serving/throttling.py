@@ -1,4 +1,4 @@
-"""KIP-219: a client over its quota is answered at once, and then not read for the throttle time."""
+"""KIP-219: a client over its quota gets its response at once; then its connection is not read for the throttle time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Turns: work of many small pieces, done on the loop in their order, a few milliseconds at a time.
+"""Turns: work of many small pieces, done on the event loop in order, a few milliseconds at a time.
 
-Work that fits into one turn is done at once, so small work is over when `start` returns. Other work runs between two
-turns. Source: docs/decisions/19-blank-replicas.md, docs/decisions/26-long-requests.md.
+Work that fits into one turn is done at once, so small work is complete when `start` returns. Other tasks run between
+two turns. Source: docs/decisions/19-blank-replicas.md, docs/decisions/26-long-requests.md.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kraft.seam import Clock
 T = TypeVar("T")
 
 Steps = Generator[None, None, None]
-"""Work that ends a step, of some milliseconds at most, at each `yield`."""
+"""Iterator that does work in steps: each `yield` ends a step, which takes some milliseconds at most."""
 
 TURN_NS_MAX = 5_000_000
-"""How long others wait for a turn's end, but for the piece that is under way."""
+"""Maximum nanoseconds of a turn, not counting its last piece. Other tasks wait at most this long, plus that piece."""
 STEP_PIECES_MAX = 5_000
 
 
 class Turns:
-    """A queue of pieces. `after_turn` is called at the end of each turn in which something was done."""
+    """A queue of pieces of work. `after_turn` is called at the end of each turn in which work was done."""
 
     def __init__(self, clock: Clock, start_task: Callable[..., None], after_turn: Callable[[], None]) -> None:
         self._clock = clock
@@ -40,31 +40,32 @@ class Turns:
         return not self._queue
 
     def add(self, work: Callable[[T], None], pieces: Iterable[T | None]) -> None:
-        """Do `work` for each of `pieces`, after what was added before. The pieces are taken one by one. None is no
-        work: whoever looks for long for the next piece lets a turn end there."""
+        """Do `work` for each of `pieces`, after the pieces added before. Pieces are requested one by one. No work is
+        done for a piece that is None: with it, a generator that searches long for its next piece allows the turn to
+        end."""
         self._queue.append((work, iter(pieces)))
 
     def start(self) -> None:
-        """Take a turn now; a task takes the others, if any are left. No effect inside of a turn."""
+        """Run one turn now; a task runs the others, if any pieces remain. No effect when called inside a turn."""
         if not (self._is_running or self._is_in_turn) and self._take():
             self._is_running = True
-            self._start_task(self._go_on)
+            self._start_task(self._take_next_turns)
 
     async def finish(self) -> None:
-        """Suspend until everything is done."""
+        """Suspend until all pieces are done."""
         while self._take():
             await trio.lowlevel.checkpoint()
         await trio.lowlevel.checkpoint()
 
-    async def _go_on(self) -> None:
+    async def _take_next_turns(self) -> None:
         try:
-            while self._queue:  # also what came while the last checkpoint let others run
+            while self._queue:  # including pieces added while the last checkpoint let others run
                 await self.finish()
         finally:
             self._is_running = False
 
     def _take(self) -> bool:
-        """One turn. True if something is left."""
+        """Run one turn. Return True if pieces remain."""
         if not self._queue:
             return False
         self._is_in_turn = True
@@ -92,8 +93,8 @@ class Turns:
 
 
 async def in_steps(pieces: Iterable[T]) -> AsyncIterator[T]:
-    """Each of `pieces`, with a checkpoint behind every STEP_PIECES_MAX: for work of which thousands take no turn's
-    time."""
+    """Yield each of `pieces`, with a checkpoint after every STEP_PIECES_MAX pieces, for work of which even thousands of
+    pieces take less than a turn."""
     for number, piece in enumerate(pieces, 1):
         yield piece
         if not number % STEP_PIECES_MAX:

@@ -5,7 +5,7 @@
         for group in await admin.groups.list():
             print(group.group_id, group.state)
 
-What it can do stands in seven families: `topics`, `partitions`, `configs`, `groups`, `nodes`, `transactions` and
+Its operations are grouped in seven attributes: `topics`, `partitions`, `configs`, `groups`, `nodes`, `transactions` and
 `access`. May import everything below kraft.client, never kraft.broker.
 """
 

@@ -1,4 +1,4 @@
-"""Access: control lists, quotas, and the users that log in by SCRAM. Salts and keys never leave a broker.
+"""ACLs, quotas, and the users that authenticate with SCRAM. Brokers never return their salts and keys.
 
 Source: DescribeAclsRequest, DescribeClientQuotasRequest (KIP-546), DescribeUserScramCredentialsRequest (KIP-554).
 """
@@ -15,11 +15,11 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 ANY = 1
-"""In each field of a filter of ACLs."""
+"""Value that matches everything, for each field of an ACL filter."""
 
 
 class AclResource(IntEnum):
-    """What an entry is about."""
+    """Kafka's ResourceType of an ACL: the kind of resource to which the entry applies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +32,7 @@ class AclResource(IntEnum):
 
 
 class AclPattern(IntEnum):
-    """How an entry names its resource."""
+    """Kafka's PatternType: how an entry names its resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -42,7 +42,7 @@ class AclPattern(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What an entry allows or denies."""
+    """Kafka's AclOperation: the operation that an entry allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -63,7 +63,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Whether an entry allows or denies."""
+    """Whether an ACL entry allows or denies the operation."""
 
     UNKNOWN = 0
     ANY = 1
@@ -72,7 +72,7 @@ class AclPermission(IntEnum):
 
 
 class ScramMechanism(IntEnum):
-    """A mechanism of SCRAM, by Kafka's number."""
+    """A SCRAM mechanism, by Kafka's number."""
 
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
@@ -85,7 +85,7 @@ class ScramMechanism(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An entry of an access control list; the words are Kafka's (TOPIC, LITERAL, READ, ALLOW)."""
+    """An entry of an access control list; the values are Kafka's names (TOPIC, LITERAL, READ, ALLOW)."""
 
     resource_type: str
     resource: str
@@ -98,7 +98,8 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit. `entity`: what it is for, by type (user, client-id, ip); a name of None stands for the default."""
+    """A quota. `entity` has the names to which the quota applies, by type (user, client-id, ip). The name None is the
+    default entity of its type."""
 
     entity: Mapping[str, str | None]
     name: str
@@ -107,7 +108,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class ScramUser:
-    """A user that can log in by this mechanism."""
+    """A user that can authenticate with a SCRAM mechanism."""
 
     user: str
     mechanism: str
@@ -115,13 +116,13 @@ class ScramUser:
 
 
 class Access:
-    """What an admin client can learn of who may do what and how much."""
+    """Access control lists, quotas and SCRAM users of a cluster."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def acls(self, resource_type: AclResource = AclResource.ANY, resource: str | None = None) -> tuple[Acl, ...]:
-        """The entries of all access control lists, or of those of this type and with this name, in order."""
+        """Return all ACL entries in order or, if given, only those of resources with this type and this name."""
         answer = await self._router.ask_any(
             ApiKey.DESCRIBE_ACLS,
             resource_type_filter=int(resource_type),
@@ -149,7 +150,7 @@ class Access:
         return tuple(sorted(found, key=lambda acl: (acl.resource_type, acl.resource, acl.principal, acl.operation)))
 
     async def quotas(self) -> tuple[Quota, ...]:
-        """All quotas."""
+        """Return all quotas."""
         answer = await self._router.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, components=(), strict=False)
         require_success(answer, "the quotas")
         return tuple(
@@ -159,8 +160,8 @@ class Access:
         )
 
     async def scram_users(self, users: Iterable[str] | None = None) -> tuple[ScramUser, ...]:
-        """Each user with each of its mechanisms, by name; of these users, or of all (None). A user that is not there is
-        left out."""
+        """Return each user with each of its SCRAM mechanisms, by name. `users` limits the result to these users; users
+        that do not exist are left out."""
         names = None if users is None else [{"name": name} for name in users]
         answer = await self._router.ask_any(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=names)
         require_success(answer, "the SCRAM users")
@@ -177,5 +178,5 @@ class Access:
 
 
 def _word(kind: type[IntEnum], number: Any) -> str:
-    """The name of the number; of one that a newer broker knows the number itself."""
+    """Return the name that belongs to a number of an enum. Return the number as text if only newer brokers have it."""
     return kind(int(number)).name if int(number) in kind._value2member_map_ else str(int(number))

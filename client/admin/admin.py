@@ -1,4 +1,4 @@
-"""The admin client: a connection to a cluster, and the families of what it can do. See the package."""
+"""The admin client: a connection to a cluster, and its operations in groups. See `kraft.client.admin`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ from kraft.seam import Seam
 
 
 class Admin:
-    """See the package. `timeout_ms` bounds each call with its retries; where every address refuses, `refused_ms` does,
-    if it is given. With `bootstrap_controllers` instead of `bootstrap_servers` the controllers themselves are asked
-    (KIP-919): for the quorum, features and the loggers of a controller. Each call may raise KafkaError (refused),
-    ClusterUnreachable or TimedOut (no answer), or VersionMismatch (those who were asked do not know the request)."""
+    """The admin client; see `kraft.client.admin` for an example. `timeout_ms` limits the time of each call with its
+    retries. If `refused_ms` is given, a call ends after that time if every address refuses the connection.
+
+    With `bootstrap_controllers` instead of `bootstrap_servers`, requests go to the controllers directly (KIP-919). This
+    works for the quorum, features and the loggers of a controller.
+
+    Each call may raise KafkaError (rejected), ClusterUnreachable or TimedOut (no response), or VersionMismatch (the
+    nodes do not support the request)."""
 
     topics: Topics
     partitions: Partitions

@@ -1,4 +1,4 @@
-"""Configurations of topics, brokers and groups: what is set, from where, and incremental changes."""
+"""Configurations of topics, brokers and groups: values, their sources, and incremental changes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 RESOURCES_PER_REQUEST = 500
-"""An answer has some 10 kB for each topic that is described whole."""
+"""Maximum number of resources in one request. It limits the size of a response: the full description of a topic has
+about 10 kB."""
 
 
 class Configs:
-    """What an admin client can do with configurations."""
+    """Describe and change configurations."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -33,7 +34,8 @@ class Configs:
     async def describe(
         self, resource: ConfigResource, *, documentation: bool = False, synonyms: bool = False
     ) -> tuple[ConfigEntry, ...]:
-        """All settings of a resource, by name. A broker is asked itself, and a controller about its loggers."""
+        """Return all settings of a resource, by name. The request for a broker's settings goes to that broker, and for
+        a controller's loggers to that controller."""
         row = {"resource_type": int(resource.type), "resource_name": resource.name, "configuration_keys": None}
         fields = {"resources": (row,), "include_synonyms": synonyms, "include_documentation": documentation}
         if _has_own_answer(resource):
@@ -53,8 +55,9 @@ class Configs:
         documentation: bool = False,
         synonyms: bool = False,
     ) -> dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError]:
-        """The settings of many resources that any broker can describe (topics, groups, all brokers' defaults), in as
-        few requests as that takes; of those that cannot be described the error. `names`: only these settings."""
+        """Return the settings of each of these resources or, for a resource that cannot be described, the error.
+        Resources must be ones that any broker can describe: topics, groups, the defaults of all brokers. As few
+        requests as possible are sent. If `names` is given, only these settings are returned."""
         wanted = list(dict.fromkeys(resources))
         keys = None if names is None else list(names)
         found: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
@@ -79,7 +82,8 @@ class Configs:
     async def alter(
         self, resource: ConfigResource, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change settings, all or none. A broker or controller sets the levels of its loggers itself."""
+        """Change settings: all of them, or none if one is rejected. Log levels of a broker or controller are set by
+        that node itself."""
         configs = [
             {"name": change.name, "config_operation": int(change.operation), "value": change.value}
             for change in changes
@@ -96,8 +100,8 @@ class Configs:
     async def _ask_itself(
         self, resource: ConfigResource, key: ApiKey, error_of: Callable[[Any], Any], fields: Mapping[str, Any]
     ) -> Any:
-        """Ask the node that the resource names. Brokers are in the metadata; a controller has loggers too, and the
-        quorum tells where it listens."""
+        """Send the request to the node that is named as resource. The address of a broker comes from the metadata. The
+        address of a controller, for requests about its loggers, comes from the description of the quorum."""
         node_id = int(resource.name)
         if resource.type is ResourceType.BROKER_LOGGER and not await self._router.is_broker(node_id):
             listeners = (await Nodes(self._router).quorum()).endpoints.get(node_id)
@@ -106,7 +110,8 @@ class Configs:
         return await self._router.ask_node(node_id, key, error_of, **fields)
 
     async def resources(self, types: Iterable[ResourceType] = ()) -> tuple[ConfigResource, ...]:
-        """Everything that has a configuration, of these types (none: of all)."""
+        """Return all resources that have a configuration. If `types` are given, return only resources of these
+        types."""
         wanted = [int(one) for one in types]
         answer = await self._router.ask_any(ApiKey.LIST_CONFIG_RESOURCES, resource_types=wanted)
         require_success(answer, "the list of configurations")
@@ -118,7 +123,7 @@ class Configs:
 
 
 def _has_own_answer(resource: ConfigResource) -> bool:
-    """Whether only the broker that the resource names can describe it."""
+    """Whether only the node that the resource names can describe it."""
     return bool(resource.name) and resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 
 

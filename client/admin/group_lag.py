@@ -1,4 +1,4 @@
-"""How far a group is behind in each partition that it reads or has committed for."""
+"""A group's lag in each partition that it reads or has committed offsets for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is in one partition. `end_offset` is None where the partition has no leader to tell it."""
+    """A group's lag in one partition. `end_offset` is None if the partition has no leader that could report it."""
 
     topic: str
     partition: int
@@ -32,7 +32,8 @@ class PartitionLag:
 
 
 async def find_lags(admin: Admin, group: GroupDescription, topics: Collection[str] | None = None) -> list[PartitionLag]:
-    """The lag in each partition, by topic and number; `topics`: only in these, if any are given."""
+    """Return the lag in each partition, by topic and partition number. If `topics` are given, return only their
+    partitions."""
     committed = await admin.groups.offsets(group.group_id)
     readers = {tp: member for member in group.members for tp in member.assignment}
     wanted = sorted(tp for tp in committed.keys() | readers.keys() if not topics or tp[0] in topics)
@@ -55,6 +56,7 @@ def _lag(
 
 
 def total_lag(lags: Sequence[PartitionLag]) -> int | None:
-    """Of the partitions whose lag is known; None if it is of none, as where nothing is committed: that is not 0."""
+    """Return the sum of the known lags; None if no lag is known. Without committed offsets the lag is unknown, not
+    0."""
     known = [one.lag for one in lags if one.lag is not None]
     return sum(known) if known else None

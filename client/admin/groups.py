@@ -25,7 +25,7 @@ _NOT_NEW_PROTOCOL = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORT
 
 
 class Groups:
-    """What an admin client can do with groups; each request goes to the group's coordinator."""
+    """List, describe and change groups; each request goes to the group's coordinator."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -33,7 +33,8 @@ class Groups:
     async def list(
         self, *, states: Iterable[str] = (), types: Iterable[str] = (), brokers: Iterable[int] | None = None
     ) -> tuple[GroupListing, ...]:
-        """All groups of these brokers (None: of all), by id; of these states and types only, if any are given."""
+        """Return all groups of these brokers (None: of all brokers), by id. If states or types are given, return only
+        groups with these."""
         answers = await self._router.ask_each(
             ApiKey.LIST_GROUPS,
             lambda told: told.error_code,
@@ -48,14 +49,15 @@ class Groups:
         return tuple(sorted(found, key=lambda group: group.group_id))
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """A group with its members and their partitions. KafkaError GROUP_ID_NOT_FOUND if there is none."""
+        """Return a group with its members and their partitions. Raise KafkaError GROUP_ID_NOT_FOUND if the group does
+        not exist."""
         described = await self._describe_new(group_id) or await self._describe_classic(group_id)
         if described.state == DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no {_named(group_id)}")
         return described
 
     async def offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """All offsets that a group has committed; empty for a group that has none, or is not there."""
+        """Return all committed offsets of a group; empty for a group that has none or does not exist."""
         group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
         _, answer = await self._router.ask_coordinator(
             group_id,
@@ -75,8 +77,8 @@ class Groups:
         }
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
-        """Commit offsets in the name of a group that has no active members. KafkaError INVALID_GROUP_ID for the empty
-        name: brokers keep a group of that name for old clients, but no consumer can join it."""
+        """Commit offsets for a group without active members. Raise KafkaError INVALID_GROUP_ID for the empty id:
+        brokers keep a group with that id for old clients, but no consumer can join it."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the name of the group is empty")
         topics = [
@@ -95,7 +97,7 @@ class Groups:
         _require_all(answer, group_id)
 
     async def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed for these partitions. The group must not be subscribed to their topics."""
+        """Delete a group's committed offsets of these partitions. The group must not be subscribed to their topics."""
         topics = [
             {"name": topic, "partitions": [{"partition_index": index} for index in indexes]}
             for topic, indexes in by_topic(partitions).items()
@@ -107,14 +109,14 @@ class Groups:
         _require_all(answer, group_id)
 
     async def delete(self, group_id: str) -> None:
-        """Delete a group that has no members, with its offsets."""
+        """Delete a group that has no members, and its offsets."""
         _, answer = await self._router.ask_coordinator(
             group_id, ApiKey.DELETE_GROUPS, lambda told: told.results[0].error_code, groups_names=(group_id,)
         )
         require_success(answer.results[0], _named(group_id))
 
     async def remove_members(self, group_id: str, members: Iterable[GroupMember]) -> None:
-        """Make members leave; what they were assigned goes to the others."""
+        """Remove members from a group, so that their partitions are assigned to the remaining members."""
         rows = [
             {
                 "member_id": "" if member.instance_id is not None else member.member_id,
@@ -131,7 +133,8 @@ class Groups:
             require_success(told, f"member {told.group_instance_id or told.member_id} of {_named(group_id)}")
 
     async def _describe_new(self, group_id: str) -> GroupDescription | None:
-        """As a group of the consumer protocol (KIP-848); None if it is not one."""
+        """Return the description of a group that uses the consumer group protocol of KIP-848; None for any other
+        group."""
         try:
             coordinator, answer = await self._router.ask_coordinator(
                 group_id,
@@ -213,7 +216,7 @@ def _commit_row(index: int, given: CommittedOffset | int) -> dict[str, Any]:
 
 
 def _partitions(told: Any) -> tuple[TopicPartition, ...]:
-    """The partitions of an assignment of the consumer protocol."""
+    """Return the partitions of an assignment of the consumer protocol."""
     return tuple(
         sorted((str(topic.topic_name), int(index)) for topic in told.topic_partitions for index in topic.partitions)
     )
@@ -233,8 +236,8 @@ def _read_classic(member: Any, is_consumer: bool) -> GroupMember:
 
 
 def _subscription(data: bytes) -> Subscription | None:
-    """The subscription in a member's metadata; None in bytes that are not one, such as none at all while the group
-    rebalances."""
+    """Return the subscription in a member's metadata. Return None if the bytes are not a subscription; they are empty
+    while the group rebalances."""
     try:
         return decode_subscription(data)
     except WireError:
@@ -242,7 +245,8 @@ def _subscription(data: bytes) -> Subscription | None:
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in an assignment; none in bytes that are not one, for a group may embed anything."""
+    """Return the partitions in an assignment. Return none if the bytes are not an assignment, because a group may store
+    arbitrary data."""
     try:
         return tuple(sorted(decode_assignment(data).partitions))
     except WireError:

@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, its metadata quorum, its log directories."""
+"""The cluster itself: its brokers, metadata quorum, log directories and features."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _SOFTWARE = MappingProxyType({"client_software_name": "pykraft", "client_softwar
 
 
 class Nodes:
-    """What an admin client can learn of nodes."""
+    """Describe and change the nodes of a cluster."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def cluster(self) -> ClusterDescription:
-        """The cluster with its brokers; fenced ones too, where the cluster tells of them."""
+        """Return the cluster with its brokers, including fenced ones if the cluster reports them."""
         answer = await self._router.ask_any(ApiKey.DESCRIBE_CLUSTER, include_fenced_brokers=True)
         require_success(answer, "the cluster")
         brokers = tuple(
@@ -47,7 +47,7 @@ class Nodes:
         return ClusterDescription(str(answer.cluster_id), controller if controller >= 0 else None, brokers)
 
     async def quorum(self) -> QuorumDescription:
-        """The metadata quorum: leader, epoch, and how far each voter and observer is."""
+        """Return the metadata quorum: leader, epoch, and the log end offset of each voter and observer."""
         topics = ({"topic_name": METADATA_TOPIC, "partitions": ({"partition_index": 0},)},)
         answer = await self._router.ask_controller(ApiKey.DESCRIBE_QUORUM, lambda told: told.error_code, topics=topics)
         require_success(answer, "the quorum")
@@ -71,8 +71,8 @@ class Nodes:
     async def add_voter(
         self, node_id: int, directory_id: UUID, address: Address, *, listener: str = CONTROLLER_LISTENER
     ) -> None:
-        """Make a controller that observes the quorum, and has caught up, a voter. `address` is where other controllers
-        reach it, on the controllers' `listener`."""
+        """Make an observer of the quorum a voter. It must be a controller that has caught up. Other controllers connect
+        to it at `address`, on the controller `listener`."""
         answer = await self._router.change(
             ApiKey.ADD_RAFT_VOTER,
             lambda told: told.error_code,
@@ -85,7 +85,7 @@ class Nodes:
         require_success(answer, f"voter {node_id}")
 
     async def remove_voter(self, node_id: int, directory_id: UUID) -> None:
-        """Take a voter out of the quorum; it may be dead."""
+        """Remove a voter from the quorum. The voter need not be running."""
         answer = await self._router.change(
             ApiKey.REMOVE_RAFT_VOTER,
             lambda told: told.error_code,
@@ -98,8 +98,8 @@ class Nodes:
     async def log_dirs(
         self, brokers: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
     ) -> tuple[LogDir, ...]:
-        """The log directories of these brokers (None: of all) with what lies in them, or those of `partitions` that
-        do."""
+        """Return the log directories of these brokers (None: of all brokers) with their replicas. If `partitions` are
+        given, only replicas of these are included."""
         topics = None
         if partitions is not None:
             topics = [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic(partitions).items()]
@@ -115,9 +115,10 @@ class Nodes:
     async def move_replicas(
         self, broker: int, paths: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move replicas of one broker into other log directories of it (the one where a replica is: give a
-        move up). What became of each request; `log_dirs` shows how far they are. REPLICA_NOT_AVAILABLE: the replica is
-        not on this broker, and will be made in this directory when it comes."""
+        """Start moving replicas of one broker to other log directories of that broker. Naming the directory where a
+        replica is now cancels its move. Return the result of each request. `log_dirs` shows the progress. The result
+        REPLICA_NOT_AVAILABLE means that the replica is not on this broker yet; it will be created in the given
+        directory."""
         by_path: dict[str, list[TopicPartition]] = {}
         for partition, path in sorted(paths.items()):
             by_path.setdefault(path, []).append(partition)
@@ -141,7 +142,8 @@ class Nodes:
         return found
 
     async def api_versions(self, broker: int | None = None) -> dict[int, tuple[int, int]]:
-        """The lowest and the highest version of each API, by its key, that a broker (None: any) answers."""
+        """Return the lowest and highest version of each API, by its key, that this broker supports. If `broker` is
+        None, ask any broker."""
         if broker is None:
             answer = await self._router.ask_any(ApiKey.API_VERSIONS, **_SOFTWARE)
         else:
@@ -150,7 +152,8 @@ class Nodes:
         return {int(told.api_key): (int(told.min_version), int(told.max_version)) for told in answer.api_keys}
 
     async def features(self, broker: int | None = None) -> tuple[Feature, ...]:
-        """The features that the cluster has, or could have, by name, as a broker (None: any) knows them."""
+        """Return the features that the cluster supports, by name, as this broker reports them. If `broker` is None, ask
+        any broker."""
         if broker is None:
             answer = await self._router.ask_any(ApiKey.API_VERSIONS, **_SOFTWARE)
         else:
@@ -167,7 +170,8 @@ class Nodes:
     async def update_features(
         self, levels: Mapping[str, int], *, change: FeatureChange = FeatureChange.UPGRADE, validate_only: bool = False
     ) -> None:
-        """Agree on other levels, all or none; level 0 turns a feature off."""
+        """Change the finalized levels of features: all of them, or none if one is rejected. Level 0 turns a feature
+        off."""
         updates = [
             {"feature": name, "max_version_level": level, "upgrade_type": int(change)}
             for name, level in sorted(levels.items())
@@ -182,7 +186,7 @@ class Nodes:
         require_success(answer, ", ".join(sorted(levels)))
 
     async def unregister_broker(self, broker: int) -> None:
-        """Forget a broker that will not come back."""
+        """Unregister a broker that will not come back."""
         answer = await self._router.change(ApiKey.UNREGISTER_BROKER, lambda told: told.error_code, broker_id=broker)
         require_success(answer, f"broker {broker}")
 

@@ -1,4 +1,4 @@
-"""Partitions: their offsets, their leaders, their producers; and how their oldest records are deleted."""
+"""Partitions: offsets, leaders, producers, reassignments, and deletion of the oldest records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
-"""What `offsets` takes in place of a time."""
+"""Values that `offsets` accepts instead of a time."""
 
 
 class Partitions:
-    """What an admin client can do with partitions; each request goes to their leaders."""
+    """Describe and change partitions; requests for offsets, records and producers go to their leaders."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -27,15 +27,15 @@ class Partitions:
     async def offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """The offset of each partition at EARLIEST, LATEST, MAX_TIMESTAMP, or of its first record at or after a time
-        in ms since 1970 (-1 if there is none)."""
+        """Return the offset of each partition at EARLIEST, LATEST or MAX_TIMESTAMP, or of its first record at or after
+        a time in ms since 1970 (-1 if there is none)."""
         return await self._router.ask_leaders(wanted, partial(self._ask_offsets, read_committed))
 
     async def offsets_of_each(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset | KafkaError]:
-        """The same, also where some cannot be had within the time: of those the error that says why, such as
-        LEADER_NOT_AVAILABLE."""
+        """Do the same as `offsets`, but return an error such as LEADER_NOT_AVAILABLE for each partition whose offset is
+        not available in time."""
         return await EachLeader(self._router, wanted, partial(self._ask_offsets, read_committed)).outcomes()
 
     async def _ask_offsets(
@@ -60,7 +60,8 @@ class Partitions:
         }
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete all records below these offsets (-1: the high watermark). The new first offset of each partition."""
+        """Delete all records below these offsets (-1: below the high watermark). Return the new first offset of each
+        partition."""
 
         async def ask(node_id: int, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
             topics = [
@@ -84,7 +85,8 @@ class Partitions:
     async def elect_leaders(
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders of these partitions (None: all). What became of each; ELECTION_NOT_NEEDED is no trouble."""
+        """Elect leaders of these partitions (None: of all partitions). Return the result of each election.
+        ELECTION_NOT_NEEDED does not count as a failure."""
         wanted = None
         if partitions is not None:
             wanted = [{"topic": topic, "partitions": indexes} for topic, indexes in by_topic(partitions).items()]
@@ -108,8 +110,8 @@ class Partitions:
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move each partition to these replicas, the first being preferred; None cancels what runs. What
-        became of each request; the moves go on in the background."""
+        """Start moving each partition to these replicas, of which the first is the preferred leader. None cancels a
+        move that is in progress. Return the result of each request. The moves continue in the background."""
         topics = [
             {
                 "name": topic,
@@ -134,7 +136,7 @@ class Partitions:
     async def reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Of these partitions (None: of all) those that are being moved."""
+        """Return those of these partitions that are being moved. None stands for all partitions."""
         wanted = None
         if partitions is not None:
             wanted = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic(partitions).items()]
@@ -156,7 +158,8 @@ class Partitions:
         }
 
     async def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """Who has written to these partitions lately with an id, as their leaders remember."""
+        """Return the producers with a producer id that wrote to these partitions recently, as reported by the
+        partitions' leaders."""
 
         async def ask(
             node_id: int, share: Mapping[TopicPartition, None]

@@ -1,7 +1,8 @@
-"""Throttles of reassignments: which replicas are slowed down, and how much a broker may use for them (KIP-73).
+"""Throttles of reassignments: the throttled replicas, and the rate that a broker may use for them (KIP-73).
 
-Kafka's tool sets the same settings, so that either may lift what the other has set: the rates on all brokers concerned;
-on each topic the sources of the move (leader side) and its destinations (follower side).
+Kafka's tool uses the same settings, so each tool can remove the throttles of the other. The rates are set on all
+brokers that take part. The throttled replicas of each topic are the sources of its moves (leader side) and their
+destinations (follower side).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ TopicPartition = tuple[str, int]
 def throttled_replicas(
     before: Mapping[TopicPartition, Sequence[int]], after: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[str, dict[str, str]]:
-    """For each topic that moves the two settings that name its throttled replicas, as `partition:broker,…`."""
+    """Return the two settings that name the throttled replicas, as `partition:broker,…`, for each topic that is
+    moved."""
     sources: dict[str, list[str]] = {}
     destinations: dict[str, list[str]] = {}
     for (topic, index), target in sorted(after.items()):
@@ -47,8 +49,8 @@ async def set_throttle(
     after: Mapping[TopicPartition, Sequence[int]],
     bytes_per_second: int,
 ) -> None:
-    """Slow these moves down, before they begin. A broker that is not registered has no settings, and copies nothing: a
-    move to it is refused by itself, one away from it is done by the others."""
+    """Throttle these moves before they start. Brokers that are not registered are left out: they have no settings and
+    copy nothing. A move to such a broker is rejected later. For a move away from one, other replicas are the source."""
     for topic, settings in throttled_replicas(before, after).items():
         await _set(admin, ConfigResource(ResourceType.TOPIC, topic), settings)
     concerned = {broker for replicas in (*before.values(), *after.values()) for broker in replicas}
@@ -58,8 +60,8 @@ async def set_throttle(
         await _set(admin, ConfigResource(ResourceType.BROKER, str(broker)), rates)
 
 
-async def lift_throttle(admin: Admin, topics: Iterable[str], brokers: Iterable[int]) -> None:
-    """Take the throttles away again."""
+async def remove_throttle(admin: Admin, topics: Iterable[str], brokers: Iterable[int]) -> None:
+    """Remove the throttles of these topics and brokers."""
     for topic in sorted(set(topics)):
         await _delete(admin, ConfigResource(ResourceType.TOPIC, topic), (LEADER_REPLICAS, FOLLOWER_REPLICAS))
     for broker in sorted(set(brokers)):
@@ -67,7 +69,7 @@ async def lift_throttle(admin: Admin, topics: Iterable[str], brokers: Iterable[i
 
 
 async def throttled_topics(admin: Admin, source: int) -> set[str]:
-    """The topics with a throttle of a move away from this broker."""
+    """Return the topics with a throttled move away from this broker."""
     resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in await admin.topics.list()]
     found = await admin.configs.describe_each(resources, names=[LEADER_REPLICAS])
     named = {

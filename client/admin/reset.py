@@ -1,7 +1,7 @@
-"""Where a group's offsets are set to: one rule for many partitions, decided before anything is changed.
+"""Reset a group's offsets: one rule per partition, decided before anything is changed.
 
-`decide_offset` is pure; `plan_reset` asks a cluster for what it needs. Offsets stay within what the log holds, as
-Kafka's tools do it: an offset before the log's start becomes the start, one behind its end the end.
+`decide_offset` is pure; `plan_reset` reads what it needs from a cluster. As in Kafka's tools, offsets are limited to
+the log: an offset before its start becomes the start, one after its end becomes the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ResetTo(Enum):
-    """What a reset aims at; TIME, SHIFT and OFFSET take a value."""
+    """Kind of target of a reset. TIME, SHIFT and OFFSET need a value."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -31,7 +31,8 @@ class ResetTo(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResetRule:
-    """`value`: ms since 1970 for TIME, a number of records (negative: back) for SHIFT, an offset for OFFSET."""
+    """A rule for one partition. `value` is a time in ms since 1970 for TIME, a number of records (negative: back) for
+    SHIFT, and an offset for OFFSET."""
 
     to: ResetTo
     value: int = 0
@@ -39,7 +40,8 @@ class ResetRule:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBounds:
-    """What a partition holds: its first offset, the one after its last, and the first at or after the rule's time."""
+    """Offsets of a partition: the first offset, the offset after the last record, and the first offset at or after the
+    rule's time."""
 
     earliest: int
     latest: int
@@ -48,8 +50,8 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReset:
-    """One partition of a plan. `before` is None where the group has not committed; `is_clamped`: the rule leads out of
-    the log, and `after` is the nearest offset in it."""
+    """One partition of a plan. `before` is None if the group has no committed offset. `is_clamped` is true if the
+    rule's offset is outside of the log; `after` is then the nearest offset in the log."""
 
     topic: str
     partition: int
@@ -63,12 +65,13 @@ class PlannedReset:
 
 
 def decide_offset(rule: ResetRule, committed: int | None, bounds: OffsetBounds) -> int:
-    """The new offset, within what the log holds."""
+    """Return the new offset of a group in one partition, limited to the log."""
     return max(bounds.earliest, min(bounds.latest, wanted_offset(rule, committed, bounds)))
 
 
 def wanted_offset(rule: ResetRule, committed: int | None, bounds: OffsetBounds) -> int:
-    """Where a rule leads. A group that has not committed is taken to stand at the end, which is Kafka's default."""
+    """Return the offset that the rule requires, not limited to the log. A group without a committed offset counts as
+    being at the end, which is Kafka's default."""
     current = bounds.latest if committed is None else committed
     match rule.to:
         case ResetTo.EARLIEST:
@@ -91,7 +94,8 @@ async def plan_reset(
     rules: Mapping[TopicPartition, ResetRule],
     bounds: Mapping[TopicPartition, OffsetBounds] | None = None,
 ) -> tuple[PlannedReset, ...]:
-    """What a reset would do, in order; nothing is changed. `bounds`: of the partitions, if they are known already."""
+    """Return the plan of a reset, in order of partition, without changing anything. `bounds` has the bounds of the
+    partitions if they were requested already."""
     committed = await admin.groups.offsets(group_id)
     if bounds is None:
         bounds = await find_bounds(admin, rules)
@@ -105,14 +109,14 @@ async def plan_reset(
 
 
 async def carry_out(admin: Admin, group_id: str, plan: Iterable[PlannedReset]) -> None:
-    """Commit what a plan says. KafkaError if the group has members."""
+    """Commit the offsets of a plan. Raise KafkaError if the group has members."""
     offsets = {(one.topic, one.partition): one.after for one in plan if one.is_change}
     if offsets:
         await admin.groups.alter_offsets(group_id, offsets)
 
 
 async def find_bounds(admin: Admin, rules: Mapping[TopicPartition, ResetRule]) -> dict[TopicPartition, OffsetBounds]:
-    """What each partition holds now; its `at_time` if its rule is for a time."""
+    """Request the bounds of each partition. `at_time` is requested only for a partition whose rule is for a time."""
     first = await admin.partitions.offsets(dict.fromkeys(rules, EARLIEST))
     end = await admin.partitions.offsets(dict.fromkeys(rules, LATEST))
     times = {tp: rule.value for tp, rule in rules.items() if rule.to is ResetTo.TIME}

@@ -1,8 +1,9 @@
-"""Choose the broker for an admin request: any, a named one, each one, a partition's leader, a group's coordinator.
+"""Choose the broker for an admin request: any broker, a given one, all brokers, a partition's leader or a group's
+coordinator.
 
-One deadline (`timeout_ms`) covers a call with all its retries. A single request gets a part of it, so a broker that
-hangs does not use it up. Transient errors (a leader that moved, a coordinator that still loads) are retried after a
-pause that doubles. All others are raised as `KafkaError`.
+One deadline (`timeout_ms`) covers a call with all its retries. A single request gets only a part of this time, so that
+a hanging broker does not use it up. Transient errors (a leader that moved, a coordinator that is still loading) are
+retried with a doubling backoff. All other errors are raised as `KafkaError`.
 Source: Kafka's KafkaAdminClient, AdminApiDriver.
 """
 
@@ -16,21 +17,22 @@ import trio
 from kraft.client.cluster import RETRIABLE, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS_MAX, Cluster, ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut, VersionMismatch
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.core.topology import Broker
+from kraft.client.core.topology import BrokerEndpoint
 from kraft.seam import Address
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
-Asked = TypeVar("Asked")
+Requested = TypeVar("Requested")
 Found = TypeVar("Found")
 
 GROUP_KEY = 0
 ATTEMPTS_MIN = 3
-"""Requests that fit into a call's time though none of them is answered."""
+"""Minimum number of requests for which the time of a call is enough, even if none of them is answered."""
 
 CHANGE_SHARE = 0.9
-"""How much of a call's time the controller may take for a change, so that it can still say that it was too little."""
+"""Share of a call's time that the controller may use for a change, so that the controller's timeout error still arrives
+in time."""
 
 COORDINATOR_MOVES = frozenset(
     {
@@ -43,14 +45,14 @@ COORDINATOR_MOVES = frozenset(
 
 
 def require_success(part: Any, subject: str) -> None:
-    """KafkaError if this part of an answer carries an error; the text is the broker's own where there is one."""
+    """Raise KafkaError if this part of a response has an error. The text is the broker's message, if there is one."""
     code = ErrorCode.of(int(part.error_code))
     if code is not ErrorCode.NONE:
         raise KafkaError(code, f"{subject}: {getattr(part, 'error_message', None) or explain(code)}")
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partitions of each topic, in order: most requests are grouped so."""
+    """Return the partitions grouped by topic, in order, as most requests need them."""
     grouped: dict[str, list[int]] = {}
     for topic, index in sorted(set(partitions)):
         grouped.setdefault(topic, []).append(index)
@@ -58,12 +60,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def explain(code: ErrorCode) -> str:
-    """The name of an error in words."""
+    """Return the name of an error in lower-case words."""
     return code.name.lower().replace("_", " ")
 
 
 class Router:
-    """Requests of an admin client, sent to where they belong."""
+    """Sends the requests of an admin client to the right broker."""
 
     def __init__(self, cluster: Cluster, *, timeout_ms: float) -> None:
         self.cluster = cluster
@@ -73,17 +75,18 @@ class Router:
         self._clock = cluster.seam.clock
 
     async def ask_any(self, key: ApiKey, /, **fields: Any) -> Any:
-        """Ask one broker after another until one answers; brokers forward what belongs to the controller."""
+        """Send a request to one broker after another until one responds. Brokers forward requests that are for the
+        controller."""
         request = _build(key, fields)
-        return await self._patiently(lambda ms: self.cluster.ask_any(key, request, timeout_ms=ms))
+        return await self._with_attempts(lambda ms: self.cluster.ask_any(key, request, timeout_ms=ms))
 
     async def refresh(self, topics: Iterable[str]) -> dict[str, ErrorCode]:
-        """Learn brokers and leaders anew; gives the error of each topic that had one."""
+        """Refresh the metadata of the brokers and of these topics. Return the errors of topics that had one."""
         wanted = list(topics)
-        return await self._patiently(lambda ms: self.cluster.refresh(wanted, timeout_ms=ms))
+        return await self._with_attempts(lambda ms: self.cluster.refresh(wanted, timeout_ms=ms))
 
-    async def _patiently(self, ask: Callable[[int], Awaitable[Found]]) -> Found:
-        """`ask(timeout in ms)` again when it was in vain: it then begins with another broker."""
+    async def _with_attempts(self, ask: Callable[[int], Awaitable[Found]]) -> Found:
+        """Call `ask(timeout in ms)` until it succeeds. Each attempt starts with another broker."""
         last: Exception | None = None
         for _ in range(ATTEMPTS_MIN):
             try:
@@ -95,17 +98,17 @@ class Router:
         raise self.cluster.unreachable(self.timeout_ms, last)
 
     async def ask_controller(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
-        """The same, asked again as long as `error_of(answer)` says that there is no active controller."""
+        """Send a request for the active controller. Retry while `error_of(answer)` is NOT_CONTROLLER."""
         request = _build(key, fields)
 
         async def ask() -> Any:
-            return await self._patiently(lambda ms: self.cluster.ask_controller(key, request, timeout_ms=ms))
+            return await self._with_attempts(lambda ms: self.cluster.ask_controller(key, request, timeout_ms=ms))
 
         return await self._of_controller(ask, error_of, key.name)
 
     async def change(self, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
-        """Have the active controller change something. It may take the whole of the call's time: what takes long is
-        not asked for twice, for the second answer would be that it is done already."""
+        """Send a change to the active controller. One request may use the whole time of the call: if a slow change were
+        sent twice, the second response would report that the change is already done."""
         request = _build(key, fields)
         return await self._of_controller(
             lambda: self.cluster.ask_controller(key, request, timeout_ms=self.timeout_ms), error_of, key.name
@@ -116,19 +119,20 @@ class Router:
     ) -> Any:
         async def attempt() -> Any:
             answer = await ask()
-            require_passing(int(error_of(answer)), {ErrorCode.NOT_CONTROLLER})
+            raise_if_transient(int(error_of(answer)), {ErrorCode.NOT_CONTROLLER})
             return answer
 
         return await self.retry(attempt, subject)
 
     async def is_broker(self, node_id: int) -> bool:
-        """Whether metadata, asked for anew if need be, names this broker."""
+        """Whether this is the id of a broker. The metadata is refreshed if it does not contain the id."""
         if node_id not in self.cluster.brokers:
             await self.refresh([])
         return node_id in self.cluster.brokers
 
     async def ask_once(self, node_id: int, key: ApiKey, /, **fields: Any) -> Any:
-        """Ask one broker, once. KafkaError if it is not known; a failed connection is raised."""
+        """Send one request to this broker. Raise KafkaError if the metadata does not contain the broker. A connection
+        failure is raised, not retried."""
         if not await self.is_broker(node_id):
             known = ", ".join(str(number) for number in sorted(self.cluster.brokers)) or "none"
             kind = self.cluster.node_kind
@@ -137,22 +141,24 @@ class Router:
         return await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
 
     async def ask_node(self, node_id: int, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
-        """Ask one broker, again if its connection ends, or if `error_of(answer)` says that it still loads."""
+        """Send a request to this broker. Retry if the connection fails, or if `error_of(answer)` says that a
+        coordinator is still loading."""
 
         async def attempt() -> Any:
             answer = await self.ask_once(node_id, key, **fields)
-            require_passing(int(error_of(answer)), COORDINATOR_MOVES)
+            raise_if_transient(int(error_of(answer)), COORDINATOR_MOVES)
             return answer
 
         return await self.retry(attempt, f"{key.name} at {self.cluster.node_kind} {node_id}")
 
     async def ask_at(self, address: Address, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any) -> Any:
-        """Ask who listens at an address that metadata does not tell of, as a controller; again as `ask_node` does."""
+        """Send a request to the node at this address. The node, such as a controller, need not be in the metadata.
+        Retry as in `ask_node`."""
 
         async def attempt() -> Any:
             link = await self.cluster.links.get(address, "admin")
             answer = await link.request(key, _build(key, fields), timeout_ms=self.request_timeout_ms)
-            require_passing(int(error_of(answer)), COORDINATOR_MOVES)
+            raise_if_transient(int(error_of(answer)), COORDINATOR_MOVES)
             return answer
 
         return await self.retry(attempt, f"{key.name} at {address}")
@@ -160,8 +166,9 @@ class Router:
     async def ask_each(
         self, key: ApiKey, error_of: Callable[[Any], Any], nodes: Iterable[int] | None = None, /, **fields: Any
     ) -> dict[int, Any]:
-        """Ask these brokers (None: all) at once; gives each one's answer. One that does not answer is a failure,
-        unless all are asked and the cluster gives it up meanwhile."""
+        """Send a request to each of these brokers (None: to all brokers) at once, and return their responses. A broker
+        that does not respond makes the call fail, unless `nodes` is None and the cluster has removed that broker in the
+        meantime."""
         await self.refresh([])
         answers: dict[int, Any] = {}
         failures: list[Exception] = []
@@ -182,11 +189,11 @@ class Router:
 
     async def ask_leaders(
         self,
-        wanted: Mapping[TopicPartition, Asked],
-        ask: Callable[[int, Mapping[TopicPartition, Asked]], Awaitable[Mapping[TopicPartition, tuple[int, Found]]]],
+        wanted: Mapping[TopicPartition, Requested],
+        ask: Callable[[int, Mapping[TopicPartition, Requested]], Awaitable[Mapping[TopicPartition, tuple[int, Found]]]],
     ) -> dict[TopicPartition, Found]:
-        """Ask the leader of each partition. `ask(leader, its partitions)` gives (error, value) of each; what failed in
-        passing is asked again of the leader that then is."""
+        """Send a request to the leader of each partition. `ask(leader, its partitions)` returns (error, value) of each
+        partition. Partitions with a transient error are requested again, from the leader that they have then."""
         found: dict[TopicPartition, Found] = {}
         topics = sorted({topic for topic, _ in wanted})
 
@@ -195,7 +202,7 @@ class Router:
             for topic, code in refused.items():
                 raise KafkaError(code, f"topic {topic}: {explain(code)}")
             missing = {tp: value for tp, value in wanted.items() if tp not in found}
-            problem: Passing | None = None
+            problem: TransientError | None = None
             for node_id, share in self._by_leader(missing).items():
                 for tp, (number, value) in (await ask(node_id, share)).items():
                     if number == ErrorCode.NONE:
@@ -211,58 +218,60 @@ class Router:
 
         return await self.retry(attempt, "the leaders' answers") if wanted else {}
 
-    def _by_leader(self, wanted: Mapping[TopicPartition, Asked]) -> dict[int, dict[TopicPartition, Asked]]:
-        shares: dict[int, dict[TopicPartition, Asked]] = {}
+    def _by_leader(self, wanted: Mapping[TopicPartition, Requested]) -> dict[int, dict[TopicPartition, Requested]]:
+        shares: dict[int, dict[TopicPartition, Requested]] = {}
         for tp, value in wanted.items():
             shares.setdefault(self.leader_of(tp), {})[tp] = value
         return shares
 
     def leader_of(self, tp: TopicPartition) -> int:
-        """Who leads a partition, as `refresh` has told it. KafkaError if there is no such partition, Passing if
-        nobody does."""
+        """Return the leader of a partition, from the last `refresh`. Raise KafkaError if there is no such partition,
+        TransientError if it has no leader."""
         topic = self.cluster.topic(tp[0])
         if topic is None or tp[1] not in topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {tp[0]}-{tp[1]}")
         leader = self.cluster.leader(tp)
         if leader is None:
-            raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now"))
+            raise TransientError(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader now"))
         return leader.node_id
 
     async def coordinator(self, group_id: str) -> int:
-        """The broker that coordinates a group. For use within `retry`: it raises Passing while there is none."""
+        """Return the broker that coordinates a group. Raise TransientError while there is none, so use it within
+        `retry`."""
         answer = await self.ask_any(ApiKey.FIND_COORDINATOR, key_type=GROUP_KEY, coordinator_keys=(group_id,))
         found = answer.coordinators[0]
         if found.error_code != ErrorCode.NONE:
             subject = f"the coordinator of group {group_id}"
             raise classify(int(found.error_code), COORDINATOR_MOVES, subject, found.error_message)
         node_id = int(found.node_id)
-        self.cluster.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
+        self.cluster.brokers.setdefault(node_id, BrokerEndpoint(node_id, Address(found.host, int(found.port))))
         return node_id
 
     async def ask_coordinator(
         self, group_id: str, key: ApiKey, error_of: Callable[[Any], Any], /, **fields: Any
     ) -> tuple[int, Any]:
-        """Ask the coordinator of a group: (its node id, the answer). `error_of(answer)` is the error that decides
-        whether to ask again; one that does not pass is left to the caller."""
+        """Send a request to a group's coordinator and return (its node id, the response). Retry if `error_of(answer)`
+        is transient; any other error is left to the caller."""
 
         async def attempt() -> tuple[int, Any]:
             node_id = await self.coordinator(group_id)
             answer = await self.ask_once(node_id, key, **fields)
-            require_passing(int(error_of(answer)), COORDINATOR_MOVES)
+            raise_if_transient(int(error_of(answer)), COORDINATOR_MOVES)
             return node_id, answer
 
         return await self.retry(attempt, f"{key.name} of group {group_id}")
 
     async def retry(self, attempt: Callable[[], Awaitable[Found]], subject: str) -> Found:
-        """Try until it neither fails in passing nor loses its connection. The last failure when the time is over."""
+        """Call `attempt` until it raises neither a transient error nor a connection failure. Raise the last failure
+        when the time is over."""
         deadline_ms = self._clock.monotonic_ms() + self.timeout_ms
         backoff_ms: float = RETRY_BACKOFF_MS
         while True:
             problem: Exception
             try:
                 return await attempt()
-            except Passing as passing:
-                problem = passing.error
+            except TransientError as transient:
+                problem = transient.error
             except CONNECTION_FAILURES as failure:
                 problem = failure
                 await self.refresh([])
@@ -274,24 +283,26 @@ class Router:
             backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
 
 
-class Passing(Exception):
-    """A refusal that may pass; `error` is what to raise when the time is over."""
+class TransientError(Exception):
+    """A transient error of a broker. When the time for retries is over, `error` is raised instead."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(str(error))
         self.error = error
 
 
-def require_passing(code: int, passing: Container[int]) -> None:
-    """Passing if the error is one of these; any other is the caller's business."""
-    if code in passing:
-        raise Passing(KafkaError(ErrorCode.of(code), explain(ErrorCode.of(code))))
+def raise_if_transient(code: int, transient: Container[int]) -> None:
+    """Raise TransientError if the error is one of `transient`. Any other error is left to the caller."""
+    if code in transient:
+        raise TransientError(KafkaError(ErrorCode.of(code), explain(ErrorCode.of(code))))
 
 
-def classify(code: int, passing: Container[int], subject: str, message: str | None = None) -> Passing | KafkaError:
-    """The error as what to raise for it: Passing if it is one of these, else KafkaError."""
+def classify(
+    code: int, transient: Container[int], subject: str, message: str | None = None
+) -> TransientError | KafkaError:
+    """Return an error as an exception: a TransientError if the error is one of `transient`, else a KafkaError."""
     error = KafkaError(ErrorCode.of(code), f"{subject}: {message or explain(ErrorCode.of(code))}")
-    return Passing(error) if code in passing else error
+    return TransientError(error) if code in transient else error
 
 
 def _build(key: ApiKey, fields: Mapping[str, Any]) -> Any:

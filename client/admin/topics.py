@@ -1,4 +1,4 @@
-"""Topics: create, list, describe, grow and delete them."""
+"""Topics: create, list and describe them, add partitions, and delete them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 PAGE_PARTITIONS_MAX = 2_000
-"""Partitions that one answer to DescribeTopicPartitions may hold, as Kafka's clients want it; brokers give less."""
+"""Maximum partitions in one DescribeTopicPartitions response, as in Kafka's clients; brokers may return fewer."""
 
 SETTLE_MS_MAX = 2_000
 SETTLE_PAUSE_MS = 10
@@ -26,13 +26,14 @@ NO_SUCH_TOPIC = UNKNOWN_TOPIC | {ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
 class Topics:
-    """What an admin client can do with topics. A change returns when every broker that answers tells of it."""
+    """List, describe and change topics. A change returns once every broker that responds has applied it."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> CreatedTopic:
-        """Create a topic, or only ask whether it could be. KafkaError with the controller's reason."""
+        """Create a topic, or only validate the request. Raise KafkaError with the controller's reason if it is
+        rejected."""
         assignments = [{"partition_index": at, "broker_ids": list(ids)} for at, ids in sorted(topic.assignment.items())]
         row = {
             "name": topic.name,
@@ -51,7 +52,7 @@ class Topics:
         created = answer.topics[0]
         require_success(created, f"topic {topic.name}")
         if not validate_only:
-            await self._settle(topic.name, lambda told: told.error_code == ErrorCode.NONE)
+            await self._wait_until_applied(topic.name, lambda told: told.error_code == ErrorCode.NONE)
         return CreatedTopic(topic.name, int(created.num_partitions), int(created.replication_factor))
 
     async def delete(self, name: str) -> None:
@@ -63,10 +64,10 @@ class Topics:
             timeout=self._router.change_timeout_ms,
         )
         require_success(answer.responses[0], f"topic {name}")
-        await self._settle(name, lambda told: told.error_code in UNKNOWN_TOPIC)
+        await self._wait_until_applied(name, lambda told: told.error_code in UNKNOWN_TOPIC)
 
     async def add_partitions(self, name: str, count: int) -> None:
-        """Raise a topic's number of partitions to `count`."""
+        """Increase a topic's number of partitions to `count`."""
         answer = await self._router.change(
             ApiKey.CREATE_PARTITIONS,
             lambda told: told.results[0].error_code,
@@ -74,16 +75,16 @@ class Topics:
             timeout=self._router.change_timeout_ms,
         )
         require_success(answer.results[0], f"topic {name}")
-        await self._settle(name, lambda told: len(told.partitions) == count)
+        await self._wait_until_applied(name, lambda told: len(told.partitions) == count)
 
     async def list(self) -> tuple[TopicDescription, ...]:
-        """All topics that this client may see, by name."""
+        """Return all topics that this client may see, by name."""
         answer = await self._router.ask_any(ApiKey.METADATA, topics=None, allow_auto_topic_creation=False)
         return tuple(_read_topic(topic) for topic in sorted(answer.topics, key=lambda told: str(told.name)))
 
     async def describe(self, names: Iterable[str], *, skip_unknown: bool = False) -> tuple[TopicDescription, ...]:
-        """These topics, in the order given. KafkaError for the first that cannot be described; `skip_unknown` leaves
-        those out that are not there, or cannot be for their name."""
+        """Return these topics, in the order given. Raise KafkaError for the first topic that cannot be described. With
+        `skip_unknown`, topics that do not exist or have an invalid name are left out instead."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return ()
@@ -99,9 +100,10 @@ class Topics:
         return tuple(_read_topic(told[name]) for name in wanted)
 
     async def describe_partitions(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]:
-        """The same with what the controller knows of each partition, its eligible leader replicas, in as many requests
-        as that takes: these topics in the order given, or all by name (None). From a cluster that does not know
-        DescribeTopicPartitions what `describe` and `list` tell. KafkaError as in `describe`."""
+        """Return the same as `describe`, with the controller's data about each partition (eligible leader replicas).
+        Topics are in the order given; None stands for all topics, by name. As many requests as necessary are sent. For
+        a cluster without DescribeTopicPartitions, return only the data of `describe` or `list`. Raise KafkaError as in
+        `describe`."""
         wanted = None if names is None else list(dict.fromkeys(names))
         try:
             return await self._describe_in_pages(wanted) if wanted is None or wanted else ()
@@ -109,7 +111,8 @@ class Topics:
             return await self.list() if wanted is None else await self.describe(wanted)
 
     async def _describe_in_pages(self, wanted: Sequence[str] | None) -> tuple[TopicDescription, ...]:
-        """`wanted`: None or at least one name; no names mean all to the broker."""
+        """Request the topics in pages. `wanted` is None or has at least one name, because a request without names
+        stands for all topics."""
         rows = tuple({"name": name} for name in wanted or ())
         pages = _Pages()
         while not pages.are_all:
@@ -125,9 +128,9 @@ class Topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return tuple(pages.topics[name] for name in (sorted(pages.topics) if wanted is None else wanted))
 
-    async def _settle(self, name: str, is_settled: Callable[[Any], bool]) -> None:
-        """Wait until every broker tells the change, so that the next request sees it whomever it asks. A broker that
-        does not answer is not waited for."""
+    async def _wait_until_applied(self, name: str, is_settled: Callable[[Any], bool]) -> None:
+        """Wait until every broker has applied the change, so that the next request sees it at any broker. Brokers that
+        do not respond are skipped."""
         cluster = self._router.cluster
         await self._router.refresh([])
         topics = ({"topic_id": None, "name": name},)
@@ -144,7 +147,7 @@ class Topics:
 
 
 class _Pages:
-    """Answers to DescribeTopicPartitions, put together. `cursor`: where the next one is to begin."""
+    """DescribeTopicPartitions responses, combined. `cursor` is the place at which the next page begins."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicDescription] = {}
@@ -153,7 +156,8 @@ class _Pages:
         self._place = ("", -1)
 
     def add(self, answer: Any) -> None:
-        """Take one page in. KafkaError for a topic that cannot be described, or for a cursor that leads back."""
+        """Add one page. Raise KafkaError for a topic that cannot be described, or for a cursor that does not
+        advance."""
         self._drop_deleted({str(told.name) for told in answer.topics})
         for told in answer.topics:
             require_success(told, f"topic {told.name}")
@@ -164,30 +168,32 @@ class _Pages:
             return
         place = (str(following.topic_name), int(following.partition_index))
         if place <= self._place:
-            problem = f"the descriptions of topics do not go on: a page that begins at {place} follows {self._place}"
+            problem = f"the pages of topic descriptions do not advance: a page at {place} follows one at {self._place}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)
         self._place = place
         self.cursor = {"topic_name": place[0], "partition_index": place[1]}
 
     def _drop_deleted(self, names: Container[str]) -> None:
-        """A topic that the page was to go on with, and does not, was deleted meanwhile: its first part is not all."""
+        """Drop an incomplete topic that this page should continue and does not contain. It was deleted between the two
+        pages."""
         name, index = self._place
         if index > 0 and name not in names:
             self.topics.pop(name, None)
 
     def _add_topic(self, topic: TopicDescription) -> None:
-        """A topic of which an earlier page told a part goes on, if it is the same one."""
+        """Add a topic, or append its partitions if an earlier page had the first ones. Raise KafkaError if the topic
+        was deleted and recreated between the two pages."""
         known = self.topics.get(topic.name)
         if known is not None:
             if known.topic_id != topic.topic_id:
-                problem = f"topic {topic.name} was deleted and made anew meanwhile: ask again"
+                problem = f"topic {topic.name} was deleted and recreated meanwhile: try again"
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, problem)
             topic = replace(topic, partitions=known.partitions + topic.partitions)
         self.topics[topic.name] = topic
 
 
 def _read_topic(told: Any) -> TopicDescription:
-    """A topic of an answer to Metadata or DescribeTopicPartitions."""
+    """Return the topic that a Metadata or DescribeTopicPartitions response describes."""
     name = str(told.name)
     partitions = tuple(
         PartitionDescription(
@@ -207,5 +213,5 @@ def _read_topic(told: Any) -> TopicDescription:
 
 
 def _node_ids(told: Any) -> tuple[int, ...]:
-    """None: the message, or the broker, has nothing to say of it."""
+    """Return the node ids in a field; none if the message version has no such field, or the broker does not set it."""
     return tuple(told) if told else ()

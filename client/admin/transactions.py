@@ -27,7 +27,8 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id with its transaction. `started_ms` is None, and `partitions` empty, while none is open."""
+    """A transactional id with its transaction. While no transaction is open, `started_ms` is None and `partitions` is
+    empty."""
 
     transactional_id: str
     coordinator: int
@@ -44,7 +45,7 @@ OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 
 
 class Transactions:
-    """What an admin client can learn of transactions; their coordinators are asked."""
+    """List and describe transactions. The requests go to the coordinators of the transactions."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -52,8 +53,8 @@ class Transactions:
     async def list(
         self, *, producer_ids: Iterable[int] = (), brokers: Iterable[int] | None = None
     ) -> tuple[TransactionListing, ...]:
-        """All transactional ids of these brokers (None: of all), by name; those of these producers only, if any are
-        given."""
+        """Return all transactional ids of these brokers (None: of all brokers), by name. If producer ids are given,
+        return only theirs."""
         answers = await self._router.ask_each(
             ApiKey.LIST_TRANSACTIONS,
             lambda told: told.error_code,
@@ -74,7 +75,8 @@ class Transactions:
         return tuple(sorted(found, key=lambda one: one.transactional_id))
 
     async def describe(self, listed: Iterable[TransactionListing]) -> tuple[TransactionDescription, ...]:
-        """These, by name; those are left out that are gone, or have another coordinator, meanwhile."""
+        """Return the descriptions of these transactional ids, by name. An id that was deleted, or that moved to another
+        coordinator during the call, is left out."""
         by_coordinator: dict[int, list[str]] = {}
         for one in listed:
             by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
@@ -100,7 +102,8 @@ _GONE = frozenset({ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NOT_COORDINAT
 
 def _read_transaction(broker: int, told: Any) -> TransactionDescription:
     is_open = told.transaction_state in OPEN_STATES
-    started = int(told.transaction_start_time) if is_open else -1  # Kafka still reports that of the last one
+    # Without an open transaction, Kafka still reports the start time of the last one
+    started = int(told.transaction_start_time) if is_open else -1
     return TransactionDescription(
         str(told.transactional_id),
         broker,

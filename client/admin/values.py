@@ -1,6 +1,6 @@
-"""What administration tells and takes: topics, configurations, groups, brokers, quorum and log directories as values.
+"""Values of the admin client: topics, configurations, groups, brokers, quorum and log directories.
 
-Numbers keep Kafka's meaning; where Kafka writes -1 for "nobody" or "unknown", the field is None.
+Numbers are the same as in Kafka. Where Kafka has -1 for "none" or "unknown", the field is None.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kraft.seam import Address
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """Kafka's ConfigResource type: the kind of resource that has the configuration."""
 
     TOPIC = 2
     BROKER = 4
@@ -25,7 +25,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, the strongest first."""
+    """Source of a setting's value, from the one with the highest precedence to the lowest."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -54,7 +54,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What an incremental change does; APPEND and SUBTRACT are for lists."""
+    """Operation of an incremental change; APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -63,7 +63,8 @@ class ConfigOperation(IntEnum):
 
 
 class ElectionType(IntEnum):
-    """PREFERRED moves leadership to the first replica; UNCLEAN takes any live replica, and may lose records."""
+    """Kind of leader election. PREFERRED elects the first replica. UNCLEAN elects any live replica, and may lose
+    records."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -71,8 +72,8 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 asks for the brokers' default. `assignment`: replicas of each partition, the first is
-    preferred; then the two numbers stay -1."""
+    """A topic to create. -1 stands for the brokers' default. `assignment` has the replicas of each partition, the
+    preferred leader first; if it is given, the two numbers stay -1."""
 
     name: str
     partitions: int = -1
@@ -83,7 +84,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What a new topic got."""
+    """The name, number of partitions and replication factor of a created topic."""
 
     name: str
     partitions: int
@@ -92,8 +93,9 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition as a broker tells it. `elr`: replicas out of sync that may lead all the same (KIP-966), and
-    `last_known_elr` those that once could; both are empty where nobody asked for them, or the broker does not know."""
+    """A partition as reported by a broker. `elr`: eligible leader replicas, which are not in sync but may lead
+    (KIP-966). `last_known_elr`: replicas that were eligible before. Both are empty if they were not requested or the
+    broker does not report them."""
 
     topic: str
     index: int
@@ -112,7 +114,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A move under way: all replicas of the partition now, and those of them that come and that go."""
+    """A reassignment in progress: the present replicas of the partition, the replicas being added, and the replicas
+    being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -120,7 +123,7 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas when it is done."""
+        """Replicas of the partition when the reassignment is complete."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
@@ -140,7 +143,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """The owner of a configuration. A broker without a name stands for the defaults of all brokers."""
+    """A resource that has a configuration. A broker with an empty name stands for the defaults of all brokers."""
 
     type: ResourceType
     name: str
@@ -152,7 +155,7 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One of the places that set a value. `value` is None where it is secret, or there is none."""
+    """One of the sources of a setting's value. `value` is None if it is secret or not set."""
 
     name: str
     value: str | None
@@ -161,8 +164,8 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting. `value` is None where the broker hides it (`is_sensitive`) or there is none. `synonyms`: all places
-    that set it, the strongest first, if they were asked for."""
+    """A setting. `value` is None if the broker hides it (`is_sensitive`) or if it is not set. `synonyms` has all
+    sources of the value, the one with the highest precedence first, if they were requested."""
 
     name: str
     value: str | None
@@ -185,7 +188,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A broker. `is_fenced`: registered, but it serves nobody."""
+    """A broker. `is_fenced` is true if it is registered but does not serve clients."""
 
     node_id: int
     address: Address
@@ -195,7 +198,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster's id and brokers. `controller_id` is a broker that forwards to the active controller."""
+    """The cluster's id and brokers. `controller_id` is the id of a broker that forwards requests to the active
+    controller."""
 
     cluster_id: str
     controller_id: int | None
@@ -204,7 +208,8 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A voter or observer of the metadata quorum; times in ms since 1970, None if the leader does not know."""
+    """A voter or observer of the metadata quorum. Times are in ms since 1970, and None if the leader does not know
+    them."""
 
     node_id: int
     directory_id: UUID | None
@@ -223,8 +228,8 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """The metadata quorum as its leader sees it. `endpoints`: the listeners of each voter; empty where the cluster does
-    not report them."""
+    """The metadata quorum as reported by its leader. `endpoints` has the listeners of each voter, and is empty if the
+    cluster does not report them."""
 
     leader: int | None
     leader_epoch: int
@@ -235,12 +240,12 @@ class QuorumDescription:
 
     @property
     def log_end_offset(self) -> int:
-        """The leader's; 0 if there is no leader."""
+        """The leader's log end offset; 0 if there is no leader."""
         return next((voter.log_end_offset for voter in self.voters if voter.node_id == self.leader), 0)
 
 
 class FeatureChange(IntEnum):
-    """How far a change of a feature's level may go. A SAFE_DOWNGRADE loses no metadata."""
+    """Kind of a feature change: whether the level may be raised or lowered. A SAFE_DOWNGRADE loses no metadata."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -249,8 +254,8 @@ class FeatureChange(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature: the level that the cluster has agreed on (None: off), and the levels that the broker that was asked
-    knows. `epoch`: of the levels that the cluster has agreed on; None if there are none."""
+    """A feature: its finalized level (None: off), and the levels that the broker supports. `epoch` is the epoch of the
+    finalized levels; None if there are none."""
 
     name: str
     level: int | None
@@ -261,7 +266,8 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class LogDirReplica:
-    """One replica in a log directory. `lag`: records that it is behind its partition's high watermark."""
+    """One replica in a log directory. `lag` is the number of records between its end and the partition's high
+    watermark."""
 
     topic: str
     partition: int
@@ -272,7 +278,7 @@ class LogDirReplica:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory of one broker; `error` is a name of Kafka's if the directory is out of order."""
+    """A log directory of one broker. If the directory is offline, `error` is Kafka's name of the error."""
 
     broker: int
     path: str
@@ -288,7 +294,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer that has written to a partition lately. `transaction_start` is the first offset of its open
+    """A producer that wrote to a partition recently. `transaction_start` is the first offset of its open
     transaction."""
 
     producer_id: int
@@ -312,8 +318,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member and the partitions that it was assigned. `epoch` and `target` (what it shall have when the group has
-    settled) are None in a classic group; `subscribed` is None where the member's protocol does not say it."""
+    """A member and its assigned partitions. In a classic group, `epoch` is None, and so is `target`, the assignment
+    after the current rebalance. `subscribed` is None if the member's protocol does not report it."""
 
     member_id: str
     instance_id: str | None
@@ -328,8 +334,8 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members. `assignor` is the chosen protocol; empty where there is none. The epochs are None in a
-    classic group."""
+    """A group with its members. `assignor` is the name of the selected assignor; empty if none is selected. The epochs
+    are None in a classic group."""
 
     group_id: str
     state: str
@@ -344,7 +350,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """An answer to ListOffsets; all -1 if no record is as new as the time asked for."""
+    """The result of ListOffsets for one partition. All fields are -1 if no record is at or after the requested time."""
 
     offset: int
     timestamp_ms: int

@@ -1,1 +1,1 @@
-"""Pure: batching, partitioner, assignment, fetch state. May import kraft.wire."""
+"""Pure: batching, partitioner, group assignment, fetch state. May import kraft.wire."""

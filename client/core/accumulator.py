@@ -1,8 +1,9 @@
-"""Records on their way out: batches per partition, when each may leave, and the memory that they hold.
+"""The producer's buffer: batches per partition, when each may be sent, and the memory that they use.
 
-Time comes in as milliseconds of a monotonic clock. A batch may leave when it is full, when it has lingered, or when a
-caller flushes or waits for memory. `partition_queue` decides which batch of a partition leaves, and under which
-sequence. A batch that ends while it is on its way is settled at once and keeps its place until its answer comes.
+Times are milliseconds of a monotonic clock. A batch may be sent when it is full, when `linger.ms` has passed, or when a
+caller flushes or waits for memory. `partition_queue` decides which batch of a partition is sent, and with which
+sequence number. A batch that expires in flight is settled at once, but keeps its memory and its place in the queue
+until its response arrives.
 Source: Kafka's RecordAccumulator.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, RecordInBatch
+from kraft.client.core.batch import NO_IDENTITY, OutgoingBatch, ProducerIdentity, RecordInBatch
 from kraft.client.core.partition_queue import PartitionQueue
 from kraft.client.core.produce_errors import CERTAINLY_NOT_WRITTEN, VERDICTS, Verdict
 from kraft.client.core.records import DeliveryFailed, Headers, TopicPartition
@@ -23,8 +24,8 @@ from kraft.wire.records.compression import Compression
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
-    """Kafka's `batch.size`, `linger.ms`, `buffer.memory`, `delivery.timeout.ms`, `compression.type`, and how many
-    batches of a partition may be on their way."""
+    """Kafka's `batch.size`, `linger.ms`, `buffer.memory`, `delivery.timeout.ms`, `compression.type`, and the maximum
+    number of batches of one partition in flight."""
 
     batch_bytes: int = 16_384
     linger_ms: int = 0
@@ -36,26 +37,27 @@ class AccumulatorSettings:
 
 
 class Accumulator:
-    """All batches of one producer. `identity` is the producer's; None while it has none and needs one."""
+    """All batches of one producer. `identity` is the producer's id and epoch; None if it has none yet, or needs
+    none."""
 
     def __init__(
         self,
         settings: AccumulatorSettings,
         identity: ProducerIdentity | None = None,
-        make: Callable[[Batch, int, int], RecordInBatch] = RecordInBatch,
+        make: Callable[[OutgoingBatch, int, int], RecordInBatch] = RecordInBatch,
     ) -> None:
-        """`make(batch, index, timestamp_ms)`: what `add` gives."""
+        """`make(batch, index, timestamp_ms)` creates the value that `add` returns for a record."""
         self.settings = settings
         self._make = make
         self.identity = identity
         self.buffered_bytes = 0
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._hurried = 0
+        self._linger_disabled = 0
 
-    # records in
+    # adding records
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a record of this size fits `buffer.memory`; an empty buffer takes any record."""
+        """Whether a record of this size fits into `buffer.memory`. An empty buffer accepts a record of any size."""
         return not self.buffered_bytes or self.buffered_bytes + size_bytes <= self.settings.buffer_bytes
 
     def add(
@@ -68,8 +70,8 @@ class Accumulator:
         size_bytes: int,
         now_ms: Callable[[], int],
     ) -> RecordInBatch:
-        """Append to the partition's open batch, or to a new one if it does not fit. `size_bytes`: its upper bound;
-        `now_ms()`: asked when a batch begins."""
+        """Append a record to the partition's open batch, or to a new batch if it does not fit. `size_bytes` is an upper
+        bound of the record's size. `now_ms()` is called only when a batch is created."""
         queue = self._queues.get(topic_partition)
         if queue is None:
             queue = self._queues[topic_partition] = PartitionQueue(topic_partition)
@@ -78,7 +80,9 @@ class Accumulator:
             batch.is_closed = True
         if batch is None or batch.is_closed:
             created_ms = now_ms()
-            batch = Batch(topic_partition, created_ms, created_ms + self.settings.delivery_timeout_ms, self._make)
+            batch = OutgoingBatch(
+                topic_partition, created_ms, created_ms + self.settings.delivery_timeout_ms, self._make
+            )
         before = batch.size_bytes
         delivery = batch.add(key, value, headers, timestamp_ms)
         if not delivery.index:
@@ -86,8 +90,8 @@ class Accumulator:
         self.buffered_bytes += batch.size_bytes - before
         return delivery
 
-    def append(self, batch: Batch) -> None:
-        """A batch that was filled elsewhere, behind the others of its partition; it may leave at once."""
+    def append(self, batch: OutgoingBatch) -> None:
+        """Append a complete batch after the other batches of its partition. It may be sent at once."""
         queue = self._queues.get(batch.topic_partition)
         if queue is None:
             queue = self._queues[batch.topic_partition] = PartitionQueue(batch.topic_partition)
@@ -96,27 +100,27 @@ class Accumulator:
         self.buffered_bytes += batch.size_bytes - BATCH_HEADER_BYTES
 
     def waiting_bytes(self, topic_partition: TopicPartition) -> int:
-        """Bytes of this partition that have not left."""
+        """Return the size in bytes of this partition's batches that are not in flight."""
         queue = self._queues.get(topic_partition)
         return 0 if queue is None else sum(batch.size_bytes for batch in queue.waiting)
 
-    # batches out
+    # sending batches
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
-        """Partitions whose first waiting batch may leave now."""
+        """Return the partitions whose first waiting batch may be sent now."""
         return [tp for tp, queue in self._queues.items() if queue.waiting and self._is_ready(queue, now_ms)]
 
     def _is_ready(self, queue: PartitionQueue, now_ms: int) -> bool:
         if not queue.may_send(now_ms, self.settings.in_flight_max):
             return False
         head = queue.waiting[0]
-        if head.attempts or head.is_closed or len(queue.waiting) > 1 or self._hurried:
+        if head.attempts or head.is_closed or len(queue.waiting) > 1 or self._linger_disabled:
             return True
         return head.size_bytes >= self.settings.batch_bytes or now_ms >= head.created_ms + self.settings.linger_ms
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again: the earliest end of a linger, of a pause before a retry, or of a delivery time-out. None
-        if nothing waits."""
+        """Return the time at which batches must be checked again: the earliest end of a linger, a retry backoff, or a
+        delivery timeout. Return None if no batch is pending."""
         deadlines = []
         for queue in self._queues.values():
             if queue.in_flight:
@@ -132,31 +136,31 @@ class Accumulator:
         return min(deadlines, default=None)
 
     def next_bytes(self, topic_partition: TopicPartition) -> int:
-        """About the size of the partition's first waiting batch, before compression."""
+        """Return the approximate size of the partition's first waiting batch, before compression."""
         return self._queues[topic_partition].waiting[0].size_bytes
 
-    def may_go(self, topic_partition: TopicPartition, route: object) -> bool:
-        """Whether the next batch of a partition that is ready may leave by this connection: not while others are
-        unanswered on another one."""
-        return self._queues[topic_partition].may_go(route)
+    def may_send_on(self, topic_partition: TopicPartition, route: object) -> bool:
+        """Whether the next batch of a ready partition may be sent on this connection. False while other batches of the
+        partition are in flight on another connection."""
+        return self._queues[topic_partition].may_send_on(route)
 
-    def take(self, topic_partition: TopicPartition, route: object = None) -> tuple[Batch, bytes]:
-        """The partition's next batch and its bytes; it is in flight now. Only for a partition that is ready, and whose
-        batch may go by this connection."""
+    def take(self, topic_partition: TopicPartition, route: object = None) -> tuple[OutgoingBatch, bytes]:
+        """Mark the partition's next batch as in flight and return it with its encoded bytes. Call it only for a
+        partition that is ready, and a connection that `may_send_on` allows."""
         queue = self._queues[topic_partition]
         batch = queue.take(self.identity or queue.identity or NO_IDENTITY, route)
         identity = queue.identity or NO_IDENTITY
         return batch, batch.encode(identity, self.settings.compression, self.settings.compression_level)
 
     def needs_identity(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition's next batch needs a producer id that is not there yet."""
+        """Whether the partition's next batch needs a producer id that the producer does not have yet."""
         return self.identity is None and self._queues[topic_partition].identity is None
 
-    # answers
+    # responses
 
     def answered(
         self,
-        batch: Batch,
+        batch: OutgoingBatch,
         code: ErrorCode,
         *,
         base_offset: int = -1,
@@ -164,8 +168,8 @@ class Accumulator:
         text: str = "",
         retry_at_ms: int = 0,
     ) -> None:
-        """The broker's word on a batch in flight; NETWORK_EXCEPTION if there was none. `retry_at_ms`: when it may leave
-        again, if it is to."""
+        """Process the result of a batch in flight. NETWORK_EXCEPTION stands for a lost connection. `retry_at_ms` is the
+        earliest time of a retry."""
         queue = self._queues[batch.topic_partition]
         verdict = VERDICTS.get(code, Verdict.FAIL)
         if code in CERTAINLY_NOT_WRITTEN:
@@ -173,41 +177,42 @@ class Accumulator:
         if verdict is Verdict.DONE:
             self._succeed(batch, base_offset, append_time_ms)
         elif batch.outcome is not None:
-            self._forget(batch)  # its time was over before the answer came
+            self._forget(batch)  # the batch expired before the response arrived
         elif verdict in (Verdict.RETRY, Verdict.RETRY_ELSEWHERE):
-            queue.give_back(batch, retry_at_ms)
+            queue.requeue(batch, retry_at_ms)
         elif verdict is Verdict.SPLIT and batch.record_count > 1 and not batch.in_doubt:
             self._split(batch)
         elif verdict is Verdict.SEQUENCE and not queue.is_oldest(batch):
-            queue.give_back(batch, retry_at_ms)  # an older one is unanswered: this one was only out of turn
+            # an older batch is still unacknowledged, so this one was only out of order
+            queue.requeue(batch, retry_at_ms)
         elif verdict is Verdict.SEQUENCE and not batch.in_doubt:
             queue.is_restarting = True
-            queue.give_back(batch, retry_at_ms)
+            queue.requeue(batch, retry_at_ms)
         else:
             if verdict is Verdict.IDENTITY:
                 queue.identity = self.identity = None
             self._forget(batch)
-            batch.settle(DeliveryFailed(code, text or "the broker refused", certain=not batch.in_doubt))
+            batch.settle(DeliveryFailed(code, text or "the broker rejected the batch", certain=not batch.in_doubt))
         self._restart_if_due(queue)
 
-    def _succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+    def _succeed(self, batch: OutgoingBatch, base_offset: int, append_time_ms: int) -> None:
         self._queues[batch.topic_partition].acknowledge(batch)
         self._free(batch)
         batch.settle((base_offset, append_time_ms))
 
-    def _split(self, batch: Batch) -> None:
-        """The batch was too large for the broker: its records leave in smaller ones."""
+    def _split(self, batch: OutgoingBatch) -> None:
+        """Split a batch that was too large for the broker into smaller ones."""
         parts = batch.split(self.settings.batch_bytes, self.settings.compression)
         for part in parts:
             self.buffered_bytes += part.size_bytes - BATCH_HEADER_BYTES
         self._free(batch)
         self._queues[batch.topic_partition].replace(batch, parts)
 
-    def _forget(self, batch: Batch) -> None:
+    def _forget(self, batch: OutgoingBatch) -> None:
         self._queues[batch.topic_partition].remove(batch, leaves_gap=True)
         self._free(batch)
 
-    def _free(self, batch: Batch) -> None:
+    def _free(self, batch: OutgoingBatch) -> None:
         self.buffered_bytes -= batch.size_bytes - BATCH_HEADER_BYTES
 
     def _restart_if_due(self, queue: PartitionQueue) -> None:
@@ -220,16 +225,16 @@ class Accumulator:
             text = "an earlier batch failed, and a broker may have this one already"
             batch.settle(DeliveryFailed(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text, certain=False))
         if had_identity and queue.identity is None:
-            self.identity = None  # the last epoch is used up
+            self.identity = None  # this producer id has no further epoch
 
-    # time and ends
+    # expiry and closing
 
     def expire(self, now_ms: int) -> bool:
-        """Settle what is past its delivery time-out as failed. True if there was any."""
+        """Fail all batches that are past their delivery timeout. Return True if there were any."""
         text = f"not delivered within delivery.timeout.ms={self.settings.delivery_timeout_ms}"
         found = False
         for queue in self._queues.values():
-            while queue.waiting and now_ms >= queue.waiting[0].deadline_ms:  # the oldest stand first
+            while queue.waiting and now_ms >= queue.waiting[0].deadline_ms:  # the oldest batches come first
                 found = True
                 batch = queue.waiting[0]
                 queue.remove(batch, leaves_gap=batch.attempts > 0)
@@ -243,13 +248,13 @@ class Accumulator:
         return found
 
     def expedite(self, topic_partition: TopicPartition) -> None:
-        """A new leader is known: a batch that waits for its retry may leave at once."""
+        """End the retry backoff of this partition, because its new leader is now known."""
         queue = self._queues.get(topic_partition)
         if queue and queue.waiting:
             queue.waiting[0].retry_at_ms = 0
 
     def fail_all(self, code: ErrorCode, text: str) -> None:
-        """Settle everything that is not settled, and forget what has not left."""
+        """Fail all batches that are not settled. Remove those that are not in flight."""
         for queue in self._queues.values():
             for batch in [*queue.in_flight, *queue.waiting]:
                 batch.settle(DeliveryFailed(code, text, certain=not batch.in_doubt))
@@ -260,20 +265,21 @@ class Accumulator:
             self._restart_if_due(queue)
 
     @contextmanager
-    def hurrying(self) -> Iterator[None]:
-        """Somebody waits for deliveries, or for the memory that they give back: in here no batch lingers. Nests."""
-        self._hurried += 1
+    def without_linger(self) -> Iterator[None]:
+        """Disable `linger.ms` while the context is open, because a caller waits for deliveries or for memory. Contexts
+        may be nested."""
+        self._linger_disabled += 1
         try:
             yield
         finally:
-            self._hurried -= 1
+            self._linger_disabled -= 1
 
-    def pending(self) -> Iterator[Batch]:
-        """Every batch that is not over."""
+    def pending(self) -> Iterator[OutgoingBatch]:
+        """Yield all batches that are waiting or in flight."""
         for queue in self._queues.values():
             yield from queue.in_flight
             yield from queue.waiting
 
     def partitions(self) -> list[TopicPartition]:
-        """Partitions with batches that are not over."""
+        """Return the partitions with batches that are waiting or in flight."""
         return [tp for tp, queue in self._queues.items() if queue.waiting or queue.in_flight]

@@ -1,13 +1,16 @@
 """The partitions that a consumer reads, and its positions in each.
 
-There are three positions. `given`: the offset after the last record that the application got; `commit` commits it.
-`consumed`: the value of `given` when the application last polled again; auto-commit commits it (C5). `fetch`: the next
-offset to request from a broker.
+Each partition has three positions. `given` is the offset after the last record that was returned to the application; a
+`commit` without arguments commits this offset. `consumed` is the value that `given` had when the application last
+polled; auto-commit commits this offset (C5). `fetch` is the next offset to request from a broker.
 
-Invariants: an answer is used only if the partition is still assigned and its `fetch` has not moved since the request
-left (`version`, C2). A seek moves it, and so does another broker's answer, because the broker may change while a
-request is under way. Records are handed out in offset order. A damaged batch is reported when no record before it is
-left to hand out. It is then fetched again, because another replica may have it whole.
+Invariants:
+- A response is used only if the partition is still assigned and `version` has not changed since the request was sent
+  (C2). A seek changes `version`. A response of another broker changes it too, because the replica to fetch from may
+  change while a request is in flight.
+- Records are returned in offset order.
+- A damaged batch is reported only after all records before it have been returned. It is then fetched again, because
+  another replica may have an undamaged copy.
 Source: Kafka's SubscriptionState, FetchCollector.
 """
 
@@ -23,13 +26,13 @@ from kraft.seam import WireError
 from kraft.wire.error_codes import ErrorCode
 
 EARLIEST, LATEST = -2, -1
-"""The timestamps by which ListOffsets names the ends of a log."""
+"""The timestamps that ListOffsets uses for the ends of a log."""
 
 
 @dataclass(slots=True, eq=False)
-class Assigned:
-    """One partition. `start` says how its first position is to be found while there is none: a timestamp for
-    ListOffsets, or None: the group's committed offset, and failing that `auto.offset.reset`."""
+class ConsumerPartition:
+    """One partition that a consumer reads. While it has no position, `start` says how to find the first one. It is a
+    timestamp for ListOffsets, or None for the group's committed offset, or `auto.offset.reset` if there is none."""
 
     start: int | None = None
     given: FetchPosition | None = None
@@ -38,27 +41,29 @@ class Assigned:
     version: int = 0
     is_paused: bool = False
     is_stuck: bool = False
-    """Its position is outside the log and may not be reset; a seek ends that."""
+    """Whether the position is outside of the log and may not be reset. A seek clears this."""
     is_damaged: bool = False
-    """What came last is damaged: it is asked for again after a pause."""
+    """Whether the last fetched batch is damaged. It is fetched again after a backoff."""
     is_doubtful: bool = False
-    """A broker knows no such `fetch` position, which is as good as the headers that it was taken from: what waits is
-    read, and found to be whole, before anything is asked for again."""
+    """Whether a broker rejected the `fetch` position. A damaged batch header may be the cause, so the buffered data is
+    read and checked before the next fetch."""
     high_watermark: int = -1
     last_stable_offset: int = -1
     preferred_replica: int = -1
     preferred_until_ms: int = 0
     waiting: deque[FetchedBytes] = field(default_factory=deque)
     records: list[ConsumerRecord] = field(default_factory=list)
-    """The rest of the batch that is being handed out, last record first."""
+    """The decoded records of the current batch that have not been returned yet, in reverse order."""
 
     def seek(self, position: FetchPosition) -> None:
-        """Read on here; what was fetched before is dropped, and answers that are under way are ignored."""
+        """Continue reading at this offset. Drop the data that was fetched before, and ignore responses to requests in
+        flight."""
         self._drop()
         self.given = self.consumed = self.fetch = position
 
     def seek_by_time(self, timestamp: int | None) -> None:
-        """Read on where ListOffsets says (None: as after an assignment), once it has said so."""
+        """Continue reading at the offset that ListOffsets returns for this timestamp. None stands for the committed
+        offset, as after an assignment."""
         self._drop()
         self.given = self.consumed = self.fetch = None
         self.start = timestamp
@@ -70,14 +75,14 @@ class Assigned:
         self.records.clear()
 
     @property
-    def is_asked_for(self) -> bool:
-        """Whether more is to be fetched, as far as this partition goes."""
+    def is_fetchable(self) -> bool:
+        """Whether the partition's own state allows a fetch."""
         is_held = self.is_paused or self.is_stuck or self.is_damaged or (self.is_doubtful and self.has_more)
         return self.fetch is not None and not is_held
 
     @property
     def has_more(self) -> bool:
-        """Whether something was fetched that was not handed out."""
+        """Whether there is fetched data that was not returned yet."""
         return bool(self.records or self.waiting)
 
     @property
@@ -85,7 +90,7 @@ class Assigned:
         return sum(fetched.bytes_left for fetched in self.waiting)
 
     def arrived(self, fetched: FetchedBytes) -> bool:
-        """Take in what a fetch brought. True if there may be records in it. WireError if it is damaged."""
+        """Add the data of a fetch response. Return True if it may contain records. Raise WireError if it is damaged."""
         end = fetched.end_position()
         if end != self.fetch:
             self.fetch = end
@@ -95,8 +100,8 @@ class Assigned:
         return fetched.bytes_left > 0
 
     def take(self, topic_partition: TopicPartition, count: int) -> list[ConsumerRecord]:
-        """At most `count` records, in order, up to a damaged batch; WireError if that is the first. The positions are
-        not moved: `give` does that."""
+        """Return at most `count` records, in order, and only those before a damaged batch. Raise WireError if the
+        damaged batch comes first. Positions do not change here; `advance` changes them."""
         taken: list[ConsumerRecord] = []
         while len(taken) < count:
             try:
@@ -116,7 +121,7 @@ class Assigned:
         return taken
 
     def _open(self, topic_partition: TopicPartition) -> bool:
-        """Read the next batch that has visible records into `records`. False if there is none."""
+        """Decode the next batch that has visible records into `records`. Return False if there is none."""
         while self.waiting:
             records = self.waiting[0].next_batch(topic_partition)
             if records is None:
@@ -127,15 +132,15 @@ class Assigned:
                 return True
         return False
 
-    def read_anew(self) -> None:
-        """The first batch that waits is damaged: fetch from there on again."""
+    def refetch(self) -> None:
+        """Drop the buffered data and fetch again, starting with the first buffered batch, which is damaged."""
         position = self.waiting[0].position
         self._drop()
         self.fetch, self.is_damaged = position, True
 
-    def give(self, last: ConsumerRecord | None) -> None:
-        """The application was given records up to `last` (None: there was nothing to give). With nothing more waiting,
-        the position is where fetching goes on, past control records and holes."""
+    def advance(self, last: ConsumerRecord | None) -> None:
+        """Set the position after `last`, the last record that was returned; None if none was returned. If no data
+        remains, set it to the fetch position, which is also after control records and gaps."""
         if not self.has_more and self.fetch is not None:
             self.given = self.fetch
         elif last is not None:
@@ -143,24 +148,25 @@ class Assigned:
 
 
 class Assignment:
-    """All partitions of a consumer."""
+    """All partitions that a consumer reads."""
 
     def __init__(self) -> None:
-        self.partitions: dict[TopicPartition, Assigned] = {}
+        self.partitions: dict[TopicPartition, ConsumerPartition] = {}
         self._turn = 0
 
     def replace(self, wanted: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Those that stay keep their positions and what was fetched."""
-        self.partitions = {tp: self.partitions.get(tp) or Assigned() for tp in wanted}
+        """Read exactly these partitions. Partitions that were already assigned keep their positions and buffered
+        data."""
+        self.partitions = {tp: self.partitions.get(tp) or ConsumerPartition() for tp in wanted}
 
-    def come_back(self) -> None:
-        """The application has come back for more: what it was given before counts as consumed."""
+    def mark_consumed(self) -> None:
+        """Mark all returned records as consumed, because the application has polled again."""
         for assigned in self.partitions.values():
             assigned.consumed = assigned.given
 
     def take(self, count: int) -> list[ConsumerRecord]:
-        """At most `count` records. Partitions take turns in being the first. KafkaError CORRUPT_MESSAGE if a damaged
-        batch is the next thing to take, and nothing else was taken."""
+        """Return at most `count` records. Each call starts with a different partition. Raise KafkaError CORRUPT_MESSAGE
+        if a damaged batch is next and no other record was found."""
         taken: list[ConsumerRecord] = []
         for topic_partition, assigned in self._in_turn():
             if assigned.is_paused or not assigned.has_more:
@@ -170,15 +176,15 @@ class Assignment:
             except WireError as damage:
                 if taken:
                     continue
-                assigned.read_anew()
+                assigned.refetch()
                 raise damaged(topic_partition, damage) from damage
-            assigned.give(records[-1] if records else None)
+            assigned.advance(records[-1] if records else None)
             taken += records
             if len(taken) >= count:
                 break
         return taken
 
-    def _in_turn(self) -> Iterator[tuple[TopicPartition, Assigned]]:
+    def _in_turn(self) -> Iterator[tuple[TopicPartition, ConsumerPartition]]:
         every = list(self.partitions.items())
         if every:
             self._turn = (self._turn + 1) % len(every)
@@ -186,11 +192,11 @@ class Assignment:
         yield from every[: self._turn]
 
     def consumed(self) -> dict[TopicPartition, CommittedOffset]:
-        """What auto-commit may commit."""
+        """Return the offsets that auto-commit may commit."""
         return {tp: _committed(a.consumed) for tp, a in self.partitions.items() if a.consumed is not None}
 
     def given(self) -> dict[TopicPartition, CommittedOffset]:
-        """What the application means by "commit": all that it was given."""
+        """Return the offsets that `commit` without arguments commits: the position after every returned record."""
         return {tp: _committed(a.given) for tp, a in self.partitions.items() if a.given is not None}
 
 
@@ -199,7 +205,7 @@ def _committed(position: FetchPosition) -> CommittedOffset:
 
 
 def damaged(topic_partition: TopicPartition, damage: WireError) -> KafkaError:
-    """What the application is told of bytes that no batch can be."""
+    """Return the error that `poll` raises for a damaged batch in this partition."""
     place = "{}-{}: ".format(*topic_partition)
     text = place + str(damage).removeprefix(place)
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{text}. It is asked for again; seek behind it to go on without it")
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{text}. It is fetched again; seek past it to skip it")

@@ -1,8 +1,11 @@
-"""A batch on its way: filled record by record in its final form, sealed with a producer's identity when it leaves.
+"""A producer's batch. It is filled record by record in its encoded form, and completed with the producer's identity
+when it is sent.
 
-Records are encoded as they come, so that a batch's size is known exactly and sealing is one join, one compression and a
-header. A batch is `in_doubt` while nobody can say whether a broker holds it: from the moment that it leaves until an
-answer that settles this attempt, and for ever once an attempt ended without such an answer.
+Records are encoded when they are added. So a batch's size is known exactly, and completing it needs one join, one
+compression and a header.
+
+A batch is `in_doubt` while it is unknown whether a broker has it. This is the case from sending until a response
+settles the attempt. If an attempt ends without such a response, the batch stays in doubt permanently.
 Source: KIP-98 (message format v2, sequence numbers).
 """
 
@@ -26,17 +29,19 @@ from kraft.wire.records.compression import Compression, compress
 from kraft.wire.varints import encode_unsigned
 
 RECORD_BYTES_MAX_BESIDE_CONTENT = 36
-"""Length, attributes, time and offset deltas, key and value lengths, header count: none is longer than its varint."""
+"""Maximum size in bytes of the record fields without content: length, attributes, time and offset deltas, key and value
+lengths, and header count, each with its longest varint."""
 HEADER_BYTES_MAX_BESIDE_CONTENT = 10
 _SHORT = 1024
 _SHORT_LENGTHS = _SHORT // 2
 _VARINTS = tuple(encode_unsigned(value) for value in range(_SHORT))
-"""Ready-made, because a record has five of them; a length or a delta stands in them doubled."""
+"""Precomputed varints of small numbers, because a record has five varints. Lengths and deltas are zigzag-encoded, that
+is, doubled."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What InitProducerId gave; (-1, -1) for a producer that is not idempotent."""
+    """The producer id and epoch from InitProducerId; (-1, -1) for a producer that is not idempotent."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -46,7 +51,7 @@ NO_IDENTITY = ProducerIdentity()
 
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """An upper bound of a record's encoded size."""
+    """Return an upper bound of a record's encoded size."""
     size = RECORD_BYTES_MAX_BESIDE_CONTENT + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += HEADER_BYTES_MAX_BESIDE_CONTENT + 4 * len(name) + len(content or b"")
@@ -54,11 +59,11 @@ def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -
 
 
 class RecordInBatch:
-    """Where one record is: the batch that carries it, and its place there. A batch that is split moves its records."""
+    """The place of one record: its batch, and its index in the batch. It is updated when the batch is split."""
 
     __slots__ = ("batch", "index", "timestamp_ms")
 
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+    def __init__(self, batch: OutgoingBatch, index: int, timestamp_ms: int) -> None:
         self.batch = batch
         self.index = index
         self.timestamp_ms = timestamp_ms
@@ -69,7 +74,7 @@ class RecordInBatch:
 
     @property
     def outcome(self) -> DeliveryReport | DeliveryFailed | None:
-        """How it ended; None as long as it has not."""
+        """The record's outcome; None until its batch is settled."""
         told = self.batch.outcome
         if told is None or isinstance(told, DeliveryFailed):
             return told
@@ -81,8 +86,8 @@ class RecordInBatch:
         )
 
 
-class Batch:
-    """Records of one partition that leave together."""
+class OutgoingBatch:
+    """Records of one partition that are sent together."""
 
     __slots__ = (
         "_base_timestamp",
@@ -98,7 +103,6 @@ class Batch:
         "deliveries",
         "in_doubt",
         "is_closed",
-        "is_moved",
         "order",
         "outcome",
         "retry_at_ms",
@@ -112,9 +116,9 @@ class Batch:
         topic_partition: TopicPartition,
         created_ms: int,
         deadline_ms: int,
-        make: Callable[[Batch, int, int], RecordInBatch] = RecordInBatch,
+        make: Callable[[OutgoingBatch, int, int], RecordInBatch] = RecordInBatch,
     ) -> None:
-        """`make(batch, index, timestamp_ms)`: what the sender of a record is given."""
+        """`make(batch, index, timestamp_ms)` creates the value that `add` returns for a record."""
         self._make = make
         self.topic_partition = topic_partition
         self.created_ms = created_ms
@@ -129,9 +133,9 @@ class Batch:
         self.retry_at_ms = 0
         self.in_doubt = False
         self.was_in_doubt = False
-        self.is_moved = False
         self.outcome: tuple[int, int] | DeliveryFailed | None = None
-        """(base offset, log append time) of a success, -1 for what is not known."""
+        """Outcome of the batch: (base offset, log append time) if it succeeded, each -1 if unknown; DeliveryFailed if
+        it failed; None before."""
         self._on_settled: list[Callable[[], None]] = []
         self._parts: list[bytes] = []
         self._base_timestamp = 0
@@ -163,7 +167,7 @@ class Batch:
         return delivery
 
     def encode(self, identity: ProducerIdentity, compression: Compression, level: int | None = None) -> bytes:
-        """The whole batch as it goes over the wire, under this identity and `base_sequence`."""
+        """Return the whole batch in wire format, with this producer identity and `base_sequence`."""
         self.is_closed = True
         if self.block is None:
             self.block = b"".join(self._parts)
@@ -192,32 +196,31 @@ class Batch:
         write_crc(encoded, 0)
         return bytes(encoded)
 
-    def split(self, bytes_max: int, compression: Compression) -> list[Batch]:
-        """The same records in batches of at most `bytes_max`, and of at most half of these records; their deliveries
-        move with them. For a batch that a broker found too large."""
-        parts: list[Batch] = []
+    def split(self, bytes_max: int, compression: Compression) -> list[OutgoingBatch]:
+        """Split a batch that a broker rejected as too large. Each part has at most `bytes_max` bytes and at most half
+        of the records. The records' deliveries then refer to the parts."""
+        parts: list[OutgoingBatch] = []
         for delivery, record in zip(self.deliveries, decode_batch(self.encode(NO_IDENTITY, compression)), strict=True):
             size = record_bytes_max(record.key, record.value, record.headers)
             last = parts[-1] if parts else None
             if last is None or last.size_bytes + size > bytes_max or 2 * last.record_count >= self.record_count:
-                last = Batch(self.topic_partition, self.created_ms, self.deadline_ms, self._make)
+                last = OutgoingBatch(self.topic_partition, self.created_ms, self.deadline_ms, self._make)
                 last.is_closed = True
                 parts.append(last)
             moved = last.add(record.key, record.value, record.headers, record.timestamp)
             delivery.batch, delivery.index = last, moved.index
             last.deliveries[-1] = delivery
-        self.is_moved = True
         self._announce()
         return parts
 
     def settle(self, outcome: tuple[int, int] | DeliveryFailed) -> None:
-        """How the batch ended, for all its records. The first word counts."""
+        """Set the outcome of all records in the batch. Only the first call has an effect."""
         if self.outcome is None:
             self.outcome = outcome
             self._announce()
 
     def when_settled(self, callback: Callable[[], Any]) -> None:
-        """Call back once: when the batch is settled, or when its records have moved to others."""
+        """Call `callback` once: when the batch is settled, or when its records have moved to other batches."""
         self._on_settled.append(callback)
 
     def _announce(self) -> None:

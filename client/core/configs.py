@@ -1,8 +1,11 @@
-"""The settings of producers and consumers: one field per Kafka configuration key, `linger.ms` as `linger_ms`.
+"""The settings of producers and consumers: one field per Kafka configuration key, for example `linger_ms` for
+`linger.ms`.
 
-A client takes them as keyword arguments, in either spelling, with native values or with the text of a properties file.
-One file serves all kinds of clients: what only another kind has is passed over, as is what Kafka's clients know and has
-no effect here. What this client cannot do is refused; a key that does not exist is an error that names the nearest one.
+A client takes them as keyword arguments, in either spelling. Values are native, or strings as in a properties file.
+
+One file can serve all kinds of clients. So settings of other kinds are ignored, and also settings of Kafka's clients
+that have no effect here. Settings that this client cannot support are rejected. An unknown key is an error that names
+the closest known key.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ LONGS = frozenset(
         "retry_backoff_max_ms",
     }
 )
-"""Numbers of 64 bits in Kafka's clients; the others are of 32 bits, as in requests."""
+"""Settings that have 64 bits in Kafka's clients. All other numbers have 32 bits, as in requests."""
 TRUTH = MappingProxyType({"true": True, "false": False})
 RESET_POLICIES = ("earliest", "latest", "none")
-"""And `by_duration:` with a duration (KIP-1106)."""
+"""Values of `auto.offset.reset`, in addition to `by_duration:` with a duration (KIP-1106)."""
 NO_EFFECT = frozenset(
     {
         "auto_include_jmx_reporter",
@@ -63,30 +66,30 @@ NO_EFFECT = frozenset(
         "value_serializer",
     }
 )
-"""What Kafka's clients know besides."""
-REFUSED = MappingProxyType(
+"""Settings of Kafka's clients that are ignored here."""
+UNSUPPORTED = MappingProxyType(
     {
-        "sasl_": "SASL is not there yet",
-        "security_protocol": "give the TLS settings as `tls`; other protocols are not there yet",
+        "sasl_": "SASL is not supported yet",
+        "security_protocol": "give the TLS settings as `tls`; other protocols are not supported yet",
         "ssl_": "give the TLS settings as `tls`",
-        "transactional_id": "transactions are not there yet",
-        "transaction_": "transactions are not there yet",
+        "transactional_id": "transactions are not supported yet",
+        "transaction_": "transactions are not supported yet",
         "interceptor_classes": "there are no interceptors",
         "partitioner_class": "there is one partitioner; choose partitions yourself with `partition`",
         "group_protocol": "there is only the classic protocol",
         "group_remote_assignor": "there is only the classic group protocol",
     }
 )
-"""What a client would have to do and cannot, by the beginning of its name."""
+"""Reasons why this client does not support a setting, by the prefix of the setting's name."""
 
 
 class ConfigError(ValueError):
-    """A setting is unknown or its value is not possible; the text says what is."""
+    """A setting is unknown or its value is invalid. The text names the valid names or values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """What every client has. Times in ms, sizes in bytes."""
+    """Settings of every client. Times are in ms, sizes in bytes."""
 
     bootstrap_servers: str | Sequence[str]
     client_id: str = "pykraft"
@@ -98,7 +101,8 @@ class ClientConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From settings by name, `linger_ms` or `linger.ms`. ConfigError names a wrong one."""
+        """Build the configuration from settings by name, `linger_ms` or `linger.ms`. Raise ConfigError that names a
+        wrong setting."""
         known = {field.name: field for field in fields(cls)}
         values = {}
         for key, value in settings.items():
@@ -113,11 +117,11 @@ class ClientConfig:
 
     @classmethod
     def _check_unknown(cls, key: str, name: str, known: Iterable[str]) -> None:
-        """ConfigError unless this may be passed over."""
+        """Raise ConfigError unless this unknown setting may be ignored."""
         others = {field.name for kind in ClientConfig.__subclasses__() for field in fields(kind)}
         if name in NO_EFFECT or name in others:
             return
-        for beginning, why in REFUSED.items():
+        for beginning, why in UNSUPPORTED.items():
             if name.startswith(beginning):
                 raise ConfigError(f"{key} cannot be set: {why}")
         near = difflib.get_close_matches(name, [*known, *others], 1)
@@ -141,8 +145,8 @@ class ClientConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """Kafka's producer settings. `linger_ms` is 0 here (Kafka: 5): a batch leaves at once, and records gather in the
-    next ones while as many requests as may be are on their way."""
+    """Kafka's producer settings. `linger_ms` is 0 here (Kafka: 5), so the first batches are sent at once. Once the
+    maximum number of requests is in flight, records gather in the next batches."""
 
     client_id: str = "pykraft-producer"
     acks: str | int = "all"
@@ -171,7 +175,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def handover_ms(self) -> int:
-        """How long a record may wait for room and for the topic's metadata before it is handed over."""
+        """Maximum time for which `enqueue` waits for buffer space and for the topic's metadata."""
         return min(self.max_block_ms, self.delivery_timeout_ms)
 
     @property
@@ -230,7 +234,7 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def reset_duration_ms(self) -> int | None:
-        """How far back `auto.offset.reset` goes; None if it says something else."""
+        """Duration in `auto.offset.reset`; None if the setting has another value."""
         policy, _, duration = str(self.auto_offset_reset).partition(":")
         return parse_iso_duration_ms(duration) if policy == "by_duration" else None
 
@@ -240,13 +244,13 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def assignors(self) -> list[Any]:
-        """Names, or assignors themselves, in order of preference."""
+        """Assignors, or their names, in order of preference."""
         listed = self.partition_assignment_strategy
         return [name.strip() for name in listed.split(",")] if isinstance(listed, str) else list(listed)
 
 
 def _typed(key: str, value: Any, wanted: str) -> Any:
-    """`value` as the field wants it; text becomes a number or a truth value."""
+    """Convert `value` to the type of the field. Text is parsed as a number or a boolean where the field requires it."""
     if wanted.startswith(("int", "bool")) and isinstance(value, str):
         text = value.strip().lower()
         if wanted.startswith("bool") and text in TRUTH:
@@ -260,7 +264,8 @@ def _typed(key: str, value: Any, wanted: str) -> Any:
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
-    """`"host:port,host:port"` or a sequence of them. ConfigError names an entry that is not host:port."""
+    """Parse `"host:port,host:port"` or a sequence of such entries. Raise ConfigError that names an entry that is not
+    host:port."""
     entries = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = []
     for entry in (text.strip() for text in entries):

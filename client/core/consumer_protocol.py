@@ -1,9 +1,9 @@
-"""Subscriptions and assignments of a classic consumer group's members, as bytes.
+"""Encode and decode the subscriptions and assignments of a classic consumer group's members.
 
-Big-endian, not flexible: a version, then the fields of that version. A reader takes the fields that it knows and
-ignores what a newer version adds. Subscription: 0 topics and user data, 1 owned partitions, 2 generation, 3 rack.
-Assignment: 0 partitions and user data. Source: ConsumerProtocolSubscription, ConsumerProtocolAssignment, Kafka's
-ConsumerProtocol.
+The format is big-endian, not flexible: a version, then the fields of that version. A reader ignores the fields that a
+newer version adds. Subscription: version 0 has topics and user data, 1 adds owned partitions, 2 the generation, 3 the
+rack. Assignment: version 0 has partitions and user data.
+Source: ConsumerProtocolSubscription, ConsumerProtocolAssignment, Kafka's ConsumerProtocol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _INT32 = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants and has. `generation` is the one in which it got what it owns, -1 if it does not tell."""
+    """A member's topics and owned partitions. `generation` is the generation in which the owned partitions were
+    assigned; -1 if unknown."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -35,7 +36,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What a member is to read."""
+    """The partitions assigned to a member."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
@@ -50,7 +51,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: Buffer) -> Subscription:
-    """WireError if the bytes do not parse."""
+    """Decode a subscription. Raise WireError if the bytes do not parse."""
     reader = _Reader(data)
     version = reader.int16()
     topics = tuple(reader.text() for _ in range(reader.count()))
@@ -66,7 +67,7 @@ def encode_assignment(assignment: MemberAssignment) -> bytes:
 
 
 def decode_assignment(data: Buffer) -> MemberAssignment:
-    """No bytes at all: nothing is assigned. WireError if the bytes do not parse."""
+    """Decode an assignment; empty bytes are an empty assignment. Raise WireError if the bytes do not parse."""
     if not len(data):
         return MemberAssignment()
     reader = _Reader(data)
@@ -75,7 +76,7 @@ def decode_assignment(data: Buffer) -> MemberAssignment:
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """An array of topics, each with an array of partition numbers."""
+    """Encode partitions as an array of topics, each with an array of partition numbers."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -86,12 +87,14 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def encode_sticky_data(owned: Sequence[TopicPartition], generation: int) -> bytes:
-    """User data of the `sticky` assignor: what the member had, and since which generation."""
+    """Encode the user data of the `sticky` assignor: the member's partitions, and the generation in which they were
+    assigned."""
     return encode_partitions(owned) + _INT32.pack(generation)
 
 
 def decode_sticky_data(data: Buffer) -> tuple[tuple[TopicPartition, ...], int]:
-    """(owned partitions, generation; -1 where an old member does not tell it)."""
+    """Decode (owned partitions, generation). The generation is -1 if the data is from an old member and has no
+    generation."""
     reader = _Reader(data)
     owned = reader.partitions()
     return owned, reader.int32() if reader.has_more else -1
@@ -109,7 +112,7 @@ def _bytes(data: bytes | None) -> bytes:
 
 
 class _Reader:
-    """Reads fields one after the other; WireError where they end too soon."""
+    """Reads fields one after the other. WireError if the bytes end too early."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = bytes(data)

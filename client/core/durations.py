@@ -1,7 +1,7 @@
-"""Durations of ISO 8601, as Kafka's settings and command lines have them: `PT1H30M`, `P1DT0.5S`.
+"""Durations in ISO 8601 format, as in Kafka's settings and command lines: `PT1H30M`, `P1DT0.5S`.
 
-The grammar is that of Java's `Duration`, which Kafka reads them with (letters of either case, a sign before the whole
-and before each part), and weeks besides.
+The grammar is that of Java's `Duration`, which Kafka uses: letters of either case, and a sign before the whole text and
+before each part. In addition, weeks are accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DURATION = re.compile(
 
 
 def parse_iso_duration_ms(text: str) -> int | None:
-    """A duration in ms, a part of one counting as a whole; None for what is no duration, and for a negative one."""
+    """Parse a duration and return ms, rounded up. None if the text is not a duration or is negative."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return None

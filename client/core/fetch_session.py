@@ -1,7 +1,7 @@
-"""A consumer's side of an incremental fetch session with one broker (KIP-227).
+"""The consumer's side of an incremental fetch session with one broker (KIP-227).
 
-The first request names every partition; later ones only those that are new or whose position moved, and those that are
-not wanted any more. Whatever goes wrong with the session, the next request is a full one.
+The first request names every partition. Later requests name only new partitions, partitions with a new position, and
+partitions to remove. After any error of the session, the next request names every partition again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Wanted = Mapping[TopicPartition, tuple[UUID | None, FetchPartition]]
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What a Fetch request says of its session and partitions."""
+    """The fields of a Fetch request that concern the session and its partitions."""
 
     session_id: int
     session_epoch: int
@@ -37,8 +37,8 @@ class SessionRequest:
     forgotten: Sequence[ForgottenTopic]
 
 
-class FetchSession:
-    """The partitions as the broker knows them after the last request."""
+class FetchSessionHandler:
+    """A fetch session: the partitions that the broker's session has after the last request."""
 
     def __init__(self) -> None:
         self._id = 0
@@ -47,7 +47,8 @@ class FetchSession:
         self._names: dict[UUID, str] = {}
 
     def request(self, wanted: Wanted) -> SessionRequest:
-        """The next request: all of `wanted` for a new session, else the difference."""
+        """Return the fields of the next request. For a new session they have all `wanted` partitions, else only the
+        changes."""
         self._names = {topic_id: topic for (topic, _), (topic_id, _) in wanted.items() if topic_id is not None}
         if not self._epoch:
             self._known = dict(wanted)
@@ -61,7 +62,7 @@ class FetchSession:
         return SessionRequest(self._id, self._epoch, _grouped(changed), forgotten)
 
     def answered(self, code: ErrorCode, session_id: int) -> None:
-        """An answer came: go on with the session that it names, or start anew."""
+        """Process a response: continue the session that it names, or start a new one after an error."""
         if code is not ErrorCode.NONE or not session_id:
             self.reset()
             return
@@ -69,11 +70,11 @@ class FetchSession:
         self._epoch = self._epoch + 1 if self._epoch < EPOCH_MAX else 1
 
     def reset(self) -> None:
-        """The next request is a full one; it ends the session that the broker still has."""
+        """Make the next request a full one, which also closes the broker's session."""
         self._epoch = 0
 
     def topic_of(self, name: str | None, topic_id: UUID | None) -> str | None:
-        """The topic that an answer names, by name or by id; None if it was not asked for."""
+        """Return the topic that a response names, by name or by id; None if the topic was not requested."""
         return name or (None if topic_id is None else self._names.get(topic_id))
 
 

@@ -1,8 +1,9 @@
-"""From the bytes of a Fetch answer to records: batch by batch, when they are wanted.
+"""Decode the bytes of a Fetch response into records, one batch at a time and only when the application polls.
 
-Offsets of control records and holes are stepped over. For read_committed, batches of aborted transactions are skipped:
-an entry of the aborted list counts from the first batch that reaches its first offset up to its producer's abort
-marker. Records are read here and not by the general codec because this is the consumer's inner loop.
+Offsets of control records and gaps are skipped. With read_committed, batches of aborted transactions are skipped too.
+An entry of the list of aborted transactions applies from the first batch that reaches the entry's first offset, up to
+the producer's abort marker. Records are decoded here and not by the general codec, because this is the consumer's inner
+loop.
 Source: FetchResponse, KIP-98, Kafka's CompletedFetch.
 """
 
@@ -19,18 +20,21 @@ from kraft.wire.varints import read_unsigned, read_unsigned_long
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 PIECE_RECORDS_MAX = 5_000
-"""A batch of more records is opened and read in pieces of so many: a few kilobytes may hold millions."""
+"""Maximum number of records that are decoded at once. A batch with more records is decompressed and decoded in pieces
+of this size, because a few kilobytes may contain millions of records."""
 
 
 class FetchPosition(NamedTuple):
-    """Where a consumer stands in a partition: the next offset, and the epoch of the batch before it (-1: unknown)."""
+    """A consumer's position in a partition: the next offset, and the leader epoch of the batch before that offset (-1:
+    unknown)."""
 
     offset: int
     last_epoch: int = -1
 
 
 class FetchedBytes:
-    """What one fetch brought of one partition. `position` is where the next batch is expected to start."""
+    """The bytes that one fetch returned for one partition. `position` is the place where the next batch should
+    start."""
 
     __slots__ = ("_aborted", "_active", "_at", "_check_crcs", "_data", "_opened", "_read_committed", "position")
 
@@ -43,7 +47,7 @@ class FetchedBytes:
         read_committed: bool = False,
         check_crcs: bool = True,
     ) -> None:
-        """`aborted`: (producer id, first offset) of each aborted transaction in these bytes, in any order."""
+        """`aborted` has (producer id, first offset) of each aborted transaction in these bytes, in any order."""
         self.position = position
         self._data = data
         self._at = 0
@@ -52,15 +56,15 @@ class FetchedBytes:
         self._read_committed = read_committed
         self._check_crcs = check_crcs
         self._opened: Iterator[tuple[bytes, int]] | None = None
-        """What is left of the batch at `_at`, if it is read in pieces."""
+        """Remaining pieces of the batch at `_at` if it is decoded in pieces; else None."""
 
     @property
     def bytes_left(self) -> int:
         return len(self._data) - self._at
 
     def end_position(self) -> FetchPosition:
-        """The position after the last whole batch, without reading the records. WireError if there is none at the
-        begin: its header is damaged, or its length."""
+        """Return the position after the last complete batch, without decoding records. Raise WireError if the bytes do
+        not begin with a complete batch, because its header or length is damaged."""
         at, end = self._at, self.position
         try:
             while (header := self._header(at)) is not None:
@@ -74,10 +78,10 @@ class FetchedBytes:
         return end
 
     def next_batch(self, topic_partition: TopicPartition) -> list[ConsumerRecord] | None:
-        """The visible records of the next batch, or of the next piece of a large one, often none; None after the last
-        whole batch. Moves `position`.
+        """Return the visible records of the next batch, or of the next piece of a large batch, and advance `position`.
+        The result may be empty. Return None after the last complete batch.
 
-        WireError if the batch is damaged; the position then stays before what could not be read."""
+        Raise WireError if the batch is damaged; `position` then stays before the damaged batch."""
         header = self._header(self._at)
         if header is None:
             return None
@@ -87,7 +91,8 @@ class FetchedBytes:
         if self._check_crcs and not check_crc(self._data, self._at, header):
             topic, partition = topic_partition
             raise WireError(f"{topic}-{partition}: the batch at offset {header.base_offset} fails its CRC-32C")
-        if header.next_offset > self.position.offset:  # which a damaged batch could deny
+        # the CRC is checked first, because a damaged header may claim a wrong attribute
+        if header.next_offset > self.position.offset:
             is_visible = self._is_visible(header)
             if is_visible and header.record_count > PIECE_RECORDS_MAX:
                 self._opened = iter_blocks(
@@ -108,8 +113,8 @@ class FetchedBytes:
     def _next_piece(
         self, opened: Iterator[tuple[bytes, int]], header: BatchHeader, topic_partition: TopicPartition
     ) -> list[ConsumerRecord]:
-        """The next records of a large batch; none at its end."""
-        self._opened = None  # also after damage: the batch is then opened anew, up to the same place
+        """Return the records of the next piece of a large batch; an empty list at the end of the batch."""
+        self._opened = None  # also after damage: the next call decompresses the batch again, up to the same place
         piece = next(opened, None)
         if piece is None:
             self.position = FetchPosition(header.next_offset, header.partition_leader_epoch)
@@ -122,7 +127,7 @@ class FetchedBytes:
         return records
 
     def _header(self, at: int) -> BatchHeader | None:
-        """The header of the batch at this byte, if the whole batch is there."""
+        """Return the header of the batch that starts at this byte; None if the batch is not complete."""
         if len(self._data) - at < BATCH_HEADER_BYTES:
             return None
         header = read_header(self._data, at)
@@ -141,7 +146,8 @@ class FetchedBytes:
 def _read_records(
     block: bytes, count: int, header: BatchHeader, topic_partition: TopicPartition, first_offset: int
 ) -> list[ConsumerRecord]:
-    """The records at or after `first_offset`. WireError if the block is not exactly `count` records."""
+    """Decode the records at or after `first_offset`. Raise WireError if the block does not hold exactly `count`
+    records."""
     topic, partition = topic_partition
     base_offset, epoch = header.base_offset, header.partition_leader_epoch
     base_time = header.base_timestamp
@@ -151,13 +157,13 @@ def _read_records(
     at = 0
     try:
         for _ in range(count):
-            # varints of one and two bytes are read in place: they are nearly all there are
+            # varints of one and two bytes are decoded inline, because nearly all are that short
             length = block[at]
             at += 1
             if length > 127:
                 length, at = _two_bytes(length, block, at)
             end = at + (length >> 1)
-            time = block[at + 1]  # the byte before it, the attributes, says nothing in this version
+            time = block[at + 1]  # skip the byte before it, the attributes, which this version does not use
             at += 2
             if time > 127:
                 time, at = read_unsigned_long(block, at - 1)
@@ -200,7 +206,7 @@ def _read_records(
 
 
 def _two_bytes(first: int, block: bytes, at: int) -> tuple[int, int]:
-    """A varint whose first byte, before `at`, says that there is more."""
+    """Decode a varint of two or more bytes. `first` is its first byte, and `at` is the index of its second byte."""
     second = block[at]
     if second < 128:
         return first - 128 + (second << 7), at + 1

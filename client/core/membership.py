@@ -1,5 +1,4 @@
-"""Membership in a classic group as a value: the member's identity, and what it does about each error of the
-coordinator.
+"""Membership in a classic group as a value: the member's identity, and its reaction to each error of the coordinator.
 
 Source: Kafka's AbstractCoordinator, ConsumerCoordinator.
 """
@@ -17,13 +16,13 @@ NO_GENERATION = -1
 
 
 class Reaction(Enum):
-    NONE = "go on"
-    RETRY = "ask again, after a pause"
-    FIND_COORDINATOR = "find the coordinator again; id and generation stay"
-    REJOIN = "join again under the same id"
-    FORGET_GENERATION = "what was held is lost; join again under the same id"
-    FORGET_ID = "what was held is lost; join again as a new member"
-    GIVE_UP = "what was held is lost; the application is told"
+    NONE = "continue"
+    RETRY = "retry after a backoff"
+    FIND_COORDINATOR = "find the coordinator again; keep member id and generation"
+    REJOIN = "rejoin with the same member id"
+    FORGET_GENERATION = "all partitions are lost; rejoin with the same member id"
+    FORGET_ID = "all partitions are lost; rejoin as a new member"
+    GIVE_UP = "all partitions are lost; raise the error in the application"
 
 
 _REACTIONS = MappingProxyType(
@@ -44,12 +43,12 @@ _REACTIONS = MappingProxyType(
 REACTIONS: Mapping[ErrorCode, Reaction] = MappingProxyType(
     {code: reaction for reaction, codes in _REACTIONS.items() for code in codes}
 )
-"""What is not in it is GIVE_UP."""
+"""Reaction to each error of the coordinator. The reaction to all other errors is GIVE_UP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """This member as the coordinator knows it. `generation` is NO_GENERATION outside the group."""
+class MemberIdentity:
+    """This member as the coordinator identifies it. `generation` is NO_GENERATION while it is not in the group."""
 
     member_id: str = ""
     generation: int = NO_GENERATION
@@ -59,10 +58,10 @@ class Member:
     def is_in_group(self) -> bool:
         return self.generation != NO_GENERATION
 
-    def after(self, reaction: Reaction) -> Member:
-        """The member once it has drawn the consequence."""
+    def after(self, reaction: Reaction) -> MemberIdentity:
+        """Return the identity that the member has after this reaction."""
         if reaction in (Reaction.FORGET_ID, Reaction.GIVE_UP):
-            return Member()
+            return MemberIdentity()
         if reaction is Reaction.FORGET_GENERATION:
             return replace(self, generation=NO_GENERATION, protocol=None)
         return self

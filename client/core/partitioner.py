@@ -1,8 +1,9 @@
-"""Which partition a record goes to: Kafka's default partitioner.
+"""Choose the partition of a record: Kafka's default partitioner.
 
-A record with a key goes to murmur2(key) mod partitions, as every Java-compatible client does it, so that clients of
-different languages agree. A record without one sticks to a partition until `batch.size` bytes went there and its batch
-is complete, or twice as many; the next partition is drawn, the likelier the less waits for it (KIP-480, KIP-794).
+A record with a key goes to partition murmur2(key) mod partitions, as in every Java-compatible client, so that clients
+in different languages agree. Records without a key stick to one partition until `batch.size` bytes went there and its
+batch is complete, or until twice as many bytes went there. The next partition is drawn at random; the fewer bytes wait
+for a partition, the likelier it is (KIP-480, KIP-794).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash of `data` with Kafka's seed, as an unsigned integer."""
+    """Return the 32-bit murmur2 hash of `data` with Kafka's seed, as an unsigned integer."""
     length = len(data)
     value = _SEED ^ length
     whole = length & ~3
@@ -42,33 +43,35 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 @dataclass(slots=True)
-class _Stuck:
+class _StickyState:
     partition: int
     bytes_sent: int = 0
 
 
 class StickyPartitioner:
-    """Partitions of records without a key. `draw(bound)` gives a uniform integer in [0, bound); it is the only source
-    of chance here. `waiting_bytes(topic, partition)`: what has not left yet."""
+    """Chooses partitions of records without a key. `draw(bound)` returns a uniform random integer in [0, bound), and is
+    the only source of randomness here. `waiting_bytes(topic, partition)` returns the number of bytes that have not been
+    sent yet."""
 
     def __init__(self, draw: Callable[[int], int], waiting_bytes: Callable[[str, int], int], batch_bytes: int) -> None:
         self._draw = draw
         self._waiting_bytes = waiting_bytes
         self._batch_bytes = max(batch_bytes, 1)
-        self._current: dict[str, _Stuck] = {}
+        self._current: dict[str, _StickyState] = {}
 
     def current(self, topic: str) -> int | None:
-        """The sticky partition of this topic; None: draw one."""
+        """Return the sticky partition of this topic. None: there is none, call `draw`."""
         stuck = self._current.get(topic)
         return None if stuck is None else stuck.partition
 
     def draw(self, topic: str, available: Sequence[int]) -> int:
-        """A new sticky partition, from those that have a leader (not empty)."""
-        stuck = self._current[topic] = _Stuck(self._next(topic, available))
+        """Draw a new sticky partition from `available`, the partitions with a leader (not empty)."""
+        stuck = self._current[topic] = _StickyState(self._next(topic, available))
         return stuck.partition
 
     def sent(self, topic: str, partition: int, size_bytes: int, *, completes_batch: bool) -> None:
-        """A record without a key went to this partition; `completes_batch`: it was the first of a new batch."""
+        """Count a record without a key that was queued for this partition. `completes_batch` says that it was the first
+        of a new batch."""
         stuck = self._current.get(topic)
         if stuck is None or stuck.partition != partition:
             return
@@ -77,13 +80,13 @@ class StickyPartitioner:
             del self._current[topic]
 
     def forget(self, topic: str, partition: int) -> None:
-        """The partition has lost its leader: draw another one."""
+        """Drop a sticky partition that has lost its leader, so that another one is drawn."""
         stuck = self._current.get(topic)
         if stuck is not None and stuck.partition == partition:
             del self._current[topic]
 
     def _next(self, topic: str, available: Sequence[int]) -> int:
-        """Each partition with the weight (longest queue + 1 - its own queue), in batches."""
+        """Draw a partition. Each has the weight (longest queue + 1 - the partition's queue), in batches."""
         queues = [self._waiting_bytes(topic, partition) // self._batch_bytes for partition in available]
         longest = max(queues)
         drawn = self._draw(sum(longest + 1 - queue for queue in queues))

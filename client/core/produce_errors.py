@@ -1,4 +1,4 @@
-"""What a producer does about each error of a Produce answer. Source: ProduceResponse, Kafka's Sender,
+"""The producer's reaction to each error of a Produce response. Source: ProduceResponse, Kafka's Sender,
 TransactionManager.
 """
 
@@ -13,12 +13,12 @@ from kraft.wire.error_codes import ErrorCode
 
 class Verdict(Enum):
     DONE = "the broker has the batch"
-    RETRY = "send it again, after a pause"
-    RETRY_ELSEWHERE = "send it again, when the leader is known anew"
+    RETRY = "retry after a backoff"
+    RETRY_ELSEWHERE = "retry once metadata names the leader again"
     SPLIT = "send its records in smaller batches"
     SEQUENCE = "an earlier batch is missing: wait for it, or start a new sequence"
-    IDENTITY = "give it up, and go on under a new producer id"
-    FAIL = "give it up"
+    IDENTITY = "fail, and continue with a new producer id"
+    FAIL = "fail"
 
 
 _VERDICTS = MappingProxyType(
@@ -60,7 +60,7 @@ _VERDICTS = MappingProxyType(
 VERDICTS: Mapping[ErrorCode, Verdict] = MappingProxyType(
     {code: verdict for verdict, codes in _VERDICTS.items() for code in codes}
 )
-"""What is not in it is FAIL."""
+"""Verdict for each error of a Produce response. The verdict for all other errors is FAIL."""
 
 CERTAINLY_NOT_WRITTEN = frozenset(
     {
@@ -79,4 +79,4 @@ CERTAINLY_NOT_WRITTEN = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""Answers that prove that this attempt put nothing into the log."""
+"""Errors which prove that this attempt wrote nothing to the log."""

@@ -1,4 +1,4 @@
-"""What applications give to a producer and get from a consumer, and how a failed delivery is told."""
+"""Values that an application passes to a producer and receives from a consumer, and the errors of both clients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReport:
-    """Where an acknowledged record stands. `offset` is -1 where nobody knows: for acks=0, and for a duplicate that the
-    broker has had for long."""
+    """The offset and time of an acknowledged record. `offset` is -1 if it is unknown: with acks=0, and for a duplicate
+    of a record that the broker wrote long ago."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ class DeliveryReport:
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as it was read. `leader_epoch` is the epoch of the batch that holds it."""
+    """A record read from a partition. `leader_epoch` is the epoch of its batch."""
 
     topic: str
     partition: int
@@ -37,7 +37,8 @@ class ConsumerRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's position in a partition: the next offset to read, the epoch of the batch before it, and a note."""
+    """A group's position in a partition: the next offset to read, the leader epoch of the batch before it, and the
+    metadata text of the commit."""
 
     offset: int
     leader_epoch: int = -1
@@ -45,7 +46,7 @@ class CommittedOffset:
 
 
 class KafkaError(Exception):
-    """A broker refused, for good. `code` is Kafka's error."""
+    """A broker rejected a request, and a retry does not help. `code` is Kafka's error."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -53,7 +54,8 @@ class KafkaError(Exception):
 
 
 class DeliveryFailed(KafkaError):
-    """A record was not delivered. `certain` is True when it definitely is not in the log; False when it may be."""
+    """A record was not delivered. `certain` is True if the record is definitely not in the log, and False if it may be
+    in the log."""
 
     def __init__(self, code: ErrorCode, message: str, *, certain: bool) -> None:
         super().__init__(code, message)
@@ -61,12 +63,13 @@ class DeliveryFailed(KafkaError):
 
 
 class CommitFailed(KafkaError):
-    """Offsets were not committed: the member is not in the group any more, and what it held belongs to others now."""
+    """Offsets were not committed: this member is no longer in the group, and its partitions belong to other members
+    now."""
 
 
 class RebalanceInProgress(KafkaError):
-    """Offsets were not committed because the group is rebalancing; `poll`, then commit what is still assigned."""
+    """Offsets were not committed because the group is rebalancing. Call `poll`, then commit what is still assigned."""
 
 
 class LogTruncated(KafkaError):
-    """What was read is not in the log any more (an unclean election), and `auto.offset.reset` is none."""
+    """Records that were read are no longer in the log (unclean election), and `auto.offset.reset` is none."""

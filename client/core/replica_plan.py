@@ -1,8 +1,10 @@
-"""Where replicas should be: an even spread over brokers that moves no more than it must.
+"""Plan the placement of replicas: spread evenly over brokers, with as few moves as possible.
 
-Invariants: no partition has two replicas on one broker; a replica stays where it is unless its broker is not among the
-chosen ones or has more than its share; where racks are known a partition is spread over as many as there are. The same
-input gives the same plan.
+Invariants:
+- No partition has two replicas on one broker.
+- A replica stays where it is, unless its broker is not a chosen one or has more replicas than its even share.
+- If racks are known, a partition is spread over as many racks as possible.
+- Equal input gives an equal plan.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ def plan_replicas(
     brokers: Mapping[int, str | None],
     replication_factor: int | None = None,
 ) -> Assignment:
-    """Replicas of each partition on these brokers (id → rack), as many as now or `replication_factor`. The first is the
-    preferred leader. ValueError if there are too few brokers."""
+    """Plan the replicas of each partition on these brokers (id → rack). Their number is `replication_factor` or, if
+    that is None, as many as now. The first replica is the preferred leader. Raise ValueError if there are too few
+    brokers."""
     plan = _Plan(brokers)
     for partition, replicas in sorted(current.items()):
         factor = len(replicas) if replication_factor is None else replication_factor
@@ -38,9 +41,9 @@ def plan_replicas(
 def plan_without(
     broker: int, current: Mapping[TopicPartition, Sequence[int]], brokers: Mapping[int, str | None]
 ) -> Assignment:
-    """New replicas of the partitions that have one on `broker`: it goes to that of the other `brokers` (id → rack)
-    whose rack has fewest of the partition's replicas, and that has fewest replicas at all. All other replicas stay, in
-    their order. ValueError if there are too few brokers."""
+    """Plan a replacement for each replica on `broker`. It goes to another broker in `brokers` (id → rack): one whose
+    rack has the fewest replicas of the partition, and of those the one with the fewest replicas in all. All other
+    replicas stay, in their order. Raise ValueError if there are too few brokers."""
     load = Counter(one for replicas in current.values() for one in replicas)
     plan: Assignment = {}
     for partition, replicas in sorted(current.items()):
@@ -66,7 +69,8 @@ class _Plan:
         self._looked_at: dict[tuple[int, int], int] = {}
 
     def keep(self, partition: TopicPartition, replicas: list[int], factor: int) -> None:
-        """These may stay; if they are too many, those that share a rack with an earlier one go first."""
+        """Keep these replicas of a partition. If there are more than `factor`, first drop replicas that share a rack
+        with an earlier one."""
         while len(replicas) > factor:
             racks = [self._racks[broker] for broker in replicas]
             doubled = [at for at, rack in enumerate(racks) if rack is not None and rack in racks[:at]]
@@ -78,12 +82,13 @@ class _Plan:
         replicas = self._replicas[partition]
         while len(replicas) < factor:
             free = [broker for broker in self._racks if broker not in replicas]
-            best = min(free, key=lambda broker: (self._crowd(broker, replicas), self._load[broker], broker))
+            best = min(free, key=lambda broker: (self._count_in_rack(broker, replicas), self._load[broker], broker))
             replicas.append(best)
             self._load[best] += 1
 
     def level(self) -> None:
-        """Move replicas from the brokers with the most to those with the least, as long as that evens them out."""
+        """Move replicas from the brokers with the most replicas to those with the fewest, as long as this makes brokers
+        more even."""
         self._order = sorted(self._replicas)
         while self._move_one():
             pass
@@ -99,7 +104,8 @@ class _Plan:
         return False
 
     def _move(self, source: int, target: int) -> bool:
-        """Move the next replica that may go from one to the other; what was looked at for this pair comes last."""
+        """Move one replica from `source` to `target`, if one may move. The search continues after the replica that was
+        last moved from `source` to `target`."""
         order = self._order
         start = self._looked_at.get((source, target), 0)
         for step in range(len(order)):
@@ -107,7 +113,7 @@ class _Plan:
             replicas = self._replicas[order[at]]
             if source in replicas and target not in replicas:
                 others = [broker for broker in replicas if broker != source]
-                if self._crowd(target, others) <= self._crowd(source, others):
+                if self._count_in_rack(target, others) <= self._count_in_rack(source, others):
                     replicas[replicas.index(source)] = target
                     self._load[source] -= 1
                     self._load[target] += 1
@@ -115,13 +121,14 @@ class _Plan:
                     return True
         return False
 
-    def _crowd(self, broker: int, others: Sequence[int]) -> int:
-        """How many of the others are in this broker's rack."""
+    def _count_in_rack(self, broker: int, others: Sequence[int]) -> int:
+        """Return how many of the brokers `others` are in this broker's rack; 0 if its rack is not known."""
         rack = self._racks[broker]
         return 0 if rack is None else sum(self._racks[other] == rack for other in others)
 
     def with_leaders(self) -> Assignment:
-        """Each broker is the preferred leader of its share; one that is first already stays unless it has more."""
+        """Spread preferred leadership evenly. A broker that is already first in a partition stays first, unless it
+        leads more than its even share."""
         led: Counter[int] = Counter(dict.fromkeys(self._racks, 0))
         share = -(-len(self._replicas) // max(1, len(self._racks)))
         plan: Assignment = {}

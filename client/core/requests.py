@@ -1,7 +1,7 @@
-"""Produce, Fetch and ListOffsets of this client: requests from values, and what their answers say.
+"""Encode Produce, Fetch and ListOffsets requests of this client, and decode their responses.
 
-Produce and Fetch are encoded by the codecs on raw buffers; ListOffsets is the newest class of `kraft.wire.messages`,
-and whoever sends it projects to the version on the wire.
+Produce and Fetch are encoded by the codecs on raw buffers. ListOffsets is the newest class of `kraft.wire.messages`;
+sending it projects it to the version of the connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kraft.client.core.fetch_session import SessionRequest
 from kraft.client.core.records import TopicPartition
-from kraft.client.core.topology import Broker, Leader
+from kraft.client.core.topology import BrokerEndpoint, LeaderAndEpoch
 from kraft.seam import Address, Buffer, FileRange
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -27,19 +27,19 @@ from kraft.wire.messages.tagged import CurrentLeader
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswer:
-    """A broker's word on one partition of a Produce request. Offsets and times are -1 where there are none."""
+    """The result of one partition in a Produce response. Offsets and times are -1 if unknown."""
 
     code: ErrorCode
     base_offset: int
     log_append_time_ms: int
     message: str | None
-    leader: Leader | None
-    leader_broker: Broker | None
+    leader: LeaderAndEpoch | None
+    leader_broker: BrokerEndpoint | None
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPartition:
-    """One partition of a Fetch answer. `records` holds whole and possibly one last partial batch."""
+class PartitionFetchResult:
+    """One partition of a Fetch response. `records` has complete batches and possibly an incomplete last one."""
 
     code: ErrorCode
     high_watermark: int
@@ -47,19 +47,19 @@ class FetchedPartition:
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...]
     diverging: tuple[int, int] | None
-    leader: Leader | None
-    leader_broker: Broker | None
+    leader: LeaderAndEpoch | None
+    leader_broker: BrokerEndpoint | None
     preferred_replica: int
     records: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """A Fetch answer: an error of the whole, the session to go on with, and what came of each partition."""
+    """A Fetch response: the error of the request, the session id, and the result of each partition."""
 
     code: ErrorCode
     session_id: int
-    partitions: Mapping[TopicPartition, FetchedPartition]
+    partitions: Mapping[TopicPartition, PartitionFetchResult]
 
 
 def _group(partitions: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int, Any]]]:
@@ -70,7 +70,8 @@ def _group(partitions: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int
 
 
 def produce_version(newest: int, topic_ids: Mapping[str, UUID | None]) -> int:
-    """The version of Produce for these topics: the newest that names them by name if the id of one is not known."""
+    """Return the version of Produce for a request with these topics. If the id of a topic is not known, it is the
+    newest version that uses topic names."""
     return newest if all(topic_ids.values()) else min(newest, FIRST_VERSION_WITH_TOPIC_ID - 1)
 
 
@@ -81,22 +82,23 @@ def produce_request(
     batches: Mapping[TopicPartition, bytes],
     topic_ids: Mapping[str, UUID | None],
 ) -> Sequence[Buffer]:
-    """A Produce request in pieces, with one encoded batch per partition. `topic_ids`: of every topic in it."""
+    """Return a Produce request as a list of buffers, with one encoded batch per partition. `topic_ids` has the ids of
+    all its topics."""
     topics = [(topic, topic_ids[topic], entries) for topic, entries in _group(batches).items()]
     return encode_produce_request(version, acks=acks, timeout_ms=timeout_ms, topics=topics)
 
 
-def _leader(told: CurrentLeader | None) -> Leader | None:
-    return None if told is None or told.leader_id < 0 else Leader(told.leader_id, told.leader_epoch)
+def _leader(told: CurrentLeader | None) -> LeaderAndEpoch | None:
+    return None if told is None or told.leader_id < 0 else LeaderAndEpoch(told.leader_id, told.leader_epoch)
 
 
 def read_produce_response(
     version: int, body: Buffer, topic_ids: Mapping[str, UUID | None]
 ) -> dict[TopicPartition, ProduceAnswer]:
-    """What the broker said of each partition. `topic_ids`: as in the request."""
+    """Decode the results by partition. `topic_ids` is the same as for the request."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     answer = decode_produce_response(version, body)
-    brokers = {e.node_id: Broker(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
+    brokers = {e.node_id: BrokerEndpoint(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
     told: dict[TopicPartition, ProduceAnswer] = {}
     for name, topic_id, results in answer.topics:
         topic = name or names.get(topic_id, "")
@@ -123,7 +125,7 @@ def fetch_request(
     read_committed: bool,
     rack: str,
 ) -> bytes:
-    """A consumer's Fetch."""
+    """Encode a consumer's Fetch request."""
     return encode_fetch_request(
         version,
         FetchRequest(
@@ -143,17 +145,18 @@ def fetch_request(
 def read_fetch_response(
     version: int, body: Buffer, topic_of: Callable[[str | None, UUID | None], str | None]
 ) -> FetchAnswer:
-    """What the broker said; the records are copied out of `body`. `topic_of(name, id)` names the topics asked for."""
+    """Decode a Fetch response; the records are copied out of `body`. `topic_of(name, id)` returns the name of a topic
+    that was requested."""
     answer = decode_fetch_response(version, body)
-    brokers = {e.node_id: Broker(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
-    told: dict[TopicPartition, FetchedPartition] = {}
+    brokers = {e.node_id: BrokerEndpoint(e.node_id, Address(e.host, e.port), e.rack) for e in answer.node_endpoints}
+    told: dict[TopicPartition, PartitionFetchResult] = {}
     for name, topic_id, results in answer.topics:
         topic = topic_of(name, topic_id)
         if topic is None:
             continue
         for part in results:
             leader = _leader(part.current_leader)
-            told[(topic, part.partition)] = FetchedPartition(
+            told[(topic, part.partition)] = PartitionFetchResult(
                 ErrorCode.of(part.error_code),
                 part.high_watermark,
                 part.last_stable_offset,
@@ -169,7 +172,8 @@ def read_fetch_response(
 
 
 def list_offsets_request(targets: Mapping[TopicPartition, tuple[int, int]], *, read_committed: bool) -> Any:
-    """ListOffsets; `targets` gives, per partition, the timestamp in ms (-1 latest, -2 earliest) and leader epoch."""
+    """Return a ListOffsets request. `targets` has, for each partition, the timestamp in ms (-1 latest, -2 earliest) and
+    the leader epoch."""
     topics = tuple(
         {
             "name": topic,
@@ -189,7 +193,7 @@ def list_offsets_request(targets: Mapping[TopicPartition, tuple[int, int]], *, r
 
 
 def read_list_offsets_response(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, int, int]]:
-    """(error, offset, leader epoch) of each partition."""
+    """Return (error, offset, leader epoch) of each partition."""
     return {
         (str(topic.name), int(p.partition_index)): (ErrorCode.of(int(p.error_code)), int(p.offset), int(p.leader_epoch))
         for topic in answer.topics

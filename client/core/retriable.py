@@ -1,4 +1,4 @@
-"""The errors of brokers that pass: the same request may succeed later, often at another broker."""
+"""Transient errors of brokers: the same request may succeed later, often at another broker."""
 
 from __future__ import annotations
 

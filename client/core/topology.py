@@ -8,8 +8,8 @@ from kraft.seam import Address
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
-    """A broker as Metadata tells it."""
+class BrokerEndpoint:
+    """A broker's id and address as in a Metadata response."""
 
     node_id: int
     address: Address
@@ -17,8 +17,8 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
-    """Who leads a partition (-1: nobody that we know), as of which leader epoch."""
+class LeaderAndEpoch:
+    """The leader of a partition (-1: unknown) and its leader epoch."""
 
     node_id: int
     epoch: int

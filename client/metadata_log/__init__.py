@@ -1,6 +1,6 @@
-"""Synchronous: the metadata log read as history, from a folder or from a cluster. Events in order, and the cluster's
-metadata at any offset that is still there.
+"""Synchronous: read the metadata log as history, from a folder or from a cluster. The history has the events in order,
+and the cluster's metadata at any offset that still exists.
 
-`entries`, `replaying`, `history`, `tree` and `event_fields` are plain functions on values; `folder` reads files;
-`cluster` alone is async. May import everything below kraft.client. Secrets never leave here: see `event_fields`.
+`entries`, `replaying`, `history`, `tree` and `event_fields` are plain functions on values; `folder` reads files; only
+`cluster` is async. May import everything below kraft.client. Secrets are hidden; see `event_fields`.
 """

@@ -1,4 +1,4 @@
-"""Async: the committed metadata log of a running cluster, where `__cluster_metadata` is read as a topic."""
+"""Async: the committed metadata log of a running cluster, read as the topic `__cluster_metadata`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ IDLE_MS = 500
 
 
 async def load_cluster(admin: Admin, consumer_settings: Mapping[str, Any]) -> History:
-    """The committed history, read from the cluster. `admin` is not yet opened; `consumer_settings` are a consumer's
-    keyword arguments. LogRefused if the cluster refuses, BeginsInSnapshot if the log's begin is not in it any more."""
+    """Read the committed history from a cluster. `admin` is an admin client that is not open yet; `consumer_settings`
+    are keyword arguments of a consumer. Raise LogRefused if the cluster rejects the request, and BeginsInSnapshot if
+    the log no longer contains its first events."""
     async with admin:
         try:
             first = (await admin.partitions.offsets({METADATA_PARTITION: EARLIEST}))[METADATA_PARTITION].offset
             end = (await admin.partitions.offsets({METADATA_PARTITION: LATEST}))[METADATA_PARTITION].offset
         except KafkaError as problem:
-            raise LogRefused(f"the cluster does not let us read {METADATA_TOPIC} ({problem.code.name})") from None
+            raise LogRefused(f"the cluster does not allow reading {METADATA_TOPIC} ({problem.code.name})") from None
     if first > 0:
         raise BeginsInSnapshot(f"the log begins at offset {first}, what was before is in a snapshot")
     entries: list[Entry] = []
@@ -40,7 +41,8 @@ async def load_cluster(admin: Admin, consumer_settings: Mapping[str, Any]) -> Hi
 async def follow_cluster(
     consumer_settings: Mapping[str, Any], start: int, end: int | None, tell: Callable[[Entry], None]
 ) -> None:
-    """Tell events from `start` to before `end` (None: without end, as they are committed)."""
+    """Call `tell` with the events from the offset `start` up to, but not including, the offset `end`. If `end` is None,
+    continue endlessly with new events as they are committed."""
     async with Consumer(**consumer_settings) as consumer:
         await consumer.assign([METADATA_PARTITION], at=start)
         while end is None or consumer.position(METADATA_PARTITION) < end:
@@ -50,7 +52,8 @@ async def follow_cluster(
 
 
 async def follow_folder(folder: Path, start: int, tell: Callable[[Entry], None]) -> None:
-    """Tell events from `start` on, as they are written. What is not committed may be among the last of them."""
+    """Call `tell` with the events from the offset `start` on, endlessly, as they are written. The last of these events
+    may not be committed."""
     while True:
         for entry in read_entries(folder, start):
             tell(entry)

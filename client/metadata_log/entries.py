@@ -1,7 +1,7 @@
 """Pure: the batches and events of the metadata log as values.
 
-The active controller writes each batch in one step: its records have one time, and their offsets follow each other.
-Batches that are otherwise are read all the same, only slower. Source: KIP-98 (message format v2), KIP-631.
+The active controller writes each batch in one step: its records have the same time and consecutive offsets. Other
+batches can be read too, but more slowly. Source: KIP-98 (message format v2), KIP-631.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.wire.records import BatchHeader, check_crc, decode_batch, decode_valu
 
 
 class Entry(NamedTuple):
-    """One event at its offset; `epoch` is the leader epoch it was written in, `value` its bytes."""
+    """One encoded event at its offset. `epoch` is the leader epoch in which the event was written."""
 
     offset: int
     epoch: int
@@ -25,32 +25,33 @@ class Entry(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """MetadataLogError if this release does not know it."""
+        """Decoded event. Raise MetadataLogError if this release has no such event."""
         return decode(self.value)
 
 
 class LogBatch(NamedTuple):
-    """A whole batch at `position` of `data`, its CRC checked."""
+    """A complete batch, at `position` of `data`, with a verified CRC."""
 
     data: Buffer
     position: int
     header: BatchHeader
 
 
-class BatchMark(NamedTuple):
-    """Identifies a batch. Two logs of a cluster that have the same batch at an offset are the same up to there."""
+class BatchIdentity(NamedTuple):
+    """Identity of a batch. If two logs of a cluster have the same batch at an offset, they are equal up to that
+    batch."""
 
     base_offset: int
     epoch: int
     crc: int
 
     @staticmethod
-    def of(header: BatchHeader) -> BatchMark:
-        return BatchMark(header.base_offset, header.partition_leader_epoch, header.crc)
+    def of(header: BatchHeader) -> BatchIdentity:
+        return BatchIdentity(header.base_offset, header.partition_leader_epoch, header.crc)
 
 
 def decode(value: bytes) -> Event:
-    """The event of these bytes. MetadataLogError for one that this release cannot read, or that is damaged."""
+    """Decode an event. Raise MetadataLogError if it is damaged or this release cannot read it."""
     try:
         return decode_event(value)
     except (UnknownEvent, WireError) as problem:
@@ -58,7 +59,8 @@ def decode(value: bytes) -> Event:
 
 
 def whole_batches(data: Buffer) -> Iterator[LogBatch]:
-    """The batches of a fetch answer; a partial one at the end is left out. WireError for a wrong CRC or header."""
+    """Yield the batches of a fetch response, without an incomplete one at the end. Raise WireError for a wrong CRC or
+    header."""
     for position, header in iter_headers(data):
         if not check_crc(data, position, header):
             raise WireError(f"the batch at offset {header.base_offset} has a wrong checksum")
@@ -66,7 +68,7 @@ def whole_batches(data: Buffer) -> Iterator[LogBatch]:
 
 
 def values_of(batch: LogBatch) -> list[bytes]:
-    """The encoded events of a batch, in order of offset from its base. Empty for a control batch."""
+    """Return the encoded events of a batch, in order of offset. Return none for a control batch."""
     header = batch.header
     if header.is_control:
         return []
@@ -74,13 +76,13 @@ def values_of(batch: LogBatch) -> list[bytes]:
 
 
 def is_plain(header: BatchHeader) -> bool:
-    """The offsets of the batch's records follow each other and all have its time."""
+    """Whether the records of the batch have consecutive offsets, and all have the batch's time."""
     is_dense = header.record_count == header.last_offset_delta + 1
     return is_dense and header.base_timestamp == header.max_timestamp
 
 
 def entries_of(batch: LogBatch) -> list[Entry]:
-    """The events of a batch; empty for a control batch."""
+    """Return the events of a batch; none for a control batch."""
     header = batch.header
     if header.is_control:
         return []
@@ -94,7 +96,8 @@ def entries_of(batch: LogBatch) -> list[Entry]:
 
 
 def entries_between(batches: Iterable[LogBatch], start: int, end: int | None = None) -> Iterator[Entry]:
-    """The events from `start` to before `end` (None: of all batches)."""
+    """Yield the events at offsets from `start` up to, but not including, `end`. If `end` is None, yield those of all
+    batches."""
     for batch in batches:
         header = batch.header
         if end is not None and header.base_offset >= end:

@@ -1,18 +1,18 @@
-"""How reading the metadata log fails. Each text says what was asked for, what there is, and what to do."""
+"""Errors of reading the metadata log. Each text names the request, what exists, and what to do next."""
 
 from __future__ import annotations
 
 
 class MetadataLogError(Exception):
-    """The metadata log cannot be read, or holds what this release cannot read."""
+    """The metadata log cannot be read, or contains something that this release cannot read."""
 
 
 class NotInLog(MetadataLogError):
-    """There is no such folder, offset or time."""
+    """The requested folder, offset or time does not exist."""
 
 
 class LogRefused(MetadataLogError):
-    """The cluster does not let this client read its metadata log."""
+    """The cluster does not allow this client to read its metadata log."""
 
 
 class BeginsInSnapshot(MetadataLogError):

@@ -1,5 +1,6 @@
-"""Pure: events as dictionaries of printable values. Fields that hold secrets, and settings of type password, read
-`[hidden]`."""
+"""Pure: events as dictionaries of printable values. Fields with secrets, and settings of type password, become
+`[hidden]`.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from kraft.seam.ids import encode_uuid
 _SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key", "hmac", "password", "secret"})
 _PLAIN = frozenset({int, str, bool, float, type(None)})
 _names: dict[type, tuple[str, ...]] = {}
-"""Class → the names of its fields."""
+"""Names of the fields of each class, cached."""
 
 
 def event_fields(event: Event) -> dict[str, Any]:
-    """A metadata event as its type and fields, secrets hidden."""
+    """Return a metadata event as a dictionary with its type and fields. Secrets are hidden."""
     return {"type": type(event).__name__, **plain_fields(event)}
 
 
 def plain_fields(value: Any) -> dict[str, Any]:
-    """A dataclass as a dictionary of printable values, secrets hidden."""
+    """Return a dataclass as a dictionary of printable values, with secrets hidden."""
     row: dict[str, Any] = {}
     for name in _names_of(value):
         item = getattr(value, name)

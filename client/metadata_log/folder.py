@@ -1,7 +1,7 @@
-"""Synchronous: the metadata log in a node's folder, whether the node runs or not: segments and snapshots.
+"""Synchronous: the metadata log (segments and snapshots) in a node's folder, whether or not the node is running.
 
-What a running node has not committed yet may be among the last events. A torn tail is left out: the node cuts it when
-it starts. Source: KIP-630 (snapshots).
+The last events of a running node may not be committed. A torn tail is left out, because the node truncates it when it
+starts. Source: KIP-630 (snapshots).
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ PIECE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FolderLog:
-    """A `__cluster_metadata-0` folder."""
+    """The segments and snapshots in a folder `__cluster_metadata-0`."""
 
     folder: Path
 
     @property
     def start_offset(self) -> int:
-        """The first offset of the first segment; 0 without one."""
+        """First offset of the first segment; 0 if there is no segment."""
         return min((int(path.stem) for path in self._segments()), default=0)
 
     def end_offset(self) -> int:
-        """Behind the last whole batch, which may be a control batch and no event; never before the history's begin."""
+        """Return the offset after the last complete batch, which may be a control batch without events. It is never
+        less than the start of the history."""
         begin = self.oldest_snapshot()
         return max(log_end_offset(self.folder), 0 if begin is None else begin.end_offset)
 
     def oldest_snapshot(self) -> SnapshotId | None:
-        """The snapshot that the history begins with: the oldest that the log goes on from. None if the log is whole
-        from its first offset on, or there is no snapshot."""
+        """Return the snapshot with which the history starts: the oldest one that reaches up to the log, so that there
+        is no gap. None if the log still has its first offset, or if there is no snapshot."""
         snapshots = self._snapshots()
         first = min((int(path.stem) for path in self._segments()), default=None)
         if first == 0 or not snapshots:
@@ -52,13 +53,13 @@ class FolderLog:
         return next((one for one in snapshots if first is not None and one.end_offset >= first), snapshots[-1])
 
     def base(self) -> MetadataImage:
-        """The metadata that the history begins with. MetadataLogError if the snapshot cannot be read."""
+        """Return the metadata with which the history starts. Raise MetadataLogError if the snapshot cannot be read."""
         chosen = self.oldest_snapshot()
         return MetadataImage() if chosen is None else _read_snapshot(self.folder / chosen.file_name, chosen)
 
     def batches(self, start: int, end: int | None = None) -> Iterator[LogBatch]:
-        """The whole batches from the one that holds `start` to the one that holds the offset before `end` (None: to
-        the last). MetadataLogError for damage before the last segment."""
+        """Yield the complete batches, from the one that contains `start` up to the one that contains `end` - 1. If
+        `end` is None, continue up to the last batch. Raise MetadataLogError for damage before the last segment."""
         segments = self._segments()
         for number, path in enumerate(segments):
             following = segments[number + 1 : number + 2]
@@ -78,8 +79,8 @@ class FolderLog:
 
 
 def load_folder(folder: Path) -> History:
-    """The history in a `__cluster_metadata-0` folder: from its begin, or, where that is gone, from the oldest snapshot
-    that the log goes on from."""
+    """Read the history in a folder `__cluster_metadata-0`. It starts with the first event. If the first event is
+    deleted, it starts with the oldest snapshot that reaches up to the log."""
     log = FolderLog(folder)
     base = log.base()
     entries = tuple(read_entries(folder, base.offset))
@@ -88,13 +89,14 @@ def load_folder(folder: Path) -> History:
 
 
 def read_entries(folder: Path, start: int = 0) -> Iterator[Entry]:
-    """The events at or above `start` in the segments of a folder, as far as they are whole."""
+    """Return the events at or after the offset `start` in the segments of a folder, up to an incomplete or damaged
+    end."""
     return entries_between(FolderLog(folder).batches(start), start)
 
 
 def find_folder(path: Path) -> Path:
-    """The metadata log below a path: the folder itself, a node's folder, or a cluster's, whichever node has most.
-    NotInLog if there is none."""
+    """Find the metadata log at a path: the log's own folder, a node's folder, or a cluster's folder. If there are
+    several nodes, choose the log with the highest log end offset. Raise NotInLog if there is none."""
     if not path.exists():
         raise NotInLog(f"there is no {path}")
     name = f"{METADATA_TOPIC}-0"
@@ -105,7 +107,8 @@ def find_folder(path: Path) -> Path:
 
 
 def log_end_offset(folder: Path) -> int:
-    """Behind the last whole batch of the last segment, or where that begins if it is empty; 0 without a segment."""
+    """Return the offset after the last complete batch of the last segment. Return the base offset if that segment is
+    empty, and 0 if there is no segment."""
     segments = sorted(folder.glob("*.log"))
     if not segments:
         return 0
@@ -126,8 +129,8 @@ def _read_snapshot(path: Path, snapshot: SnapshotId) -> MetadataImage:
 
 
 def _read_segment(path: Path, start: int | None, *, is_last: bool) -> Iterator[LogBatch]:
-    """The whole batches of a file, from the one that holds `start` on; None: from one near the end. The last file may
-    end anywhere."""
+    """Yield the complete batches of a file, from the one that contains `start` on. If `start` is None, begin with a
+    batch near the end of the file. The last file may have an incomplete end."""
     place = _place_of(path, start)
     first = 0 if start is None else start + 1
     with path.open("rb") as file:
@@ -146,7 +149,7 @@ def _read_segment(path: Path, start: int | None, *, is_last: bool) -> Iterator[L
             except WireError as problem:
                 if is_last:
                     return
-                raise MetadataLogError(f"{path} is damaged behind byte {place + at}: {problem}") from None
+                raise MetadataLogError(f"{path} is damaged after byte {place + at}: {problem}") from None
             rest = data[at:]
             place += at
     if rest and not is_last:
@@ -154,7 +157,8 @@ def _read_segment(path: Path, start: int | None, *, is_last: bool) -> Iterator[L
 
 
 def _place_of(path: Path, start: int | None) -> int:
-    """Where to begin to read for `start`, by the segment's index; 0 if that does not help."""
+    """Return the byte at which reading must begin to find `start`, from the segment's index; 0 if the index does not
+    help."""
     try:
         index = path.with_suffix(".index").read_bytes()
     except OSError:

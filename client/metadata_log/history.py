@@ -1,4 +1,4 @@
-"""Pure: events in order on top of a base image, and the image at any offset among them."""
+"""Pure: events in order that follow a base image, and the image at any offset among them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kraft.seam import WireError
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Events in order on top of a base image. `end_offset` is exclusive."""
+    """Events in order that follow a base image. `end_offset` is exclusive."""
 
     base: MetadataImage
     entries: tuple[Entry, ...]
     end_offset: int
 
     def image_at(self, offset: int | None) -> MetadataImage:
-        """The image in which everything below `offset` is replayed (None: everything). NotInLog if it is not within
-        this history."""
+        """Return the image after all events below `offset` (None: after all events). Raise NotInLog if the offset is
+        outside of this history."""
         wanted = self.end_offset if offset is None else offset
         if not self.base.offset <= wanted <= self.end_offset:
             raise self.no_offset(wanted)
@@ -37,9 +37,9 @@ class History:
         return builder.build(wanted, epoch)
 
     def no_offset(self, offset: int) -> NotInLog:
-        """The error to raise for an offset that is not within this history."""
+        """Return the error to raise for an offset that is not in this history."""
         return NotInLog(f"there is no offset {offset}: the log holds {self.base.offset} to {self.end_offset}")
 
     def offset_at(self, time_ms: int) -> int:
-        """The offset of the first event that is not older; the end if there is none."""
+        """Return the offset of the first event at or after this time; the end of the history if there is none."""
         return next((entry.offset for entry in self.entries if entry.timestamp_ms >= time_ms), self.end_offset)

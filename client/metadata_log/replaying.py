@@ -1,7 +1,7 @@
-"""Pure: from batches to the cluster's metadata at a point of the log.
+"""Pure: replay batches to get the cluster's metadata at a point of the log.
 
-An image is replayed in one pass over the batches, from their bytes. `LogPoint` keeps what is needed to go on from it
-later, so that a second question about a later point costs only the events in between.
+An image is built in one pass over the encoded batches. A `LogPoint` keeps the state from which the replay can continue,
+so that a later point costs only the events in between.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from kraft.client.metadata_log.entries import BatchMark, Entry, LogBatch, decode, entries_of, is_plain, values_of
+from kraft.client.metadata_log.entries import BatchIdentity, Entry, LogBatch, decode, entries_of, is_plain, values_of
 from kraft.client.metadata_log.errors import MetadataLogError
 from kraft.image import ImageBuilder, MetadataImage, ReplayFailed, UnknownEvent, events
 from kraft.image.encoded import EncodedEvents
@@ -21,8 +21,8 @@ _TOPIC = events.Topic.type_number
 NO_TIME = -1
 
 
-class Created(NamedTuple):
-    """Where and when a topic was created."""
+class TopicCreation(NamedTuple):
+    """The offset and time of a topic's creation."""
 
     offset: int
     timestamp_ms: int
@@ -30,8 +30,8 @@ class Created(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Where a replay ends: before this offset, or before the first event that is not older than this time. Neither
-    given: at the end."""
+    """The end of a replay: before this offset, or before the first event at or after this time. If neither is given,
+    the end of the log."""
 
     offset: int | None = None
     timestamp_ms: int | None = None
@@ -39,25 +39,26 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class LogPoint:
-    """The metadata at `image.offset`. `created` knows the topics whose creation is in the log; `newest_ms` is the
-    newest time of an event before this point, `last_ms` the time of the last one, -1 without an event; `last` is the
-    batch that the point is at the end of, or in."""
+    """The metadata at offset `image.offset`, and the state to continue from there. `created` has the topics created in
+    the log. `newest_ms` is the latest time of all events before this point, and `last_ms` the time of the last one;
+    each is -1 if there is no event. `last` is the batch that contains this point or ends at it."""
 
     image: MetadataImage
-    created: Mapping[UUID, Created] = field(default_factory=dict)
+    created: Mapping[UUID, TopicCreation] = field(default_factory=dict)
     newest_ms: int = NO_TIME
     last_ms: int = NO_TIME
-    last: BatchMark | None = None
+    last: BatchIdentity | None = None
 
     def can_reach(self, until: Until) -> bool:
-        """Whether a replay from here gives the point that is asked for: it is not behind it."""
+        """Whether a replay from this point can reach the requested point, that is, whether this point is not after
+        it."""
         if until.offset is not None:
             return self.image.offset <= until.offset
         return until.timestamp_ms is None or self.newest_ms < until.timestamp_ms
 
 
 class Replay:
-    """Applies batches, in order, on top of a point."""
+    """A replay: applies batches, in order, starting from a point."""
 
     def __init__(self, start: LogPoint, until: Until) -> None:
         self._builder = ImageBuilder(start.image)
@@ -71,11 +72,11 @@ class Replay:
         self._end = until.offset
         self._end_ms = until.timestamp_ms
         self.is_done = False
-        """The point is reached: further batches are not looked at."""
+        """Whether the end of the replay is reached, so that further batches are ignored."""
 
     def feed(self, batch: LogBatch) -> None:
-        """Apply the events of a batch that are between here and the end. MetadataLogError for one that does not fit or
-        cannot be read."""
+        """Apply the events of a batch from the current offset up to the end of the replay. Raise MetadataLogError for a
+        batch that cannot be read or applied."""
         header = batch.header
         if self._end is not None and header.base_offset >= self._end:
             self.is_done = True
@@ -84,7 +85,7 @@ class Replay:
         try:
             if header.is_control:
                 self._offset = header.next_offset
-                self._last = BatchMark.of(header)
+                self._last = BatchIdentity.of(header)
             elif self._takes_whole(batch):
                 self._feed_values(header.base_offset, header.max_timestamp, values_of(batch))
                 self._advance(batch, header.next_offset)
@@ -96,7 +97,8 @@ class Replay:
             self.is_done = True
 
     def point(self, end_offset: int) -> LogPoint:
-        """The point that is reached. `end_offset` is the log's end, where the replay stands if all was applied."""
+        """Return the point that was reached. `end_offset` is the end of the log; it is the offset of the result if all
+        batches were applied."""
         offset = self._offset if self.is_done and self._end is None else end_offset
         offset = self._end if self._end is not None else offset
         image = self._builder.build(offset, self._epoch)
@@ -117,10 +119,10 @@ class Replay:
             apply(value)
         for at, value in enumerate(values):
             if value[1] == _TOPIC:
-                self._note_topic(value, Created(base_offset + at, time_ms))
+                self._note_topic(value, TopicCreation(base_offset + at, time_ms))
 
     def _feed_entries(self, batch: LogBatch, entries: Iterable[Entry]) -> None:
-        """One event at a time: where a batch is the first or the last of a replay."""
+        """Apply a batch event by event. Used for the first and last batch of a replay."""
         for entry in entries:
             if entry.offset < self._offset:
                 continue
@@ -139,11 +141,11 @@ class Replay:
         header = batch.header
         self._offset = offset
         self._epoch = header.partition_leader_epoch
-        self._last = BatchMark.of(header)
+        self._last = BatchIdentity.of(header)
         self._last_ms = header.max_timestamp if time_ms is None else time_ms
         self._newest_ms = max(self._newest_ms, self._last_ms)
 
-    def _note_topic(self, value: bytes, where: Created) -> None:
+    def _note_topic(self, value: bytes, where: TopicCreation) -> None:
         event = decode(value)
         if isinstance(event, events.Topic):
             self._created[event.topic_id] = where

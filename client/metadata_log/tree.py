@@ -1,7 +1,7 @@
-"""Pure: cluster metadata as a tree of names, and what differs between two of them.
+"""Pure: cluster metadata as a tree of names, and the differences between two trees.
 
-Paths are read with slashes: `topics/orders/partitions/0/leader`, `configs/topic/orders/retention.ms`.
-Settings that hold secrets read `[hidden]`.
+Paths are separated by slashes: `topics/orders/partitions/0/leader`, `configs/topic/orders/retention.ms`. Settings that
+hold secrets show `[hidden]`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Tree = dict[str, Any]
 SEPARATOR = "/"
 ALL = "(all)"
 _QUIET = ("elr", "last_known_elr", "removing", "adding")
-"""Fields of a partition that are shown only where there is something."""
+"""Fields of a partition that are shown only if they are not empty."""
 
 
 class PathNotFound(Exception):
-    """There is nothing at this path; the text says where it ends and what there is."""
+    """The tree has nothing at this path. The text names the part of the path that exists and its children."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs at one path; None stands for nothing there."""
+    """A difference at one path. `before` or `after` is None if the path does not exist there."""
 
     path: str
     before: Any
@@ -36,7 +36,7 @@ class Change:
 
 
 def tree_of(image: MetadataImage, topics: Iterable[TopicImage] | None = None) -> Tree:
-    """The whole image, sorted by name; `topics`: only these of its topics."""
+    """Return the whole image as a tree, sorted by name. If `topics` are given, it contains only these topics."""
     shown = image.topics if topics is None else topics
     return {
         "cluster": {
@@ -55,12 +55,12 @@ def tree_of(image: MetadataImage, topics: Iterable[TopicImage] | None = None) ->
 
 
 def find(tree: Tree, path: str) -> Any:
-    """What stands at a path; the whole tree for an empty one. A name may itself hold slashes."""
+    """Return the value at a path; the whole tree for an empty path. A name may itself contain slashes."""
     found: Any = tree
     rest = path.strip(SEPARATOR)
     while rest:
         if not isinstance(found, Mapping):
-            raise PathNotFound(f"{path}: {rest} is behind a value")
+            raise PathNotFound(f"{path}: there is no {rest} below a value")
         name = next((name for name in found if rest == name or rest.startswith(name + SEPARATOR)), None)
         if name is None:
             names = list(found)
@@ -71,13 +71,14 @@ def find(tree: Tree, path: str) -> Any:
 
 
 def differences(before: Any, after: Any) -> Iterator[Change]:
-    """What changed, in order of path. A subtree that came or went is one change."""
+    """Yield the changes, in order of path. An added or removed subtree is one change."""
     for names, old, new in differing(before, after):
         yield Change(SEPARATOR.join(names), old, new)
 
 
 def differing(before: Any, after: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """The same with each path as a tuple of names, which may themselves hold slashes: (names, before, after)."""
+    """Yield (names, before, after) of each difference. In contrast to `differences`, a path is a tuple of names, which
+    may contain slashes."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in [*before, *(name for name in after if name not in before)]:
             yield from differing(before.get(name), after.get(name), (*names, name))
@@ -86,7 +87,7 @@ def differing(before: Any, after: Any, names: tuple[str, ...] = ()) -> Iterator[
 
 
 def render(value: Any, indent: str = "") -> Iterator[str]:
-    """A subtree as lines: short mappings on one, longer ones as indented blocks."""
+    """Format a subtree as lines: short mappings on one line, longer ones as indented blocks."""
     if not isinstance(value, Mapping) or not value:
         yield f"{indent}{_text(value)}"
         return
@@ -100,7 +101,7 @@ def render(value: Any, indent: str = "") -> Iterator[str]:
 
 
 def render_change(change: Change) -> str:
-    """One line: `+` came, `-` went, `~` changed."""
+    """Format a change as one line: `+` added, `-` removed, `~` changed."""
     if change.before is None:
         return f"+ {change.path}  {_text(change.after)}"
     if change.after is None:

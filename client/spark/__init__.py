@@ -1,9 +1,9 @@
 """Synchronous: the cluster's state, its history and its topics as tables of Apache Spark.
 
-    spark = kraft.client.spark.start_session()      # or register(spark) for a session that exists
+    spark = kraft.client.spark.start_session()      # or register(spark) for an existing session
     spark.read.format("kraft").option("bootstrap", "localhost:9092").option("table", "partitions").load()
 
-Importing this package loads neither pyspark nor trio; its modules may import everything below kraft.client.
+Importing this package loads neither pyspark nor trio. Its modules may import everything below kraft.client.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ __all__ = ["GroupCommitter", "register", "start_session"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kraft")` known to a session, and let Spark push filters down to it.
+    """Register `format("kraft")` with a session, and let Spark push filters down to it.
 
-    A session finds the format without this where the package is installed for the Python of the driver; see the page
-    on executors for clusters. Pushed filters let a query read a part of a table or topic only.
-    """
+    A session finds the format without this call if the package is installed for the driver's Python (for clusters, see
+    the page on executors). With pushed filters, a query reads only a part of a table or topic."""
     from kraft.client.spark.session import FILTER_PUSHDOWN
     from kraft.client.spark.source import KraftDataSource
 

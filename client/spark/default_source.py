@@ -1,7 +1,7 @@
-"""The module `pyspark_kraft` of an installation: `format("kraft")` works in a session that has registered nothing.
+"""The top-level module `pyspark_kraft`, which makes `format("kraft")` work in sessions that did not register it.
 
-Spark imports each top-level module whose name begins with `pyspark_`, in every session, and registers its
-`DefaultSource`. For that reason this module loads nothing else of the project.
+In every session, Spark imports each installed top-level module with a name that begins with `pyspark_`, and registers
+its `DefaultSource`. So this module loads nothing else of the project.
 """
 
 from kraft.client.spark.source import KraftDataSource as DefaultSource

@@ -1,6 +1,6 @@
-"""Synchronous: the Java that Spark will run, checked before Spark is started.
+"""Synchronous: find and check the Java that Spark will run, before Spark is started.
 
-Spark's start script takes `$JAVA_HOME/bin/java`, or the `java` of PATH where JAVA_HOME is not set; so does this module.
+Spark's start script runs `$JAVA_HOME/bin/java`, or the `java` of PATH if JAVA_HOME is not set; so does this module.
 Spark 4 needs Java 17 or newer. Source: Spark's bin/spark-class.
 """
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 OLDEST_MAJOR = 17
 RUN_SECONDS_MAX = 60
-_KEPT_TOGETHER = Path("/usr/lib/jvm")
-"""Where Debian, Fedora and their relatives install each Java in a folder of its own."""
+_JAVA_FOLDER = Path("/usr/lib/jvm")
+"""Folder with a subfolder for each Java that Debian, Fedora and related distributions install."""
 _GET_ONE = (
     f"Install one, for example with `apt install openjdk-{OLDEST_MAJOR}-jre-headless` or from https://adoptium.net, "
     "and put it on PATH or set JAVA_HOME to its folder"
@@ -25,11 +25,12 @@ _GET_ONE = (
 
 
 class SparkNotReady(RuntimeError):
-    """Something that Spark needs is missing on this machine. The message says what to do."""
+    """Spark cannot start because something that it needs is missing on this machine. The message explains what
+    to do."""
 
 
 class JavaMissing(SparkNotReady):
-    """No Java where Spark looks for it, or one that does not run."""
+    """Spark would find no Java, or a Java that does not run."""
 
 
 class JavaTooOld(SparkNotReady):
@@ -38,7 +39,8 @@ class JavaTooOld(SparkNotReady):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that runs. `version` as it prints it, for example 17.0.15; `major` is then 17, and 8 for 1.8.0_392."""
+    """An installed Java that runs. `version` is as printed, for example 17.0.15; `major` is its major version, here 17
+    (8 for 1.8.0_392)."""
 
     path: Path
     version: str
@@ -46,28 +48,29 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark will run in this environment; JavaMissing or JavaTooOld where Spark would fail with it."""
+    """Return the Java that Spark will run in this environment. Raises JavaMissing or JavaTooOld if Spark would fail
+    with it."""
     path = _chosen(environment)
     printed = _printed_version(path)
     version = version_of(printed)
     if version is None:
-        raise JavaMissing(f"{path} -version does not print a version of Java, but {printed[:200]!r}. {_way_out()}")
+        raise JavaMissing(f"{path} -version does not print a version of Java, but {printed[:200]!r}. {_advice()}")
     java = Java(path, version, major_of(version))
     if java.major < OLDEST_MAJOR:
         raise JavaTooOld(
-            f"Spark needs Java {OLDEST_MAJOR} or newer, but {path}{_why(environment)} is Java {version}. {_way_out()}"
+            f"Spark needs Java {OLDEST_MAJOR} or newer, but {path}{_why(environment)} is Java {version}. {_advice()}"
         )
     return java
 
 
 def version_of(printed: str) -> str | None:
-    """The version in what `java -version` prints; None where there is none."""
+    """Return the version in the output of `java -version`, or None if the output has none."""
     found = re.search(r'^\S+ version "([0-9][^"]*)"', printed, re.MULTILINE)
     return found.group(1) if found else None
 
 
 def major_of(version: str) -> int:
-    """17 of `17.0.15`, `17` and `17-ea`; 8 of `1.8.0_392`, as Java counted up to 8."""
+    """Return the major version: 17 for `17.0.15`, `17` and `17-ea`; 8 for `1.8.0_392`, the numbering up to Java 8."""
     numbers = [int(number) for number in re.findall(r"\d+", version)]
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
@@ -85,7 +88,7 @@ def _chosen(environment: Mapping[str, str]) -> Path:
     found = shutil.which("java", path=environment.get("PATH", ""))
     if found is None:
         raise JavaMissing(
-            f"Spark needs Java {OLDEST_MAJOR} or newer, but PATH has no java and JAVA_HOME is not set. {_way_out()}"
+            f"Spark needs Java {OLDEST_MAJOR} or newer, but PATH has no java and JAVA_HOME is not set. {_advice()}"
         )
     return Path(found)
 
@@ -101,10 +104,10 @@ def _printed_version(path: Path) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
-        raise JavaMissing(f"{path} does not run: {failure}. {_way_out()}") from failure
+        raise JavaMissing(f"{path} does not run: {failure}. {_advice()}") from failure
     printed = done.stdout.decode(errors="replace")
     if done.returncode:
-        raise JavaMissing(f"{path} -version ended with {done.returncode}: {printed[:200]!r}. {_way_out()}")
+        raise JavaMissing(f"{path} -version ended with {done.returncode}: {printed[:200]!r}. {_advice()}")
     return printed
 
 
@@ -112,13 +115,14 @@ def _why(environment: Mapping[str, str]) -> str:
     return f" (JAVA_HOME is {environment['JAVA_HOME']})" if environment.get("JAVA_HOME") else " (the first of PATH)"
 
 
-def _way_out() -> str:
-    fit = _newest_fit(_KEPT_TOGETHER)
+def _advice() -> str:
+    fit = _newest_suitable(_JAVA_FOLDER)
     return f"This machine has one that Spark takes: export JAVA_HOME={fit}" if fit else _GET_ONE
 
 
-def _newest_fit(folder: Path) -> Path | None:
-    """Of the Java installations in `folder` the newest that Spark can run, by the version in its file `release`."""
+def _newest_suitable(folder: Path) -> Path | None:
+    """Return the newest Java in the subfolders of `folder` that Spark can run, by the version in each Java's file
+    `release`."""
     fit = []
     for release in folder.glob("*/release"):
         found = re.search(r'^JAVA_VERSION="([0-9][^"]*)"', release.read_text(errors="replace"), re.MULTILINE)

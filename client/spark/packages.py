@@ -1,7 +1,7 @@
-"""Synchronous: the Python packages that Spark's tables need, checked before they are imported.
+"""Synchronous: check the Python packages that Spark's tables need, before they are imported.
 
-Spark itself imports any version that it finds and warns or fails late. The ranges are those of the extra
-`pykraft[spark]`, which a test compares.
+Spark itself imports whatever version it finds, and warns or fails late. The version ranges equal those of the extra
+`pykraft[spark]`; a test compares them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class PackageMissing(SparkNotReady):
 
 
 class PackageUnfit(SparkNotReady):
-    """One of them is installed in a version that is too old or too new."""
+    """pyspark, pandas or pyarrow is installed in a version that is too old or too new."""
 
 
-class Needed(NamedTuple):
-    """A range of versions: `oldest` fits; `first_unfit` does not, nor does anything newer. None: no upper end."""
+class VersionRange(NamedTuple):
+    """A range of supported versions, from `oldest` (inclusive) to `first_unfit` (exclusive; None: no upper limit)."""
 
     oldest: str
     first_unfit: str | None
@@ -35,21 +35,23 @@ class Needed(NamedTuple):
 
 NEEDED = MappingProxyType(
     {
-        "pyspark": Needed("4.2", "4.4", "older ones cannot limit what a stream reads; newer ones have not been tried"),
-        "pandas": Needed("2.2", "3", "pyspark does not support pandas 3"),
-        "pyarrow": Needed("18", None, "pyspark needs it to take columns from Python"),
+        "pyspark": VersionRange(
+            "4.2", "4.4", "older ones cannot limit what a stream reads; newer ones have not been tried"
+        ),
+        "pandas": VersionRange("2.2", "3", "pyspark does not support pandas 3"),
+        "pyarrow": VersionRange("18", None, "pyspark needs it to take columns from Python"),
     }
 )
 
 
 def check_packages() -> None:
-    """PackageMissing or PackageUnfit for the first package with which Spark's tables do not work."""
+    """Raise PackageMissing or PackageUnfit for the first package with which Spark's tables do not work."""
     for name in NEEDED:
         check_package(name, _installed(name))
 
 
 def check_package(name: str, found: str | None) -> None:
-    """Pure: the same for one package, of which version `found` is installed, or none."""
+    """Pure: check the version of one package; `found` is its installed version, or None if it is not installed."""
     needed = NEEDED[name]
     if found is None:
         raise PackageMissing(f"the package {name} is not installed, and Spark's tables need it. {_INSTALL}")
@@ -66,11 +68,12 @@ def _installed(name: str) -> str | None:
         pass
     if util.find_spec(name) is None:
         return None
-    return str(import_module(name).__version__)  # a download of Spark has pyspark on PYTHONPATH, not as a package
+    # with a downloaded Spark, pyspark is on PYTHONPATH without package metadata
+    return str(import_module(name).__version__)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """(4, 2, 0) of `4.2.0` and of `4.2.0.dev1`; zeros at the end are left out, so that 4.2 equals 4.2.0."""
+    """Return a version as a tuple of numbers, without trailing zeros: (4, 2) for `4.2.0`, `4.2` and `4.2.0.dev1`."""
     leading = re.match(r"\d+(\.\d+)*", text)
     numbers = [int(number) for number in leading.group().split(".")] if leading else []
     while numbers and numbers[-1] == 0:

@@ -1,9 +1,9 @@
-"""Pure: what the filters that Spark pushes down require of each column.
+"""Pure: derive conditions on each column from the filters that Spark pushes down.
 
-Spark gives a reader a conjunction of filters and takes back those that it must evaluate itself. `Bounds` holds, per
-column, what a value must be to satisfy those that were understood. Invariant: each row that satisfies all filters is
-admitted. It may admit more rows only for the filters that are given back.
-Filters are distinguished by the names of their classes. Source: pyspark.sql.datasource (Spark 4.2).
+Spark gives a reader filters that must all be satisfied, and takes back those that it must evaluate itself. `Bounds`
+holds, for each column, the condition that the supported filters put on its value. Invariant: each row that satisfies
+all filters is admitted. Rows that violate a filter may be admitted only if that filter is given back. Kinds of filters
+are recognized by the names of their classes. Source: pyspark.sql.datasource (Spark 4.2).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """What a value must be: one of `values` (None: any), from `low` to `high` (None: open), each end inclusive unless
-    said otherwise. A bound excludes NULL; `is_null` True: it must be NULL, False: it must not."""
+    """The condition on one column's value: it is one of `values` (None: any), and between `low` and `high` (None: no
+    limit). Each limit is inclusive unless its flag says otherwise. A limit excludes NULL. `is_null`: True requires
+    NULL, False excludes NULL."""
 
     values: frozenset[Any] | None = None
     low: Any = None
@@ -44,7 +45,7 @@ class _Column:
         return all(value.startswith(prefix) for prefix in self.prefixes)
 
     def not_null(self) -> Self:
-        """Without NULL; nothing is left where the value must be NULL."""
+        """Return the condition with NULL excluded. If it required NULL, no value satisfies the result."""
         return replace(self, is_null=False, values=frozenset() if self.is_null else self.values)
 
     def with_values(self, values: frozenset[Any]) -> Self:
@@ -69,21 +70,26 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a conjunction of filters requires of each column. Can be pickled."""
+    """The conditions on each column that follow from filters which must all be satisfied. Can be pickled."""
 
     columns: Mapping[str, _Column] = field(default_factory=dict)
 
     def values(self, column: str) -> frozenset[Any] | None:
-        """The only values that rows may have, where `=` or IN lists them; None: not limited to a set. Values out of the
-        range are left out; an empty set: no row satisfies the filters."""
+        """Return the only values that rows may have in this column, if `=` or IN filters list them; None if no filter
+        lists values.
+
+        Listed values that other filters exclude are dropped. An empty set means that no row satisfies the filters."""
         known = self.columns.get(column)
         if known is None or known.values is None:
             return None
         return frozenset(value for value in known.values if known.admits(value))
 
     def range(self, column: str) -> tuple[Any, Any]:
-        """(least, greatest) value, both inclusive, None where open. Bounds of whole numbers are exact; of other types
-        `>` and `<` count as `>=` and `<=`. It spans `values` too; (None, None) if nothing is said."""
+        """Return the (lowest, highest) value that rows may have in this column, both inclusive; None: no limit. Listed
+        values limit the range too.
+
+        Limits of whole numbers are exact. For other types, `>` and `<` count as `>=` and `<=`. Without filters on the
+        column the result is (None, None)."""
         known = self.columns.get(column)
         if known is None:
             return None, None
@@ -93,17 +99,17 @@ class Bounds:
         return (min(only), max(only)) if only else (low, high)
 
     def admits(self, column: str, value: Any) -> bool:
-        """Whether a row with this value can satisfy the filters, as far as this column shows."""
+        """Whether a row with this value in this column can satisfy the filters."""
         known = self.columns.get(column)
         return known is None or known.admits(value)
 
     def admits_row(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row can satisfy the filters. Columns that it does not have are passed over."""
+        """Whether this row can satisfy the filters. Filters on columns that the row does not have are ignored."""
         return all(known.admits(row[name]) for name, known in self.columns.items() if name in row)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is certain that no row satisfies the filters."""
+        """Whether the filters contradict each other, so that no row satisfies them."""
         return any(self._is_empty(name, known) for name, known in self.columns.items())
 
     def _is_empty(self, name: str, known: _Column) -> bool:
@@ -120,10 +126,10 @@ class Bounds:
 def bounds_of(
     filters: Iterable[object], pushable: Collection[str], *, inexact: Collection[str] = ()
 ) -> tuple[Bounds, list[object]]:
-    """What the filters on `pushable` columns require, and those that Spark must evaluate itself, by identity.
+    """Return the conditions that filters on `pushable` columns set, and the filters that Spark must evaluate itself.
 
-    Filters on `inexact` columns, which only narrow what is read, are understood and given back. Filters on other
-    columns, on fields of structs, and of kinds that are not known are given back."""
+    A filter on one of the `inexact` columns narrows what is read, and is also given back. Filters on other columns, on
+    fields of structs, and of unknown kinds are given back. Filters are given back as the same objects."""
     columns: dict[str, _Column] = {}
     rest: list[object] = []
     for one in filters:
@@ -139,14 +145,14 @@ def bounds_of(
 
 
 def _column_of(one: object) -> str | None:
-    """The column that a filter is on; None if that is a field of a struct, or the filter is of an unknown form."""
+    """Return the column that a filter is on; None for a field of a struct or a filter of unknown form."""
     inner = getattr(one, "child", one) if type(one).__name__ == "Not" else one
     attribute = getattr(inner, "attribute", None)
     return attribute[0] if isinstance(attribute, tuple) and len(attribute) == 1 else None
 
 
 def _narrow(known: _Column, one: object) -> _Column | None:
-    """`known` and this filter; None if the filter is of a form that is not understood. It must be exact."""
+    """Return the condition `known` narrowed exactly by this filter; None if the filter's form is not supported."""
     kind = type(one).__name__
     value = getattr(one, "value", None)
     if kind == "IsNull":
@@ -175,12 +181,13 @@ def _narrow(known: _Column, one: object) -> _Column | None:
 def _narrow_in(known: _Column, value: object) -> _Column | None:
     if not isinstance(value, list | tuple):
         return None
-    listed = [each for each in value if each is not None]  # NULL is in no list
+    listed = [each for each in value if each is not None]  # NULL in an IN list matches no row
     return known.with_values(frozenset(listed)) if all(_is_usable(each, known) for each in listed) else None
 
 
 def _narrow_not(known: _Column, child: object) -> _Column | None:
-    """NOT = and NOT IN exclude values and NULL; NOT IS NULL is IS NOT NULL."""
+    """Narrow by the negation of `child`, as `_narrow` does. NOT = and NOT IN exclude their values and NULL; NOT IS NULL
+    equals IS NOT NULL."""
     kind = type(child).__name__
     value = getattr(child, "value", None)
     if kind == "IsNull" or (kind == "EqualNullSafe" and value is None):
@@ -195,8 +202,8 @@ def _narrow_not(known: _Column, child: object) -> _Column | None:
 
 
 def _is_usable(value: object, known: _Column) -> bool:
-    """Whether Python compares the value as Spark does, and it can be compared with what is known. Not so: floats, where
-    NaN is greater than all in Spark; times without a zone; values of another type."""
+    """Whether Python compares the value as Spark does, and can compare it with the values in `known`. Not usable are
+    floats (in Spark NaN is the greatest value), times without a zone, and values of another type."""
     if not isinstance(value, int | str | bytes | datetime):
         return False
     if isinstance(value, datetime) and value.tzinfo is None:

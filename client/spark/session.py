@@ -1,4 +1,4 @@
-"""Synchronous: a Spark session in which `format("kraft")` works, started after everything that it needs was checked."""
+"""Synchronous: start a Spark session in which `format("kraft")` works, after checking everything that it needs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Off by default in Spark, with which every table and topic is read whole (SPARK-51271)."""
+"""Spark setting that turns on filter pushdown. It is off by default; without pushdown every table and topic is read
+completely (SPARK-51271)."""
 
 
 def start_session(
     master: str = "local[*]", app_name: str = "pykraft", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session of Spark with everything of `kraft.client.spark` registered and filters pushed down.
+    """Start a Spark session with all of `kraft.client.spark` registered and filters pushed down.
 
-    `conf` are settings of Spark, which beat those made here. Gives the session that runs already, if there is one; then
-    settings of its JVM have no effect. Python workers run this Python unless PYSPARK_PYTHON names another; a session
-    of this machine alone listens on 127.0.0.1 unless SPARK_LOCAL_IP is set. SparkNotReady says what is missing.
-    """
+    `conf` are Spark settings; they override those made here. If a session already runs, it is returned, and settings of
+    its JVM have no effect. Python workers run this Python unless PYSPARK_PYTHON names another. A session with a local
+    master listens on 127.0.0.1 unless SPARK_LOCAL_IP is set. Raises SparkNotReady with what is missing."""
     check_packages()
     if not _has_jvm():
         find_java()
@@ -42,7 +42,8 @@ def start_session(
 
 
 def _has_jvm() -> bool:
-    """Whether this process uses a JVM already: one that it has started, or that of the spark-submit that started it."""
+    """Whether this process already has a JVM: one that it started, or the one of the spark-submit that started this
+    process."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return True
     from pyspark import SparkContext
@@ -51,7 +52,7 @@ def _has_jvm() -> bool:
 
 
 def _set_environment(master: str) -> None:
-    """What the JVM inherits when it is started."""
+    """Set the environment variables that the JVM inherits at its start."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,6 +1,6 @@
-"""Pure: the options of a table, a topic source or a sink as values, after `options` has parsed and checked them.
+"""Pure: settings of a table, a topic source or a sink, made from options that `options` has parsed and checked.
 
-All are frozen and can be pickled: Spark carries them from the driver's planning workers to the executors.
+All are frozen and can be pickled: Spark sends them from the driver's planning workers to the executors.
 Source: spark-sql-kafka-0-10.
 """
 
@@ -13,14 +13,14 @@ from typing import Literal
 from kraft.seam import Address
 
 EARLIEST, LATEST = -2, -1
-"""Offsets in JSON, as in the connector and in ListOffsets."""
+"""Offsets that stand for the earliest and the latest one, in JSON as in Spark's connector, and in ListOffsets."""
 EVERY_PARTITION = -1
-"""Key of a topic's map of partitions that stands for all of them (`"*"` in JSON)."""
+"""Key that stands for every partition of a topic (`"*"` in JSON)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files, or PEM text, of a client that speaks TLS; the names are Kafka's `ssl.` settings."""
+    """PEM files, or PEM texts, of a TLS client; fields are named like Kafka's `ssl.` settings."""
 
     keystore_location: str | None = None
     certificate_and_key: str | None = None
@@ -32,7 +32,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How to reach the cluster. Times in ms. `tls` None: plain text."""
+    """How to reach the cluster. Times in ms. `tls` None: plaintext connections."""
 
     bootstrap: tuple[Address, ...]
     client_id: str = "pykraft-spark"
@@ -43,13 +43,13 @@ class ConnectionSettings:
 
     @property
     def bootstrap_servers(self) -> str:
-        """As a client takes them: HOST:PORT[,HOST:PORT...]."""
+        """Return the bootstrap servers in the form that clients take: HOST:PORT[,HOST:PORT...]."""
         return ",".join(f"{one.host}:{one.port}" for one in self.bootstrap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
-    """The topics of a source; exactly one of the three is given."""
+    """Which topics a source reads; exactly one of the three fields is given."""
 
     subscribe: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -57,13 +57,13 @@ class TopicSelection:
 
 
 PartitionValues = Mapping[str, Mapping[int, int]]
-"""topic -> partition (or EVERY_PARTITION) -> offset, or time in ms."""
+"""Type: topic → partition (or EVERY_PARTITION) → offset, or time in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where to begin or end reading. `offsets` and `timestamps` are given for their kinds only; `timestamp_ms` for
-    kind `timestamp`, one time for all partitions."""
+    """Where a read begins or ends. `offsets` and `timestamps` are set only if `kind` has the same name. `timestamp_ms`
+    is set for kind `timestamp`: one time for all partitions."""
 
     kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
     offsets: PartitionValues = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """How a read task fetches. Sizes in bytes, times in ms."""
+    """How a read task fetches records. Sizes in bytes, times in ms."""
 
     bytes_max: int = 8 * 1024 * 1024
     partition_bytes_max: int = 8 * 1024 * 1024
@@ -84,22 +84,23 @@ class FetchSettings:
     retry_interval_ms: int = 10
     poll_timeout_ms: int = 120_000
     arrow_rows: int = 32_768
-    """Rows of an Arrow batch, at most; 8 MiB bound it too."""
+    """Maximum rows of an Arrow batch, which is also limited to 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """A topic source, batch or stream. Fields that only a stream has are ignored by a batch."""
+    """Settings of a topic source, batch or stream. A batch ignores the fields that only a stream uses."""
 
     connection: ConnectionSettings
     topics: TopicSelection
     starting: Position | None = None
-    """None: earliest for a batch, latest for a stream."""
+    """Where the read begins. None: earliest for a batch, latest for a stream."""
     ending: Position | None = None
-    """Batch only. None: latest."""
+    """Where a batch ends; unused by a stream. None: latest."""
     fail_on_data_loss: bool = True
     fail_on_missing_timestamp: bool = True
-    """startingOffsetsByTimestampStrategy=error: fail where no record is as new as the time asked for."""
+    """Whether a partition without a record at or after the requested time is an error
+    (startingOffsetsByTimestampStrategy=error)."""
     fetch: FetchSettings = FetchSettings()
     include_headers: bool = False
     columns: tuple[str, ...] | None = None
@@ -116,7 +117,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """A point of the metadata log: an offset (everything below it is replayed) or a time in ms since 1970."""
+    """A point of the metadata log: an offset (all events below it have been replayed) or a time in ms since 1970."""
 
     offset: int | None = None
     timestamp_ms: int | None = None
@@ -124,7 +125,8 @@ class When:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """A state table. `connection` None: `folder` is given, the data folder of a node or of a whole cluster."""
+    """Settings of a state table. If `connection` is None, the table is read from `folder`, the data folder of a node or
+    of a whole cluster."""
 
     table: str
     connection: ConnectionSettings | None
@@ -132,26 +134,26 @@ class TableSettings:
     columns: tuple[str, ...] | None = None
     as_of: When | None = None
     from_: When | None = None
-    """metadata_diff only, as is `to`."""
+    """First of the two compared points; like `to`, used only by metadata_diff."""
     to: When | None = None
     starting: Position | None = None
-    """metadata_events and offset_commits only: where to begin."""
+    """Where the read begins; used only by metadata_events and offset_commits."""
     offsets_per_trigger_max: int | None = None
     with_docs: bool = False
     with_lag_time: bool = False
     metrics: tuple[str, ...] = ()
-    """metrics only: HOST:PORT or URLs of what exports metrics as Prometheus text. Then there is no `connection`."""
+    """HOST:PORT or URLs of exporters of Prometheus text; used only by table metrics, which has no `connection`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """A sink. `topic` None: each row names its own. Sizes in bytes, times in ms."""
+    """Settings of a sink. `topic` None: each row names its topic. Sizes in bytes, times in ms."""
 
     connection: ConnectionSettings
     topic: str | None = None
     mark_records: bool = False
     transactional_id_prefix: str | None = None
-    """Given: exactly once, by transactions."""
+    """Prefix of transactional ids. If it is given, each row is written exactly once, by transactions."""
     transaction_timeout_ms: int = 60_000
     progress_topic: str = "__kraft_spark_progress"
     compression: str = "none"

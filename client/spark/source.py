@@ -1,7 +1,7 @@
-"""The format `kraft` of Spark: which reader or writer serves the options that a user gave.
+"""The Spark format `kraft`: choose the reader or writer for a user's options.
 
-Spark makes an object of this class in each worker process that plans or runs a query. Everything else is imported where
-it is used, so that a process loads only what its part of the query needs.
+Spark makes an object of this class in each worker process that plans or runs a query. All other modules are imported
+where they are used, so that a process loads only what its part of the query needs.
 Source: pyspark.sql.datasource (Spark 4.2).
 """
 
@@ -30,20 +30,21 @@ _log = logging.getLogger(__name__)
 
 
 class KraftDataSource(DataSource):
-    """`spark.read.format("kraft")`: with the option `table` a state table of the cluster, else records of topics."""
+    """Data source behind `spark.read.format("kraft")`: with option `table` a state table of the cluster, otherwise
+    records of topics."""
 
     @classmethod
     def name(cls) -> str:
         return "kraft"
 
     def schema(self) -> str:
-        """The columns that the options ask for, as DDL. OptionError for options that cannot be."""
+        """Return the columns that the options select, as DDL. Raises OptionError for invalid options."""
         from kraft.client.spark.options import declared_schema
 
         return declared_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """OptionError for options or columns that cannot be."""
+        """Return the batch reader. Raises OptionError for invalid options or columns."""
         settings = self._read_settings(is_stream=False)
         columns = self._columns(schema)
         if isinstance(settings, TableSettings):
@@ -55,7 +56,8 @@ class KraftDataSource(DataSource):
         return TopicReader(settings, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """OptionError for options or columns that cannot be, and for tables that have no stream."""
+        """Return the stream reader. Raises OptionError for invalid options or columns, and for tables that have no
+        stream."""
         settings = self._read_settings(is_stream=True)
         columns = self._columns(schema)
         if isinstance(settings, TableSettings):
@@ -67,7 +69,8 @@ class KraftDataSource(DataSource):
         return TopicStreamReader(settings, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """OptionError for options or columns that cannot be, and for `overwrite`: a topic is only appended to."""
+        """Return the batch writer. Raises OptionError for invalid options or columns, and for `overwrite`: a topic is
+        append-only."""
         from kraft.client.spark.options import OptionError
         from kraft.client.spark.sink.writer import TopicWriter
 
@@ -76,7 +79,8 @@ class KraftDataSource(DataSource):
         return TopicWriter(self._sink_settings(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The same for a stream; Spark asks for `overwrite` in the output mode "complete"."""
+        """Return the stream writer, with the same errors as `writer`; Spark sets `overwrite` in the output mode
+        "complete"."""
         from kraft.client.spark.sink.writer import TopicStreamWriter
 
         return TopicStreamWriter(self._sink_settings(), schema)
@@ -94,15 +98,15 @@ class KraftDataSource(DataSource):
         return parse_read(self.options, is_stream=is_stream, now_ms=int(time.time() * 1000))
 
     def _columns(self, schema: StructType) -> tuple[str, ...]:
-        """The columns of the schema that Spark reads with: the declared one, or the user's, which may be a part of it
-        in any order. OptionError names a column that is not there, or has another type."""
+        """Return the columns of the schema with which Spark reads: the declared schema, or the user's own, which may
+        have some of the columns in any order. The OptionError names a column that is unknown or has another type."""
         from kraft.client.spark.options import check_schema
 
         return check_schema(self.options, schema)
 
 
 def _warn_of(names: Iterable[str]) -> None:
-    """One line in the log of the worker that plans the query."""
+    """Log one line that lists the options accepted without effect, in the worker that plans the query."""
     ineffective = ", ".join(names)
     if ineffective:
         _log.warning("options without effect here: %s", ineffective)

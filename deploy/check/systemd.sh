@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The unit of systemd: its syntax, how well it confines a node, and that its filter lets a node do what it does.
+# Check the systemd unit: its syntax, its sandboxing, and that its filter allows every system call of a node.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . deploy/check/alone.bash

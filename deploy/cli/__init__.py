@@ -1,7 +1,7 @@
 """Async: the kraft command. May import everything.
 
-`main` stands here, and imports nothing that it can put off: `kraft up` forks its zygote first, so that the zygote
-imports what nodes need while this process reads its arguments.
+`main` is defined here and imports as little as possible: `kraft up` forks its zygote first, so that the zygote imports
+what nodes need while this process parses its arguments.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import NoReturn, TextIO
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Entry point of the console script `kraft`."""
     code = _exit_code()
     if "multiprocessing.synchronize" in sys.modules:
-        gc.collect()  # `_end` runs no finalizers, and semaphores outlive a process
+        gc.collect()  # because `_end` runs no finalizers, and semaphores outlive a process
     _end(code)
 
 
 def _exit_code() -> int:
-    """Run the verb. When this returns, what ended it is forgotten, and with it what its frames held."""
+    """Run the command and return its exit code. If an exception ended the command, the exception is dropped on return,
+    together with the objects that its frames kept alive."""
     try:
         _run(sys.argv[1:])
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
-    except KeyboardInterrupt:  # so early that no verb has begun
+    except KeyboardInterrupt:  # before any command has started
         return 130
 
 
@@ -46,19 +47,21 @@ def _run(arguments: list[str]) -> NoReturn:
 
 
 def _replace_closed_streams() -> None:
-    """A stream that the caller closed is None, and the next file that is opened would get its number. Input is empty
-    then, and nobody hears of problems; but without an output a verb must not do what it could not tell of."""
+    """Replace each standard stream that the caller has closed. Python sets such a stream to None, and the next file to
+    be opened would get its descriptor. A closed standard input becomes empty, and a closed standard error discards its
+    text. If standard output is closed, exit: a command must not act if it cannot report what it did."""
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115 - until the process ends
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the same
-        print("kraft: standard output is closed; >/dev/null if nobody is to read it", file=sys.stderr)
+        print("kraft: standard output is closed; use >/dev/null to discard the output", file=sys.stderr)
         sys.exit(1)
     if not _is_writable(sys.stdout):
-        print("kraft: standard output is open for reading only; >/dev/null if nobody is to read it", file=sys.stderr)
+        print("kraft: standard output is open for reading only; use >/dev/null to discard the output", file=sys.stderr)
         sys.exit(1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: a terminal need not know our arrows
+        # standard output gets the error handler of standard error: a terminal may lack the arrows we print
+        sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
 
@@ -67,12 +70,12 @@ def _is_writable(stream: TextIO) -> bool:
     try:
         return fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     except (OSError, ValueError):
-        return True  # it is no file: a test's, or another program's that calls us
+        return True  # the stream is not a file: it belongs to a test, or to a program that calls this one
 
 
 def _end(code: int) -> NoReturn:
-    """End at once: to take the interpreter apart takes longer than many a command. What little a verb printed is
-    written only now, and may find no room."""
+    """Exit at once, because finalizing the interpreter takes longer than many commands. Buffered output is written only
+    now, so a full disk may show up here."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

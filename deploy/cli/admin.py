@@ -1,4 +1,4 @@
-"""Running what a verb asks of a cluster: where the cluster is, and what becomes of its refusals and silences."""
+"""Run a command's requests against a cluster: find the cluster, and turn errors and timeouts into CommandFailed."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ ADVICE = MappingProxyType(
         ErrorCode.NON_EMPTY_GROUP: "stop its members first, or see kraft groups remove-members",
         ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members: stop them first",
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
-        ErrorCode.BROKER_NOT_AVAILABLE: "controllers are asked with --bootstrap-controller; see kraft brokers",
+        ErrorCode.BROKER_NOT_AVAILABLE: "use --bootstrap-controller for a controller; see kraft brokers",
         ErrorCode.BROKER_ID_NOT_REGISTERED: "see kraft brokers",
         ErrorCode.INVALID_REPLICATION_FACTOR: "see kraft brokers for how many are active",
         ErrorCode.LEADER_NOT_AVAILABLE: "see kraft topics describe --unavailable",
         ErrorCode.NOT_CONTROLLER: "the quorum has no leader now; see kraft quorum",
         ErrorCode.COORDINATOR_NOT_AVAILABLE: "see kraft topics describe __consumer_offsets",
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
-        ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for the right on this group",
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on the cluster",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for permission on this topic",
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for permission on this group",
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for permission on the cluster",
         ErrorCode.LOG_DIR_NOT_FOUND: "see kraft logdirs",
         ErrorCode.MESSAGE_TOO_LARGE: (
             "send less at once, or raise max.request.size (-X) and the topic's max.message.bytes"
         ),
-        ErrorCode.INVALID_TOPIC_EXCEPTION: "names are of letters, digits, '.', '_' and '-', at most 249",
+        ErrorCode.INVALID_TOPIC_EXCEPTION: "names have at most 249 characters: letters, digits, '.', '_' and '-'",
         ErrorCode.MISMATCHED_ENDPOINT_TYPE: (
             "give a broker's address with --bootstrap-server, a controller's with --bootstrap-controller; "
             "kraft status shows the ports"
@@ -66,16 +66,17 @@ ADVICE = MappingProxyType(
         ErrorCode.OFFSET_OUT_OF_RANGE: "see kraft partitions list for the offsets that are there",
     }
 )
-"""What to do next."""
+"""Advice on what the user should do next, by error code."""
 
 
-def run_async(main: Callable[[], Awaitable[T]], *, if_silent: str = IS_IT_UP) -> T:
-    """Run an async function; what a cluster refused or did not answer becomes CommandFailed, with the advice
-    `if_silent` where nobody answered. Ctrl-C and SIGTERM end it by KeyboardInterrupt: `timeout` and supervisors send
-    the latter, and a member that just died would be missed late.
+def run_async(main: Callable[[], Awaitable[T]], *, if_unreachable: str = IS_IT_UP) -> T:
+    """Run an async function. A KafkaError, or the lack of a response, becomes CommandFailed. If no broker responded,
+    its text ends with the advice `if_unreachable`. Ctrl-C and SIGTERM raise KeyboardInterrupt. SIGTERM does so too,
+    because `timeout` and supervisors send it: without a clean leave, a group member would be removed only at its
+    session timeout.
 
-    Neither is left to trio, which raises it in whatever task runs just then: in one of a client's own it would end the
-    connections over which a member is to leave."""
+    Signals are handled here and not by trio. Trio raises KeyboardInterrupt in whichever task is running. In one of a
+    client's own tasks, the exception would close the connections over which a member still has to leave its group."""
     try:
         with _logs_on_standard_error():
             return trio.run(_until_terminated, main)
@@ -83,9 +84,9 @@ def run_async(main: Callable[[], Awaitable[T]], *, if_silent: str = IS_IT_UP) ->
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from None
         problem = sole_error(group)
-        raise explained(problem, if_silent=if_silent) or problem from None
+        raise to_command_failed(problem, if_unreachable=if_unreachable) or problem from None
     except Exception as problem:
-        failure = explained(problem, if_silent=if_silent)
+        failure = to_command_failed(problem, if_unreachable=if_unreachable)
         if failure is None:
             raise
         raise failure from None
@@ -93,7 +94,7 @@ def run_async(main: Callable[[], Awaitable[T]], *, if_silent: str = IS_IT_UP) ->
 
 @contextmanager
 def _logs_on_standard_error() -> Iterator[None]:
-    """What our client warns of is not for those who read the verb's output."""
+    """Log the client's warnings to standard error: they must not mix with a command's output."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
@@ -104,59 +105,60 @@ def _logs_on_standard_error() -> Iterator[None]:
 
 async def _until_terminated(main: Callable[[], Awaitable[T]]) -> T:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals)
+        await nursery.start(_raise_on_signals)
         result = await main()
         nursery.cancel_scope.cancel()
     return result
 
 
-async def _heed_signals(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def _raise_on_signals(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
             raise KeyboardInterrupt
 
 
-def explained(problem: BaseException | None, *, if_silent: str = IS_IT_UP) -> CommandFailed | None:
-    """What to tell of a failure, and the exit code for it; None for one that is a fault of ours."""
+def to_command_failed(problem: BaseException | None, *, if_unreachable: str = IS_IT_UP) -> CommandFailed | None:
+    """Return the message and exit code for a failure; None for a bug of this program."""
     if isinstance(problem, CommandFailed):
         return problem
     if isinstance(problem, (ClusterUnreachable, *CONNECTION_FAILURES)):
-        return CommandFailed(f"{problem}; {if_silent}", code=EXIT_UNREACHABLE)
+        return CommandFailed(f"{problem}; {if_unreachable}", code=EXIT_UNREACHABLE)
     if isinstance(problem, VersionMismatch) and "does not know METADATA" in str(problem):
         return CommandFailed(
             "who answered is no broker, but may be a controller: give a broker's address with --bootstrap-server; "
             "kraft status shows the ports"
         )
     if isinstance(problem, VersionMismatch):
-        return CommandFailed(f"{problem}: the cluster cannot do this, its release is too old (or ours)")
+        return CommandFailed(f"{problem}: the cluster cannot do this: its release is too old, or that of kraft")
     if isinstance(problem, KafkaError):
         code = EXIT_NOT_FOUND if problem.code in NOT_THERE else EXIT_FAILED
         return CommandFailed(sentence(problem), code=code)
-    from kraft.runtime.tls import TlsConfigError  # only here, because most command lines need no TLS
+    from kraft.runtime.tls import TlsConfigError  # imported here because most commands need no TLS
 
     if isinstance(problem, UnicodeEncodeError):
-        return CommandFailed(f"{_typed(problem.object)}: not UTF-8, as all names in a cluster are", code=EXIT_USAGE)
+        return CommandFailed(f"{_typed(problem.object)}: not UTF-8, but names in a cluster must be", code=EXIT_USAGE)
     if isinstance(problem, ValueError | TlsConfigError):
         return CommandFailed(str(problem), code=EXIT_USAGE)
     return None
 
 
 def _typed(text: str) -> str:
-    """The text with `\\xff` for bytes of the command line that are no UTF-8: Python makes lone surrogates of them."""
+    r"""Return the text with each byte of the command line that is not UTF-8 shown as `\xff`. Python represents these
+    bytes as lone surrogates."""
     return "".join(f"\\x{ord(one) & 0xFF:02x}" if "\udc80" <= one <= "\udcff" else one for one in text)
 
 
 def sentence(problem: KafkaError) -> str:
-    """A refusal as a sentence: what was refused, Kafka's name for why, and what to do next."""
+    """Return a Kafka error as a sentence: what was rejected, Kafka's name for the reason, and what to do next."""
     text = _without_doubled_subject(str(problem).removeprefix(f"{problem.code.name}: "))
     advice = ADVICE.get(problem.code)
     return f"{text} ({problem.code.name})" + (f"; {advice}" if advice else "")
 
 
 def _without_doubled_subject(text: str) -> str:
-    """`topic a: Topic 'a' already exists.` without what it says twice: the cluster's own words may name what our client
-    names before them."""
+    """Return an error message without its doubled subject, as in `topic a: Topic 'a' already exists.` Our client puts
+    the name first, and the cluster's own message may repeat it."""
     subject, _, rest = text.partition(": ")
     kind, _, name = subject.partition(" ")
     named = rf"(?<![\w.-]){re.escape(subject)}(?![\w-]|\.\w)|\b{re.escape(kind)} '{re.escape(name)}'"
@@ -164,7 +166,7 @@ def _without_doubled_subject(text: str) -> str:
 
 
 def require_known_host(bootstrap_servers: str) -> None:
-    """CommandFailed if no name among these addresses leads anywhere: to ask again would be in vain."""
+    """Raise CommandFailed if none of these host names resolves: retrying would not help."""
     from kraft.deploy.launch.hosts import is_known_host
 
     try:
@@ -176,9 +178,9 @@ def require_known_host(bootstrap_servers: str) -> None:
         raise CommandFailed(f"unknown host: {named}; correct --bootstrap-server", code=EXIT_UNREACHABLE)
 
 
-def whom_to_ask(given: str | None) -> tuple[str, str]:
-    """The brokers to ask, and the advice if none of them answers: those given, else of the clusters that run the one
-    started last, else Kafka's usual address."""
+def find_bootstrap_servers(given: str | None) -> tuple[str, str]:
+    """Return the brokers to connect to, and the advice to print if none of them responds. The brokers are the given
+    ones; else those of the running local cluster that was started last; else Kafka's usual address."""
     from kraft.deploy.launch.errors import LaunchError
     from kraft.deploy.launch.folder import last_folder
 

@@ -1,7 +1,7 @@
-"""The typer application: all verbs, and the one place where an exception becomes a sentence and an exit code.
+"""The typer application: all commands, and the one place where an exception becomes a message and an exit code.
 
-A command line loads its own verb and no other, and a verb imports in its own body what it needs beyond typer:
-`kraft kill` does not pay for what `kraft consume` uses, and `kraft up` for nothing at all.
+Only the module of the command that runs is loaded. The command's function imports what else it needs in its body. So
+`kraft kill` does not pay for the imports of `kraft consume`.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _VERBS = MappingProxyType(
         "completion": "completion",
     }
 )
-"""The module of each verb; the function has the verb's name, with `_` for a dash."""
+"""The module of each command. The function has the command's name, with `_` for a dash."""
 
 _SETTINGS = MappingProxyType({"run": {"allow_interspersed_args": False}})
-"""What typer is told of a verb: the options behind another program's name are that program's."""
+"""Context settings for typer, by command. `kraft run` must not parse the options of the program that it runs."""
 
 _FAMILIES = MappingProxyType(
     {
@@ -88,24 +88,25 @@ _FAMILIES = MappingProxyType(
         "spark": "spark.spark_verbs",
     }
 )
-"""The module of each family of verbs; its `app` holds them."""
+"""Module of each group of commands. The module's `app` contains the commands."""
 
 
 _NUMBERS = MappingProxyType(
     {"int": "whole number", "int range": "whole number", "float": "number", "float range": "number"}
 )
-"""How a refusal names what typer calls so: `'x' is not a valid int range` is no sentence for people."""
+"""Plain words that replace typer's type names in error messages, such as `'x' is not a valid int range`."""
 
 
 def command_line(only: str | None = None) -> Any:
-    """The command as it runs: `application`, with numbers named as such and lists of verbs that are not cut short."""
+    """Return the command that `main` runs: `application`, with plain words for number types and untruncated command
+    lists."""
     found = get_command(application(only))
     _word_help(found)
     return found
 
 
 def _word_help(verb: Any) -> None:
-    verb.short_help = _first_sentence(verb.help or "")  # what click makes of a long one ends in the middle
+    verb.short_help = _first_sentence(verb.help or "")  # click would truncate a long text in the middle
     for parameter in verb.params:
         kind = parameter.type
         kind.name = _NUMBERS.get(kind.name, kind.name)
@@ -121,7 +122,7 @@ def _first_sentence(text: str) -> str:
 
 
 def application(only: str | None = None) -> typer.Typer:
-    """The command with all its verbs, or with `only` one of them, if there is one of that name."""
+    """Return the application. It has only the command named `only` if there is such a command, else all commands."""
     app = typer.Typer(
         name="kraft",
         no_args_is_help=True,
@@ -129,8 +130,8 @@ def application(only: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
-        epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or configuration, 3 no cluster answered, "
-        "4 what was named is not there, 70 a fault of kraft itself.",
+        epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong arguments or configuration, 3 no cluster responded, "
+        "4 the named thing does not exist, 70 a bug in kraft.",
     )
     app.callback(invoke_without_command=True)(options)
     is_known = only in _VERBS or only in _FAMILIES
@@ -146,7 +147,7 @@ def application(only: str | None = None) -> typer.Typer:
 def options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
-    """Kafka clusters without ZooKeeper and without a JVM: start them, look inside them, break them on purpose."""
+    """Kafka clusters without ZooKeeper and without a JVM: start them, inspect them, inject faults."""
     if version:
         from importlib.metadata import version as installed_version
 
@@ -167,7 +168,7 @@ def run(arguments: Sequence[str]) -> NoReturn:
     if COMPLETION_VARIABLE in os.environ:
         _load("completion").prepare_completion()
     if arguments and f"{arguments[0]}s" in _FAMILIES:
-        arguments = [f"{arguments[0]}s", *arguments[1:]]  # `kraft topic list` is what other tools say
+        arguments = [f"{arguments[0]}s", *arguments[1:]]  # the spelling of other tools: `kraft topic list`
     try:
         kraft = command_line(arguments[0] if arguments else None)
         code = kraft(list(arguments), prog_name="kraft", standalone_mode=True)
@@ -202,7 +203,7 @@ def _explain(problem: Exception) -> NoReturn:
     import traceback
 
     traceback.print_exception(problem)
-    warn("kraft: this is a fault of kraft itself; the lines above say where")
+    warn("kraft: this is a bug in kraft; see the lines above")
     _leave(EXIT_FAULT)
 
 

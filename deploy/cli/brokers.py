@@ -1,4 +1,4 @@
-"""`kraft brokers`: who serves what; and a broker that is drained of its replicas before it goes."""
+"""`kraft brokers`: list the brokers and what they serve; drain a broker of its replicas before it is removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import complete_broker
-from kraft.deploy.cli.connection import Connection, over_network, refuse_options_before
+from kraft.deploy.cli.connection import ClusterConnection, over_network, refuse_options_before
 from kraft.deploy.cli.output import (
     CommandFailed,
     JsonOption,
@@ -30,8 +30,8 @@ app = typer.Typer(
 
 @app.callback()
 @over_network
-def show_brokers(connection: Connection, ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """Show the brokers: address, rack, fenced or not, partitions led, partitions not fully in sync."""
+def show_brokers(connection: ClusterConnection, ctx: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the brokers: address, rack, fenced or not, partitions led, replicas not in sync."""
     if ctx.invoked_subcommand is None:
         _list_brokers(connection, as_json)
         return
@@ -40,12 +40,12 @@ def show_brokers(connection: Connection, ctx: typer.Context, as_json: JsonOption
 
 @app.command("list")
 @over_network
-def list_brokers(connection: Connection, as_json: JsonOption = False) -> None:
+def list_brokers(connection: ClusterConnection, as_json: JsonOption = False) -> None:
     """Same as `kraft brokers`."""
     _list_brokers(connection, as_json)
 
 
-def _list_brokers(connection: Connection, as_json: bool) -> None:
+def _list_brokers(connection: ClusterConnection, as_json: bool) -> None:
 
     async def work(admin: Admin) -> tuple[ClusterDescription, tuple[TopicDescription, ...]]:
         return await admin.nodes.cluster(), await admin.topics.list()
@@ -66,23 +66,24 @@ def _list_brokers(connection: Connection, as_json: bool) -> None:
 @app.command()
 @over_network
 def drain(
-    connection: Connection,
+    connection: ClusterConnection,
     broker: Annotated[
         int,
         typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.", autocompletion=complete_broker),
     ],
     throttle: Annotated[
-        int | None, typer.Option(metavar="BYTES", min=1, help="Bytes per second that each broker may use for it.")
+        int | None,
+        typer.Option(metavar="BYTES", min=1, help="Maximum bytes per second that each broker uses for the moves."),
     ] = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Show the plan and do nothing.")] = False,
     unregister: Annotated[
-        bool, typer.Option("--unregister", help="Forget the broker afterwards; it must be stopped by then.")
+        bool, typer.Option("--unregister", help="Unregister the broker afterwards; it must be stopped by then.")
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Move all replicas away from a broker, so that it can be stopped and forgotten. If this is interrupted the moves
-    under way go on; the same command again does the rest."""
+    """Move all replicas away from a broker, so that it can be stopped and unregistered. If this command is interrupted,
+    moves in progress continue; run it again to move the rest."""
 
     plan = connection.run(lambda admin: find_drain_plan(admin, broker))
     if plan_only or not as_json:
@@ -97,20 +98,20 @@ def drain(
     if as_json:
         print_json({"broker": broker, "moved": len(plan.targets), "drained": True, "unregistered": unregister})
     elif unregister:
-        print(f"broker {broker} is drained and forgotten")
+        print(f"broker {broker} is drained and unregistered")
     else:
         print(f"broker {broker} is drained: stop it (kraft stop {broker}), then kraft unregister {broker}")
 
 
-def _carry_out(connection: Connection, plan: DrainPlan, throttle: int | None) -> None:
-    """Also where nothing is left to be moved: a drain that was interrupted may have left its throttle."""
+def _carry_out(connection: ClusterConnection, plan: DrainPlan, throttle: int | None) -> None:
+    """Carry out the plan, also if it is empty: an interrupted drain may have left its throttle set."""
     broker = plan.broker
     try:
         connection.run(lambda admin: carry_out(admin, plan, throttle))
     except KeyboardInterrupt:
         warn(
-            "interrupted: moves under way go on, see kraft partitions reassign list; kraft brokers drain "
-            f"{broker} does the rest{'' if throttle is None else ' and lifts the throttle'}"
+            "interrupted: moves in progress continue, see kraft partitions reassign list; kraft brokers drain "
+            f"{broker} moves the rest{'' if throttle is None else ' and removes the throttle'}"
         )
         raise
     left = connection.run(lambda admin: find_drain_plan(admin, broker)).before
@@ -129,7 +130,7 @@ def _show_plan(plan: DrainPlan, as_json: bool) -> None:
 
 
 async def _unregister(admin: Admin, broker: int) -> None:
-    """Forget a broker that is stopped. CommandFailed for one that is active: it would register itself again."""
+    """Unregister a broker that is stopped. Raise CommandFailed for an active one: it would register again."""
     for known in (await admin.nodes.cluster()).brokers:
         if known.node_id == broker and not known.is_fenced:
             raise CommandFailed(
@@ -139,10 +140,10 @@ async def _unregister(admin: Admin, broker: int) -> None:
 
 
 def _warn_of_one_host(described: ClusterDescription, partitions: list[PartitionDescription]) -> None:
-    """A replicated partition whose in-sync replicas all lie on one host dies with that host."""
+    """Warn of replicated partitions whose in-sync replicas are all on one host: if that host fails, they are lost."""
     hosts = {broker.node_id: broker.address.host for broker in described.brokers}
     if len(set(hosts.values())) < 2:
         return
     exposed = [part for part in partitions if len(part.isr) > 1 and len({hosts.get(node) for node in part.isr}) == 1]
     if exposed:
-        warn(f"warning: all in-sync replicas of {plural(len(exposed), 'partition')} lie on one host each")
+        warn(f"warning: all in-sync replicas of {plural(len(exposed), 'partition')} are on a single host each")

@@ -6,9 +6,9 @@
     kraft chaos run mine.toml --seed 7 --repeat 3
     kraft chaos run broker-crash -- ./my-tests    the same, with a program of your own as the workload
     kraft chaos run broker-crash --kafka DIR      against Apache Kafka, started from the files in DIR
-    kraft chaos run clients-cut --against HOST:PORT   against a cluster that runs already
-    kraft chaos campaign --repeat 3               every scenario three times, with a page that sums up
-    kraft chaos judge FOLDER                      judge a run that is over once more
+    kraft chaos run clients-cut --against HOST:PORT   against a cluster that is already running
+    kraft chaos campaign --repeat 3               every scenario three times, with a summary page
+    kraft chaos judge FOLDER                      judge a finished run again
 
 Exit code: 0 if every run is valid, 1 if one is invalid, 2 for wrong arguments, 3 if one is unknown and none is invalid;
 128+N if signal N ended it.
@@ -31,12 +31,12 @@ import typer
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, print_json, print_table
 
 if TYPE_CHECKING:
-    from kraft.sim.chaos.run.campaign import CampaignSettings, ClusterChoice
+    from kraft.sim.chaos.run.campaign import ChaosCampaignSettings, ClusterChoice
     from kraft.sim.chaos.scenarios.scenario import Scenario
 
 EXIT_INVALID, EXIT_UNKNOWN = 1, 3
 EXTRA_MODULES = ("toxiproxy", "requests", "future")
-"""What the extra [chaos] brings, and a run needs before it begins."""
+"""Modules that the extra [chaos] installs. A run checks before it starts that they are there."""
 SIGNAL_BASE = 128
 SECONDS_MAX = 86_400
 RUNS_FOLDER = Path("chaos-runs")
@@ -48,19 +48,19 @@ app = typer.Typer(
 )
 
 ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A name of kraft chaos list, or a file.")]
-Seed = Annotated[int, typer.Option(help="Whatever is drawn at random comes from it.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices.", min=0)]
 Client = Annotated[str, typer.Option(help="The client library: kraft, confluent-kafka or kafka-python.")]
 Kafka = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Run against Apache Kafka, started from the files in DIR.")
 ]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Where the folder of each run is made.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder in which the folder of each run is created.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the nodes' data too, beside their logs.")]
 Duration = Annotated[
     float | None,
-    typer.Option(help="Seconds of work; faults come again in each period.", min=5, max=SECONDS_MAX),
+    typer.Option(help="Duration; faults are repeated in each period.", min=5, max=SECONDS_MAX),
 ]
 Nodes = Annotated[
-    str | None, typer.Option(metavar="3+3", help="Controllers + brokers, or the number of nodes of both roles.")
+    str | None, typer.Option(metavar="3+3", help="Number of controllers + brokers, or of nodes with both roles.")
 ]
 
 
@@ -96,13 +96,15 @@ def run(
     ] = None,
     seed: Seed = 1,
     duration: Duration = None,
-    repeat: Annotated[int, typer.Option(help="So many runs, each with the next seed.", min=1)] = 1,
+    repeat: Annotated[int, typer.Option(help="Number of runs, each with the next seed.", min=1)] = 1,
     nodes: Nodes = None,
     client: Client = "kraft",
     kafka: Kafka = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT,…", help="Run against this cluster; only what can be broken from here is."),
+        typer.Option(
+            metavar="HOST:PORT,…", help="Run against this cluster, with only the faults that are possible from here."
+        ),
     ] = None,
     control: Annotated[
         Path | None,
@@ -116,12 +118,12 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, and nothing else.")] = False,
 ) -> None:
     """Run a scenario, and judge it: valid, invalid or unknown."""
-    from kraft.sim.chaos.run.campaign import CampaignSettings
+    from kraft.sim.chaos.run.campaign import ChaosCampaignSettings
 
     chosen = _adapted(_read(scenario), duration, nodes)
     if as_json and application:
-        raise CommandFailed("--json: the output of an application would stand between", code=EXIT_USAGE)
-    settings = CampaignSettings(
+        raise CommandFailed("--json: the output of an application would be mixed with it", code=EXIT_USAGE)
+    settings = ChaosCampaignSettings(
         runs=[(chosen, seed + number) for number in range(repeat)],
         clusters=[_cluster(kafka, against, control, namespaces)],
         out=out,
@@ -137,12 +139,14 @@ def run(
 @app.command()
 def campaign(
     scenarios: Annotated[
-        list[str] | None, typer.Argument(metavar="[SCENARIO…]", help="Names or files; default: all of the list.")
+        list[str] | None,
+        typer.Argument(metavar="[SCENARIO…]", help="Names or files; default: all scenarios of kraft chaos list."),
     ] = None,
     seed: Seed = 1,
-    repeat: Annotated[int, typer.Option(help="So many runs of each scenario, each with the next seed.", min=1)] = 1,
+    repeat: Annotated[int, typer.Option(help="Number of runs of each scenario, each with the next seed.", min=1)] = 1,
     core_repeat: Annotated[
-        int | None, typer.Option("--core-repeat", help="So many of the core scenarios; default: as --repeat.", min=1)
+        int | None,
+        typer.Option("--core-repeat", help="Number of runs of the core scenarios; default: as --repeat.", min=1),
     ] = None,
     client: Client = "kraft",
     kafka: Kafka = None,
@@ -153,8 +157,8 @@ def campaign(
     keep: Keep = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, and nothing else.")] = False,
 ) -> None:
-    """Run several scenarios several times, and sum them up on a page."""
-    from kraft.sim.chaos.run.campaign import CampaignSettings
+    """Run several scenarios several times, and write a summary page."""
+    from kraft.sim.chaos.run.campaign import ChaosCampaignSettings
     from kraft.sim.chaos.scenarios.scenario_file import builtin_scenarios
 
     names = scenarios or [one.name for one in builtin_scenarios()]
@@ -163,7 +167,7 @@ def campaign(
     clusters = [_cluster(kafka, None, None, False)]
     if kafka is not None and side_by_side:
         clusters.insert(0, _cluster(None, None, None, False))
-    settings = CampaignSettings(
+    settings = ChaosCampaignSettings(
         runs=[
             (one, seed + number)
             for one in chosen
@@ -186,14 +190,14 @@ def judge(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder.", exists=True, file_okay=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON, and nothing else.")] = False,
 ) -> None:
-    """Judge a run that is over once more, and write its report anew."""
+    """Judge a finished run again, and rewrite its report."""
     from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
     from kraft.sim.chaos.report import text_summary, write_report
     from kraft.sim.chaos.run.run_folder import RunFolder
 
     run_folder = RunFolder(folder)
     if not (folder / "run.json").exists():
-        text = f"{folder} has no run.json: it is not the folder of a run, or of one that did not come to its end"
+        text = f"{folder} has no run.json: it is not the folder of a run, or the run did not finish"
         raise CommandFailed(text, code=EXIT_USAGE)
     try:
         info, history = run_folder.read_info(), run_folder.read_history()
@@ -222,7 +226,7 @@ def _read(scenario: str) -> Scenario:
 
 
 def _adapted(scenario: Scenario, duration: float | None, nodes: str | None) -> Scenario:
-    """The scenario with another length, or on other nodes."""
+    """Return the scenario with the duration and the numbers of nodes that the options give."""
     from kraft.sim.chaos.scenarios.scenario import ScenarioError
     from kraft.sim.chaos.scenarios.scenario_file import with_duration, with_nodes
 
@@ -240,7 +244,7 @@ def _adapted(scenario: Scenario, duration: float | None, nodes: str | None) -> S
 
 
 def _counts(nodes: str) -> dict[str, int]:
-    """How many nodes of which roles, by the keys of a scenario's [cluster]."""
+    """Number of nodes per role, under the keys that a scenario has in its section [cluster]."""
     counts = nodes.split("+")
     if len(counts) > 2 or not all(count.isdecimal() and int(count) for count in counts):
         raise CommandFailed(
@@ -252,19 +256,19 @@ def _counts(nodes: str) -> dict[str, int]:
 
 
 def _cluster(kafka: Path | None, against: str | None, control: Path | None, namespaces: bool) -> ClusterChoice:
-    """The kind of cluster that the options choose."""
+    """Return the kind of cluster that the options select."""
     if against is not None and kafka is not None:
         raise CommandFailed("--against and --kafka exclude each other", code=EXIT_USAGE)
     if control is not None and against is None:
-        raise CommandFailed("--control says how the nodes of --against are broken: give both", code=EXIT_USAGE)
+        raise CommandFailed("--control gives the commands for the nodes of --against: give both", code=EXIT_USAGE)
     if namespaces and (against or kafka):
         raise CommandFailed("--namespaces is for clusters of pykraft that the run starts", code=EXIT_USAGE)
-    from kraft.sim.chaos.targets.choices import brought_choice, kafka_choice, own_choice
+    from kraft.sim.chaos.targets.choices import kafka_choice, own_choice, user_choice
     from kraft.sim.shapes import ClusterError
 
     try:
         if against is not None:
-            return brought_choice(against, control)
+            return user_choice(against, control)
         return own_choice(namespaces=namespaces) if kafka is None else kafka_choice(kafka)
     except ClusterError as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from problem
@@ -276,7 +280,7 @@ def _cluster(kafka: Path | None, against: str | None, control: Path | None, name
 
 
 def _again(scenario: str, seed: int) -> str:
-    """This command, for one run with that seed."""
+    """Return the command line that repeats the run with this seed."""
     words = ["kraft", *sys.argv[1:]]
     end = words.index("--") if "--" in words else len(words)
     options, rest = words[:end], words[end:]
@@ -299,16 +303,16 @@ def _without(words: list[str], option: str) -> list[str]:
 
 
 def _run_command(scenario: str, seed: int, client: str, kafka: Path | None) -> str:
-    """`scenario` is a name or a file, as it was given."""
+    """Return the command line of a run; `scenario` is the name or file as the user gave it."""
     options = [] if kafka is None else ["--kafka", str(kafka)]
     return shlex.join(["kraft", "chaos", "run", scenario, "--seed", str(seed), "--client", client, *options])
 
 
-def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
-    """All runs; ends the command with its exit code."""
+def _carry_out(settings: ChaosCampaignSettings, *, as_json: bool) -> None:
+    """Do all runs, then exit with the exit code for their verdicts."""
     from kraft.sim.chaos.application.program import ProgramNotFound, require_program
     from kraft.sim.chaos.clients.libraries import UnknownLibrary, library_of
-    from kraft.sim.chaos.run.campaign import Campaign
+    from kraft.sim.chaos.run.campaign import ChaosCampaign
 
     try:
         library_of(settings.client)
@@ -319,8 +323,8 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
             require_program(settings.application)
         except ProgramNotFound as problem:
             raise CommandFailed(str(problem), code=problem.code) from problem
-    with ending_on_signals() as require_wanted:
-        runs = Campaign(replace(settings, require_wanted=require_wanted))
+    with ending_on_signals() as raise_if_interrupted:
+        runs = ChaosCampaign(replace(settings, raise_if_interrupted=raise_if_interrupted))
         runs.run()
     if as_json:
         print_json(
@@ -340,25 +344,28 @@ def _carry_out(settings: CampaignSettings, *, as_json: bool) -> None:
 
 @contextmanager
 def ending_on_signals() -> Iterator[Callable[[], None]]:
-    """SIGTERM and SIGHUP end the run as ctrl-C does, with a shell's exit code for the signal. They become a SIGINT, for
-    which trio has a handler of its own: an exception anywhere in its loop would break it. What is given raises
-    KeyboardInterrupt after a signal: the exception is lost where the interpreter ignores it, as in a finalizer."""
+    """Make SIGTERM and SIGHUP end the run as ctrl-C does, but with a shell's exit code for that signal.
+
+    Each of these signals is turned into SIGINT, which trio handles itself: an exception at an arbitrary point of trio's
+    event loop would break it. The yielded function raises KeyboardInterrupt if a signal has arrived. It is needed
+    because the interpreter ignores the exception in some places, for example in a finalizer."""
     ended_by: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         ended_by.append(number)
         signal.raise_signal(signal.SIGINT)
 
-    def require_wanted() -> None:
+    def raise_if_interrupted() -> None:
         if ended_by:
             raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
+    # SIGINT is ignored, for example in a background job of a shell
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
-        yield require_wanted
+        yield raise_if_interrupted
     except KeyboardInterrupt:
         raise typer.Exit(SIGNAL_BASE + (ended_by or [signal.SIGINT])[0]) from None
 

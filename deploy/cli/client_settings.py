@@ -1,7 +1,7 @@
-"""Client settings by Kafka's names: which there are, and which of them concern a producer or a consumer.
+"""Client settings by Kafka's names: which settings exist, and which of them apply to a producer or a consumer.
 
-A setting on the command line must be one that a client of ours has. One in a file may be for another tool: it is named
-once and has no effect.
+A setting on the command line must be one that our client has. A setting in a file may be meant for another tool: the
+settings in a file that our client does not have are named in one warning and have no effect.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ GROUP_ID = "group.id"
 
 
 def settings_of(config: type[ClientConfig], settings: Mapping[str, str]) -> dict[str, str]:
-    """Those that this kind of client has."""
+    """Return the client settings that a producer or a consumer has."""
     known = _names(config)
     return {name: value for name, value in settings.items() if name in known}
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """CommandFailed for a setting that no client has; names the nearest one."""
+    """Raise CommandFailed for a setting that neither a producer nor a consumer has, and suggest the nearest name."""
     for name in names:
-        if name == GROUP_ID:  # one in a file is for other tools, and must not make a reader commit
+        if name == GROUP_ID:  # settings in a file may be meant for other tools; they must not turn on commits here
             raise CommandFailed("-X group.id: give kraft consume --group", code=EXIT_USAGE)
         if not _is_known(name):
             near = difflib.get_close_matches(name, known_names(), 1)
@@ -36,7 +36,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def drop_unknown(settings: dict[str, str], path: Path) -> None:
-    """Take out what no client has, and say so."""
+    """Remove the settings that our client does not have, and print one warning that names them."""
     unknown = sorted(name for name in settings if not _is_known(name))
     if unknown:
         warn(f"{path}: no effect here: {', '.join(unknown)}")
@@ -49,7 +49,7 @@ def _is_known(name: str) -> bool:
 
 
 def known_names() -> set[str]:
-    """The settings that a producer or a consumer has."""
+    """Return the names of all settings of a producer or a consumer."""
     return _names(ProducerConfig) | _names(ConsumerConfig)
 
 

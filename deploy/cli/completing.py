@@ -1,7 +1,6 @@
-"""What the shell is told when it completes an argument: words that are known here, and names from the cluster, if it
-answers at once.
+"""Candidates for shell completion of an argument: fixed words, and names from the cluster if it responds at once.
 
-Nothing is printed and nothing fails here: a shell that asks gets names or none.
+Completion never prints and never fails: the shell gets names or none.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ ANSWER_MS_MAX = 1_000
 
 
 def one_of(*words: str) -> Callable[[str], list[str]]:
-    """These words."""
+    """Complete to one of these words."""
 
     def complete(incomplete: str) -> list[str]:
         return _beginning(incomplete, words)
@@ -26,21 +25,21 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
 
 
 def complete_codec(incomplete: str) -> list[str]:
-    """Codecs of batches."""
+    """Complete the name of a compression codec."""
     from kraft.wire.records.compression import Compression
 
     return _beginning(incomplete, (codec.name.lower() for codec in Compression))
 
 
 def complete_log_level(incomplete: str) -> list[str]:
-    """How much a node's log tells."""
+    """Complete the log level of a node."""
     from kraft.deploy.launch.logs import LEVELS
 
     return _beginning(incomplete, LEVELS)
 
 
 def complete_topic(ctx: Any, incomplete: str) -> list[str]:
-    """Topics that begin so."""
+    """Complete the name of a topic."""
 
     async def names(admin: Admin) -> list[str]:
         return [topic.name for topic in await admin.topics.list()]
@@ -49,7 +48,7 @@ def complete_topic(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_group(ctx: Any, incomplete: str) -> list[str]:
-    """Groups that begin so."""
+    """Complete the id of a group."""
 
     async def names(admin: Admin) -> list[str]:
         return [group.group_id for group in await admin.groups.list()]
@@ -58,7 +57,7 @@ def complete_group(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_broker(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of brokers."""
+    """Complete the id of a broker."""
 
     async def ids(admin: Admin) -> list[str]:
         return [str(broker.node_id) for broker in (await admin.nodes.cluster()).brokers]
@@ -67,18 +66,18 @@ def complete_broker(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_brokers(ctx: Any, incomplete: str) -> list[str]:
-    """The last of several ids of brokers: those not named yet."""
+    """Complete the last of several broker ids, leaving out those named before it."""
     named, comma, last = incomplete.rpartition(",")
     return [f"{named}{comma}{one}" for one in complete_broker(ctx, last) if one not in named.split(",")]
 
 
 def complete_configured_broker(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of brokers, and the word for all of them."""
+    """Complete the id of a broker, or the word for all brokers."""
     return [*_beginning(incomplete, ["all"]), *complete_broker(ctx, incomplete)]
 
 
 def complete_voter(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of the quorum's voters."""
+    """Complete the id of a quorum voter."""
 
     async def ids(admin: Admin) -> list[str]:
         return [str(voter.node_id) for voter in (await admin.nodes.quorum()).voters]
@@ -87,7 +86,7 @@ def complete_voter(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_node(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of the nodes of a local cluster, which need not be up."""
+    """Complete the id of a node of a local cluster; the nodes need not be running."""
     from kraft.deploy.launch.errors import LaunchError
     from kraft.deploy.launch.folder import ClusterFolder, last_folder
 
@@ -100,7 +99,7 @@ def complete_node(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_key(ctx: Any, incomplete: str) -> list[str]:
-    """Settings that can be changed, of the topic or broker that the line names before."""
+    """Complete a dynamic setting of the topic or broker named earlier on the command line."""
     from kraft.config import BROKER_KEYS, TOPIC_KEYS, UpdateMode
 
     broker = ctx.params.get("broker")
@@ -114,40 +113,40 @@ def complete_key(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_setting(ctx: Any, incomplete: str) -> list[str]:
-    """The same, as the beginning of KEY=VALUE."""
+    """Complete the KEY= of a dynamic setting given as KEY=VALUE."""
     return _with_equals(complete_key(ctx, incomplete))
 
 
 def complete_topic_setting(incomplete: str) -> list[str]:
-    """Settings of topics, as the beginning of KEY=VALUE."""
+    """Complete the KEY= of a topic setting given as KEY=VALUE."""
     from kraft.config import TOPIC_KEYS
 
     return _with_equals(_beginning(incomplete, _public(TOPIC_KEYS)))
 
 
 def complete_broker_setting(incomplete: str) -> list[str]:
-    """Settings of nodes, as the beginning of KEY=VALUE."""
+    """Complete the KEY= of a node setting given as KEY=VALUE."""
     from kraft.config import BROKER_KEYS
 
     return _with_equals(_beginning(incomplete, _public(BROKER_KEYS)))
 
 
 def complete_client_setting(incomplete: str) -> list[str]:
-    """Settings of clients that may stand on the line, as the beginning of KEY=VALUE."""
+    """Complete the KEY= of a client setting that the command line takes as KEY=VALUE."""
     from kraft.deploy.cli.client_settings import GROUP_ID, known_names
 
     return _with_equals(_beginning(incomplete, sorted(known_names() - {GROUP_ID})))
 
 
 def _from_cluster(ctx: Any, incomplete: str, names: Callable[[Admin], Awaitable[list[str]]]) -> list[str]:
-    from kraft.deploy.cli.admin import whom_to_ask
-    from kraft.deploy.cli.connection import Connection
+    from kraft.deploy.cli.admin import find_bootstrap_servers
+    from kraft.deploy.cli.connection import ClusterConnection
     from kraft.deploy.cli.output import CommandFailed
 
     given = ctx.params.get("bootstrap_server") if ctx is not None else None
-    servers, if_silent = whom_to_ask(given)
+    servers, if_unreachable = find_bootstrap_servers(given)
     try:
-        return _beginning(incomplete, Connection(servers, {}, ANSWER_MS_MAX, if_silent).run(names))
+        return _beginning(incomplete, ClusterConnection(servers, {}, ANSWER_MS_MAX, if_unreachable).run(names))
     except CommandFailed:
         return []
 

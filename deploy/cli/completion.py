@@ -1,4 +1,4 @@
-"""`kraft completion`: what a shell needs to complete verbs, options, names and values."""
+"""`kraft completion`: shell scripts that complete commands, options, names and values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from kraft.deploy.cli.app import COMPLETION_VARIABLE
 
 FUNCTION = "_kraft_completion"
-"""What typer's script for bash calls its function for `kraft`."""
+"""Name of the bash function that typer's completion script defines for `kraft`."""
 NO_SPACE = f"""
 {FUNCTION}_of_settings() {{
     {FUNCTION} "$@"
@@ -19,11 +19,11 @@ NO_SPACE = f"""
 }}
 complete -o default -F {FUNCTION}_of_settings kraft
 """
-"""For bash: behind the beginning of KEY=VALUE comes no space. (Fish knows that by itself.)"""
+"""End of the completion script for bash: adds no space after the KEY= of KEY=VALUE. (Fish adds none by itself.)"""
 
 
 class Shell(Enum):
-    """The shells that can be helped."""
+    """Shell that `kraft completion` supports."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -42,7 +42,8 @@ def completion(
 
 
 def prepare_completion() -> None:
-    """Before the command line is read, when a shell asks for completions: know how to answer each kind of shell."""
+    """Set up completion for all supported shells. To be called before the arguments are parsed, when a shell asks for
+    candidates."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()

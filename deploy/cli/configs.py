@@ -1,4 +1,4 @@
-"""`kraft configs`: what topics, brokers and groups are set to, from where, and how to change it."""
+"""`kraft configs`: show the settings of topics, brokers and groups and where each comes from, and change them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kraft.deploy.cli.completing import (
     complete_setting,
     complete_topic,
 )
-from kraft.deploy.cli.connection import Connection, over_network, over_network_or_controllers, pair, read_text
+from kraft.deploy.cli.connection import ClusterConnection, over_network, over_network_or_controllers, pair, read_text
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -36,7 +36,7 @@ from kraft.deploy.cli.output import (
 if TYPE_CHECKING:
     from kraft.client.admin import ConfigChange, ConfigResource
     from kraft.config import ConfigKey
-    from kraft.config.check import CheckedSetting, Setting
+    from kraft.config.check import CheckedSetting, RawSetting
 
 app = typer.Typer(
     help="Show and change settings of topics, brokers, groups and loggers; check a server.properties.",
@@ -85,13 +85,13 @@ SOURCES = MappingProxyType(
 @app.command()
 @over_network_or_controllers
 def describe(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
     loggers: LoggersOption = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what each setting is for.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from the default.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain each setting.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings of a topic, a broker or a group and where each value comes from, or the levels of loggers."""
@@ -114,7 +114,7 @@ def describe(
 @app.command()
 @over_network_or_controllers
 def alter(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicOption = None,
     broker: BrokerOption = None,
     group: GroupOption = None,
@@ -124,22 +124,24 @@ def alter(
     ] = None,
     delete: Annotated[
         list[str] | None,
-        typer.Option("--delete", metavar="KEY", help="Back to the default.", autocompletion=complete_key),
+        typer.Option("--delete", metavar="KEY", help="Reset a key to its default.", autocompletion=complete_key),
     ] = None,
     append: Annotated[
         list[str] | None,
-        typer.Option("--append", metavar="KEY=VALUE", help="Add to a list.", autocompletion=complete_setting),
+        typer.Option("--append", metavar="KEY=VALUE", help="Add a value to a list.", autocompletion=complete_setting),
     ] = None,
     subtract: Annotated[
         list[str] | None,
-        typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a list.", autocompletion=complete_setting),
+        typer.Option(
+            "--subtract", metavar="KEY=VALUE", help="Remove a value from a list.", autocompletion=complete_setting
+        ),
     ] = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")
+        bool, typer.Option("--validate-only", help="Check whether it is possible; change nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Change settings of a topic, a broker, a group or loggers while it runs."""
+    """Change settings of a running topic, broker or group, or the levels of loggers."""
     resource = _resource(topic, broker, group, loggers, asks_controllers=connection.asks_controllers)
     changes = _changes(settings or [], delete or [], append or [], subtract or [])
     _check_names(resource, settings or [], delete or [])
@@ -153,7 +155,7 @@ def alter(
 
 @app.command("list")
 @over_network
-def list_resources(connection: Connection, as_json: JsonOption = False) -> None:
+def list_resources(connection: ClusterConnection, as_json: JsonOption = False) -> None:
     """List everything that has settings: topics, brokers, groups."""
     found = connection.run(lambda admin: admin.configs.resources())
     show(as_json, ["type", "name"], [(resource.type.name.lower(), resource.name) for resource in found])
@@ -162,12 +164,12 @@ def list_resources(connection: Connection, as_json: JsonOption = False) -> None:
 @app.command()
 def keys(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[REGEX]", help="Only keys in whose name this regular expression is found.")
+        str | None, typer.Argument(metavar="[REGEX]", help="Only keys whose name matches this regular expression.")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what each key is for.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain each key.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the keys that brokers and topics may have, with their types and defaults; no cluster is asked."""
+    """List the settings that brokers and topics may have, with types and defaults. Needs no cluster."""
     from kraft.config import BROKER_KEYS, TOPIC_KEYS
 
     try:
@@ -196,11 +198,11 @@ def keys(
 def check(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A server.properties file.")] = None,
     from_environment: Annotated[
-        bool, typer.Option("--from-environment", help="Check KAFKA_… variables as well; they win over the file.")
+        bool, typer.Option("--from-environment", help="Check KAFKA_… variables as well; they override the file.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what each line of a server.properties means here; no cluster is asked, no node is started. Exit code 1 if a
+    """Explain what each line of a server.properties means here. Needs no cluster and starts no node. Exit code 1 if a
     node would not start with it."""
     from kraft.config.check import STOPS, check_settings, check_whole
 
@@ -225,7 +227,7 @@ def check(
 
 
 def wrong_lines(checked: Sequence[CheckedSetting]) -> str:
-    """Which of the settings keep a node from starting."""
+    """Return the settings of the file with which a node would not start."""
     from kraft.config.check import STOPS, Meaning
 
     wrong = [one for one in checked if one.meaning in STOPS]
@@ -236,7 +238,7 @@ def wrong_lines(checked: Sequence[CheckedSetting]) -> str:
 
 
 def _note(one: CheckedSetting) -> str | None:
-    """What to know of a setting: why it is as it is, else the default that it replaces."""
+    """Return a remark on a setting: the reason why the check reports it, else the default that it replaces."""
     from kraft.config.check import Meaning
 
     if one.why or one.meaning is not Meaning.EFFECTIVE or not one.default:
@@ -245,26 +247,26 @@ def _note(one: CheckedSetting) -> str | None:
 
 
 def _cut(text: str) -> str:
-    """A value as it fits into a table; --json has all of it."""
+    """Shorten a value to fit into a table; --json prints all of it."""
     return text if len(text) <= VALUE_SHOWN_MAX else f"{text[: VALUE_SHOWN_MAX - 1]}…"
 
 
-def _settings_of(file: Path) -> list[Setting]:
-    from kraft.config.check import Setting
+def _settings_of(file: Path) -> list[RawSetting]:
+    from kraft.config.check import RawSetting
     from kraft.config.properties import numbered_properties
 
-    return [Setting(f"line {number}", key, value) for number, key, value in numbered_properties(read_text(file))]
+    return [RawSetting(f"line {number}", key, value) for number, key, value in numbered_properties(read_text(file))]
 
 
-def _environment() -> list[Setting]:
-    from kraft.config.check import Setting
+def _environment() -> list[RawSetting]:
+    from kraft.config.check import RawSetting
     from kraft.deploy.launch.environment import environment_settings
 
-    return [Setting(variable, key, value) for variable, key, value in environment_settings(os.environ)]
+    return [RawSetting(variable, key, value) for variable, key, value in environment_settings(os.environ)]
 
 
 def _explanation(key: ConfigKey) -> str:
-    """What the key is for, and why setting it does nothing here, where that is so."""
+    """Return what the setting is for or, if setting it has no effect here, the reason."""
     text = _MARKUP.sub("", key.doc)
     return f"{text} {key.effect.value.capitalize()}: {key.reason}." if key.reason else text
 
@@ -285,8 +287,8 @@ def _changes(settings: list[str], delete: list[str], append: list[str], subtract
 
 
 def _check_names(resource: ConfigResource, settings: list[str], delete: list[str]) -> None:
-    """ConfigError for a key to delete that topics do not have, which the cluster would pass over; a warning for one to
-    set that has no effect or that no table defines. Whether a key may be set is the cluster's to say."""
+    """Raise ConfigError for a key to delete that topics do not have, because the cluster would ignore it. Warn of a key
+    to set that has no effect, or that is in no table of ours. The cluster itself decides whether a key may be set."""
     from kraft.client.admin import ResourceType
     from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, Effect, broker_key, topic_key
 
@@ -299,7 +301,7 @@ def _check_names(resource: ConfigResource, settings: list[str], delete: list[str
             try:
                 broker_key(name)
             except ConfigError as problem:
-                warn(f"{problem}; brokers keep it and do not use it")
+                warn(f"{problem}; brokers store it but do not use it")
         key = (TOPIC_KEYS if is_topic else BROKER_KEYS).get(name)
         if key is not None and key.effect is Effect.NO_EFFECT:
             warn(f"{key.name} has no effect: {key.reason}")
@@ -314,7 +316,7 @@ def _resource(
         raise CommandFailed("give either --topic TOPIC, --broker ID, --group GROUP or --loggers ID", code=EXIT_USAGE)
     if asks_controllers and loggers is None:
         raise CommandFailed(
-            "controllers know their own --loggers alone; ask a broker with --bootstrap-server", code=EXIT_USAGE
+            "controllers only know their own --loggers; use --bootstrap-server for the rest", code=EXIT_USAGE
         )
     if topic is not None:
         return ConfigResource(ResourceType.TOPIC, topic)

@@ -1,7 +1,8 @@
-"""How a verb reaches a cluster: the options that all verbs over the network share, and what they mean.
+"""Connection of a command to its cluster: the options that all commands over the network share.
 
-`@over_network` gives a verb these options; in their place it gets one `Connection`. Settings come from, the later
-stronger: `--command-config FILE` (a client's properties file, as Kafka's tools take it), the `--tls-…` options, `-X`.
+`@over_network` gives a command these options; the command's function receives one `ClusterConnection` instead. If a
+setting is given more than once, the later of these sources overrides: `--command-config FILE` (a file as for Kafka's
+tools), the `--tls-…` options, `-X`.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ T = TypeVar("T")
 
 TIMEOUT_MS = 10_000
 TIMEOUT_SECONDS_MAX = 2_147_483
-"""Requests carry it as milliseconds in 32 bits."""
+"""Maximum value of `--timeout`, because requests carry it as milliseconds in 32 bits."""
 REFUSED_MS = 2_000
-"""Where every address refuses for so long, and no --timeout is given, nobody is there."""
+"""Time after which a command without --timeout gives up if every address refuses the connection."""
 PEM = "PEM"
 SERVERS_VARIABLE = "KRAFT_BOOTSTRAP_SERVER"
 PAIRS = MappingProxyType({"--header": "NAME=VALUE"})
-"""What an option is a pair of, where that is not KEY=VALUE."""
+"""Format of the pairs that an option takes, by option, if it is not KEY=VALUE."""
 
 SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
     {
@@ -78,7 +79,7 @@ SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
             ],
             None,
         ),
-        "tls": (Annotated[bool, typer.Option("--tls", help="Speak TLS: security.protocol=SSL.")], False),
+        "tls": (Annotated[bool, typer.Option("--tls", help="Use TLS: security.protocol=SSL.")], False),
         "tls_ca": (
             Annotated[
                 str | None,
@@ -89,7 +90,9 @@ SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
         "tls_cert": (
             Annotated[
                 str | None,
-                typer.Option("--tls-cert", metavar="FILE", help="PEM file of our certificate and key; implies --tls."),
+                typer.Option(
+                    "--tls-cert", metavar="FILE", help="PEM file of the client's certificate and key; implies --tls."
+                ),
             ],
             None,
         ),
@@ -109,7 +112,7 @@ SHARED_OPTIONS: Mapping[str, tuple[Any, Any]] = MappingProxyType(
         ),
     }
 )
-"""Name, annotation and default of each."""
+"""Name, annotation and default of each shared option."""
 
 CONTROLLER_OPTION = (
     "bootstrap_controller",
@@ -122,48 +125,52 @@ CONTROLLER_OPTION = (
         ),
     ],
 )
-"""Name and annotation of the option of those verbs that controllers can answer."""
+"""Name and annotation of `--bootstrap-controller`, for commands that controllers can answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """Where a verb's cluster is, and the client settings given for it, by Kafka's names. `if_silent`: what to do if
-    nobody answers there. `is_given`: the address was given, and not found by what runs here."""
+class ClusterConnection:
+    """Addresses of a command's cluster, and the client settings given for it, by Kafka's names.
+
+    `if_unreachable` is the advice to print if no broker responds at these addresses. `is_given` is true if the user
+    gave the address, and false if it is that of a local cluster that was found running."""
 
     bootstrap_servers: str
     settings: Mapping[str, str]
     given_timeout_ms: int | None
-    if_silent: str
+    if_unreachable: str
     asks_controllers: bool = False
-    """`bootstrap_servers` are controllers."""
+    """Whether `bootstrap_servers` are controllers."""
     is_given: bool = True
 
     @property
     def timeout_ms(self) -> int:
-        """How long an answer is waited for."""
+        """How long to wait for a response."""
         return TIMEOUT_MS if self.given_timeout_ms is None else self.given_timeout_ms
 
     @property
     def refused_ms(self) -> int | None:
-        """How long, where every address refuses; None: no shorter than otherwise."""
+        """How long to retry while every address refuses the connection. None: no separate limit for refused
+        connections."""
         return REFUSED_MS if self.given_timeout_ms is None else None
 
     def tls(self) -> TlsSettings | None:
-        """What `security.protocol` and the `ssl.` settings say."""
+        """TLS settings from `security.protocol` and the `ssl.` settings."""
         from kraft.deploy.cli.tls_settings import client_tls
 
         return client_tls(self.settings)
 
     def producer_settings(self, **options: str | None) -> dict[str, Any]:
-        """Keyword arguments for a producer. `options` that were given (not None) win over settings, and those over
-        what `--timeout` says of deliveries."""
+        """Return keyword arguments for a producer. Given `options` (not None) override settings, and settings override
+        the delivery timeout that `--timeout` implies."""
         from kraft.client.core.configs import ProducerConfig
 
         patience = {} if self.given_timeout_ms is None else {"delivery_timeout_ms": self.given_timeout_ms}
         return patience | self._arguments(ProducerConfig, options)
 
     def consumer_settings(self, group: str | None = None, **options: str | None) -> dict[str, Any]:
-        """Keyword arguments for a consumer, which is in no group unless one is given. `options` as above."""
+        """Return keyword arguments for a producer. An option that is not None overrides the setting of the same name. A
+        setting overrides the delivery timeout that `--timeout` implies."""
         from kraft.client.core.configs import ConsumerConfig
 
         settings = self._arguments(ConsumerConfig, options)
@@ -193,20 +200,20 @@ class Connection:
 
         require_known_host(self.bootstrap_servers)
         try:
-            return run_async(main, if_silent=self.if_silent)
+            return run_async(main, if_unreachable=self.if_unreachable)
         except CommandFailed as problem:
             if problem.code != EXIT_UNREACHABLE:
                 raise
             raise CommandFailed(f"{problem}{self._advice(str(problem))}", code=EXIT_UNREACHABLE) from None
 
     def _advice(self, problem: str) -> str:
-        """What may be wrong with TLS when nobody could be spoken to."""
+        """Return advice about TLS for an error of a client that could not establish any connection."""
         if self.tls() is not None:
             return "; does it speak TLS there, and is its certificate one that --tls-ca trusts?"
         return "; does it want --tls?" if "before the answer to API_VERSIONS" in problem else ""
 
     def admin(self) -> Admin:
-        """An admin client, not yet opened."""
+        """Return an admin client, not yet opened."""
         from kraft.client.admin import Admin
 
         servers, controllers = ("", self.bootstrap_servers) if self.asks_controllers else (self.bootstrap_servers, "")
@@ -221,12 +228,12 @@ class Connection:
 
 
 def over_network(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the shared options. Its first parameter, `connection`, gets what they say."""
+    """Add the shared options to a command, and pass their values to it as its first parameter, `connection`."""
     return _with_options(verb, SHARED_OPTIONS)
 
 
 def over_network_or_controllers(verb: Callable[..., None]) -> Callable[..., None]:
-    """The same for a verb that controllers can answer, too."""
+    """Do the same as `over_network`, for a command that controllers can answer as well as brokers."""
     name, annotation = CONTROLLER_OPTION
     (first, option), *others = SHARED_OPTIONS.items()
     return _with_options(verb, {first: option, name: (annotation, None), **dict(others)})
@@ -264,8 +271,8 @@ def _connection(
     tls_cert: str | None,
     timeout: float | None,
     bootstrap_controller: str | None = None,
-) -> Connection:
-    from kraft.deploy.cli.admin import IS_THE_CONTROLLER_UP, whom_to_ask
+) -> ClusterConnection:
+    from kraft.deploy.cli.admin import IS_THE_CONTROLLER_UP, find_bootstrap_servers
     from kraft.deploy.cli.client_settings import drop_unknown, refuse_unknown
 
     settings: dict[str, str] = {}
@@ -291,31 +298,33 @@ def _connection(
         if bootstrap_server not in (None, os.environ.get(SERVERS_VARIABLE)):
             text = "--bootstrap-server and --bootstrap-controller are given: expected one of them"
             raise CommandFailed(text, code=EXIT_USAGE)
-        return Connection(bootstrap_controller, settings, timeout_ms, IS_THE_CONTROLLER_UP, asks_controllers=True)
+        return ClusterConnection(
+            bootstrap_controller, settings, timeout_ms, IS_THE_CONTROLLER_UP, asks_controllers=True
+        )
     given_servers = bootstrap_server or named
-    servers, if_silent = whom_to_ask(given_servers)
-    return Connection(servers, settings, timeout_ms, if_silent, is_given=given_servers is not None)
+    servers, if_unreachable = find_bootstrap_servers(given_servers)
+    return ClusterConnection(servers, settings, timeout_ms, if_unreachable, is_given=given_servers is not None)
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java properties file. CommandFailed if it cannot be read."""
+    """Read a Java properties file. Raise CommandFailed if it cannot be read."""
     from kraft.config import parse_properties
 
     return dict(parse_properties(read_text(path)))
 
 
 def read_text(path: Path) -> str:
-    """The text of a properties file. CommandFailed if it cannot be read."""
+    """Read the text of a properties file. Raise CommandFailed if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as problem:
         raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
     except UnicodeDecodeError:
-        raise CommandFailed(f"{path}: this is no text, and so no properties file", code=EXIT_USAGE) from None
+        raise CommandFailed(f"{path}: this is not text, so it is not a properties file", code=EXIT_USAGE) from None
 
 
 def pair(entry: str, option: str = "") -> tuple[str, str]:
-    """`KEY=VALUE` as a pair; CommandFailed for anything else."""
+    """Split `KEY=VALUE` into a pair. Raise CommandFailed for anything else."""
     key, equals, value = entry.partition("=")
     if not equals or not key.strip():
         raise CommandFailed(f"{option} {entry}: expected {PAIRS.get(option, 'KEY=VALUE')}".strip(), code=EXIT_USAGE)
@@ -323,8 +332,9 @@ def pair(entry: str, option: str = "") -> tuple[str, str]:
 
 
 def refuse_options_before(ctx: typer.Context, verb: str) -> None:
-    """CommandFailed for options before a verb, as Kafka's tool takes them: they are those of the family alone, and the
-    verb would act on another cluster than was meant."""
+    """Raise CommandFailed for options that stand before the subcommand, where Kafka's tool takes them. In that place
+    they apply only to the command without a subcommand. So the subcommand would act on another cluster than the user
+    meant."""
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")
         if source is not None and source.name == "COMMANDLINE":

@@ -1,4 +1,4 @@
-"""`kraft console`: pages in a browser over a cluster, ours or Apache Kafka's."""
+"""`kraft console`: a web console for a cluster, ours or Apache Kafka's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ PORT = 8480
 PORT_MAX = 65_535
 STDIN_BYTES = 4_096
 ANSWER_MS = 5_000
-"""How long the console waits for an answer, where --timeout does not say."""
+"""How long the console waits for a response unless --timeout is given."""
 
 
 @over_network
 def console(
-    connection: Connection,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = HOST,
-    port: Annotated[int, typer.Option("--port", min=0, max=PORT_MAX, help="0: a free one.")] = PORT,
+    connection: ClusterConnection,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = HOST,
+    port: Annotated[int, typer.Option("--port", min=0, max=PORT_MAX, help="Port; 0: a free one.")] = PORT,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Let pages change the cluster; without this they only show it.")
+        bool, typer.Option("--allow-changes", help="Let pages change the cluster; default: read only.")
     ] = False,
     data: Annotated[
         str | None,
@@ -45,13 +45,11 @@ def console(
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option("--metrics", metavar="NODE=HOST:PORT", help="Where a node's /metrics is; may be repeated."),
+        typer.Option("--metrics", metavar="NODE=HOST:PORT", help="Address of a node's /metrics; may be repeated."),
     ] = None,
     schema_registry: Annotated[
         str | None,
-        typer.Option(
-            "--schema-registry", metavar="URL", help="Where the schemas of Avro records are: http://HOST:PORT."
-        ),
+        typer.Option("--schema-registry", metavar="URL", help="Schema registry for Avro records: http://HOST:PORT."),
     ] = None,
     ends_with_stdin: Annotated[
         bool, typer.Option("--end-with-stdin", hidden=True, help="End when standard input ends.")
@@ -106,7 +104,8 @@ def console(
 
 
 async def _stdin_ended() -> None:
-    """Wait until the process that holds the other end of the pipe closes it, or is gone however it ended."""
+    """Wait until standard input, a pipe, is at its end: the process that holds its other end has closed it or has
+    ended."""
     from trio.lowlevel import wait_readable
 
     descriptor = sys.stdin.fileno()
@@ -120,14 +119,14 @@ def _announce(settings: ConsoleSettings, as_json: bool) -> None:
     url = f"http://{address}:{settings.port}/"
     if as_json:
         print_json({"url": url, "bootstrap": settings.bootstrap, "allow_changes": settings.allow_changes})
-        sys.stdout.flush()  # a program reads it while this one goes on
+        sys.stdout.flush()  # flush: a program may read this output while the console keeps running
     else:
         mode = "changes allowed" if settings.allow_changes else "read-only"
         print(f"console: {url} ({mode}), cluster {settings.bootstrap}; end it with ctrl-C", flush=True)
 
 
 def require_extra() -> None:
-    """CommandFailed if the extra is not installed."""
+    """Raise CommandFailed if the extra [console] is not installed."""
     from importlib.util import find_spec
 
     missing = [name for name in ("starlette", "anycorn", "jinja2", "regex") if find_spec(name) is None]
@@ -136,18 +135,18 @@ def require_extra() -> None:
 
 
 def _check_registry(url: str) -> None:
-    """CommandFailed for what is no address of a registry."""
+    """Raise CommandFailed for a malformed address of a schema registry."""
     from urllib.parse import urlsplit
 
-    if "@" in urlsplit(url).netloc:  # pages show the address
+    if "@" in urlsplit(url).netloc:  # because pages show the address
         raise CommandFailed("--schema-registry: a user and password in the URL are not supported", code=EXIT_USAGE)
     if not url.startswith(("http://", "https://")):
         raise CommandFailed(f"--schema-registry {url}: expected http://HOST:PORT", code=EXIT_USAGE)
 
 
-def _located(connection: Connection, data: str | None) -> tuple[Connection, Path | None]:
-    """The cluster shown, and its folder if it is known. Without an address it is the folder's own cluster; without a
-    folder either, the one that verbs act on."""
+def _located(connection: ClusterConnection, data: str | None) -> tuple[ClusterConnection, Path | None]:
+    """Return the connection to the cluster to show, and the folder of a local cluster, if any. Without an address, the
+    folder determines the cluster. Without an address and a folder, it is the cluster that commands use by default."""
     from kraft.deploy.launch.errors import LaunchError
     from kraft.deploy.launch.folder import ClusterFolder, last_folder
 

@@ -1,4 +1,4 @@
-"""The zygote that `main` forked before anything was imported, until `kraft up` takes it."""
+"""The zygote that `main` forks before anything is imported. It is kept here until `kraft up` takes it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _started: list[ZygoteStart] = []
 
 
 def start_zygote_early() -> None:
-    """Fork now. If nobody takes the zygote, it ends with this process."""
+    """Fork the zygote now. If no command takes the zygote, it ends with this process."""
     _started.append(fork_zygote())
 
 
 def take_zygote() -> ZygoteStart | None:
-    """The zygote, to its one user; None if none was forked."""
+    """Return the zygote that was forked early, to the first caller only. None if none was forked."""
     return _started.pop() if _started else None

@@ -1,4 +1,4 @@
-"""`kraft features`: the levels of features that the cluster has agreed on, and how to raise or lower them."""
+"""`kraft features`: show the finalized feature levels of the cluster, and raise or lower them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kraft.deploy.cli.connection import Connection, over_network_or_controllers, pair
+from kraft.deploy.cli.connection import ClusterConnection, over_network_or_controllers, pair
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, print_json, show
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ app = typer.Typer(help="Show and change the levels of features.", no_args_is_hel
 LEVEL_MAX = (1 << 15) - 1
 
 LevelsArgument = Annotated[list[str], typer.Argument(metavar="FEATURE=LEVEL…", help="Level 0 turns a feature off.")]
-ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")]
+ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Check whether it is possible; change nothing.")]
 
 
 @app.command()
 @over_network_or_controllers
-def describe(connection: Connection, as_json: JsonOption = False) -> None:
-    """Show each feature: the level agreed on, and the levels that the brokers know."""
+def describe(connection: ClusterConnection, as_json: JsonOption = False) -> None:
+    """Show each feature: the finalized level, and the levels that the brokers support."""
     found = connection.run(lambda admin: admin.nodes.features())
     rows = [(one.name, one.level, one.min_level, one.max_level) for one in found]
     show(as_json, ["feature", "level", "min_level", "max_level"], rows)
@@ -32,9 +32,12 @@ def describe(connection: Connection, as_json: JsonOption = False) -> None:
 @app.command()
 @over_network_or_controllers
 def upgrade(
-    connection: Connection, levels: LevelsArgument, validate_only: ValidateOption = False, as_json: JsonOption = False
+    connection: ClusterConnection,
+    levels: LevelsArgument,
+    validate_only: ValidateOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Raise features: what they bring is in use from then on."""
+    """Raise feature levels; the new behaviour is in use from then on."""
     from kraft.client.admin import FeatureChange
 
     _change(connection, levels, FeatureChange.UPGRADE, validate_only, as_json)
@@ -43,13 +46,13 @@ def upgrade(
 @app.command()
 @over_network_or_controllers
 def downgrade(
-    connection: Connection,
+    connection: ClusterConnection,
     levels: LevelsArgument,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Even if metadata is lost by it.")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Even if metadata is lost.")] = False,
     validate_only: ValidateOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Lower features."""
+    """Lower feature levels."""
     from kraft.client.admin import FeatureChange
 
     change = FeatureChange.UNSAFE_DOWNGRADE if unsafe else FeatureChange.SAFE_DOWNGRADE
@@ -57,7 +60,7 @@ def downgrade(
 
 
 def _change(
-    connection: Connection, levels: list[str], change: FeatureChange, validate_only: bool, as_json: bool
+    connection: ClusterConnection, levels: list[str], change: FeatureChange, validate_only: bool, as_json: bool
 ) -> None:
     wanted = {}
     for name, level in (pair(entry) for entry in levels):

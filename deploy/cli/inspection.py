@@ -1,4 +1,5 @@
-"""`kraft cluster` and `logdirs`: who is there, what lies where; and `apis`, `unregister`."""
+"""`kraft cluster`, `logdirs`, `apis` and `unregister`: show the nodes, their log directories and APIs; remove
+a broker."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import complete_broker, complete_topic
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import (
     CommandFailed,
     JsonOption,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @over_network
-def cluster(connection: Connection, as_json: JsonOption = False) -> None:
+def cluster(connection: ClusterConnection, as_json: JsonOption = False) -> None:
     """Show the cluster in one view: id, brokers, controller, topics, partitions in trouble."""
 
     async def work(admin: Admin) -> tuple[ClusterDescription, QuorumDescription, tuple[TopicDescription, ...]]:
@@ -63,7 +64,7 @@ def cluster(connection: Connection, as_json: JsonOption = False) -> None:
 
 @over_network
 def logdirs(
-    connection: Connection,
+    connection: ClusterConnection,
     broker: Annotated[
         list[int] | None,
         typer.Option(
@@ -77,16 +78,16 @@ def logdirs(
     replicas: Annotated[bool, typer.Option("--replicas", help="Show each replica.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the log directories of the brokers: how much lies in them, how much room is left."""
+    """Show the log directories of the brokers: bytes used and bytes free."""
 
     async def work(admin: Admin) -> tuple[LogDir, ...]:
         found = await admin.nodes.log_dirs(broker)
         if not broker:
-            _warn_of_silent(await admin.nodes.cluster(), {one.broker for one in found})
+            _warn_of_unavailable(await admin.nodes.cluster(), {one.broker for one in found})
         if not topic:
             return found
         missing = set(topic) - {part.topic for one in found for part in one.replicas}
-        if missing:  # they lie on none of these brokers, or are not there: then this says so
+        if missing:  # raises an error for partitions that do not exist, or that have no replica on these brokers
             await admin.topics.describe(sorted(missing))
         return tuple(
             replace(one, replicas=tuple(part for part in one.replicas if part.topic in topic)) for one in found
@@ -123,14 +124,16 @@ def logdirs(
 
 @over_network
 def apis(
-    connection: Connection,
+    connection: ClusterConnection,
     broker: Annotated[
         int | None,
-        typer.Option("--broker", metavar="ID", help="Ask this one; default: any.", autocompletion=complete_broker),
+        typer.Option(
+            "--broker", metavar="ID", help="Id of the broker to ask; default: any.", autocompletion=complete_broker
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which requests a broker answers, in which versions, and the newest one that we both know."""
+    """Show the requests that a broker supports, their versions, and the highest version that both sides know."""
     from kraft.wire.api_keys import CLIENT_APIS, ApiKey
 
     theirs = connection.run(lambda admin: admin.nodes.api_versions(broker))
@@ -145,26 +148,26 @@ def apis(
 
 @over_network
 def unregister(
-    connection: Connection,
+    connection: ClusterConnection,
     broker: Annotated[
         int,
         typer.Argument(metavar="BROKER", help="Its id, as kraft brokers shows it.", autocompletion=complete_broker),
     ],
     force: Annotated[
-        bool, typer.Option("--force", help="Also one that is active: it leads nothing until it is restarted.")
+        bool, typer.Option("--force", help="Also an active one: it will lead nothing until it is restarted.")
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget a broker that will not come back; partitions keep it as a replica until they are moved."""
-    confirm(f"forget broker {broker}?", is_confirmed=yes)
+    """Unregister a broker that will not come back. Partitions keep it as a replica until they are reassigned."""
+    confirm(f"unregister broker {broker}?", is_confirmed=yes)
 
     async def work(admin: Admin) -> None:
         active = [one.node_id for one in (await admin.nodes.cluster()).brokers if not one.is_fenced]
         if broker in active and not force:
             raise CommandFailed(
                 f"broker {broker} is active, and would lead nothing until it is restarted: stop it first "
-                f"(kraft stop {broker}), and forget it when kraft brokers shows it as fenced; or give --force"
+                f"(kraft stop {broker}), and unregister it when kraft brokers shows it as fenced; or give --force"
             )
         await admin.nodes.unregister_broker(broker)
 
@@ -172,10 +175,10 @@ def unregister(
     if as_json:
         print_json({"broker": broker, "unregistered": True})
     else:
-        print(f"broker {broker} is forgotten")
+        print(f"broker {broker} is unregistered")
 
 
-def _warn_of_silent(described: ClusterDescription, answered: set[int]) -> None:
+def _warn_of_unavailable(described: ClusterDescription, answered: set[int]) -> None:
     silent = sorted({broker.node_id for broker in described.brokers} - answered)
     if silent:
-        warn(f"not up, and so not shown: broker {', '.join(map(str, silent))}")
+        warn(f"not running, so not shown: broker {', '.join(map(str, silent))}")

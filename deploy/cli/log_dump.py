@@ -1,6 +1,6 @@
-"""What the files of a data folder hold, as plain values: segments, indexes, snapshots, checkpoints, metadata events.
+"""Contents of the files of a data folder as plain values: segments, indexes, snapshots, checkpoints, metadata events.
 
-Each function gives dictionaries, one per batch, record, entry or line. Credentials are never among them: see
+Each function yields dictionaries, one per batch, record, entry or line. They never contain credentials: see
 `kraft.client.metadata_log.event_fields`.
 """
 
@@ -24,12 +24,13 @@ from kraft.wire.records.header import BatchHeader, check_crc, iter_headers
 Row = dict[str, Any]
 
 OFFSET_DIGITS = 20
-"""The names of a log's files begin with an offset."""
+"""Number of digits of the offset that begins the name of a log file."""
 _LOGS = (".log", ".checkpoint", ".log.cleaned", ".log.swap", ".log.deleted")
 
 
 def dump_file(path: Path, *, with_records: bool) -> Iterator[Row]:
-    """All that one file holds; `with_records` opens the batches. ValueError, at once, for a file of an unknown kind."""
+    """Yield the contents of one file; `with_records` includes the records of batches. Raise ValueError at once for a
+    file of an unknown kind."""
     name = path.name
     if name.endswith(_LOGS):
         return _batches(path, with_records)
@@ -51,7 +52,8 @@ def dump_file(path: Path, *, with_records: bool) -> Iterator[Row]:
 
 
 def dump_files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder that can be dumped, in order. ValueError if there is none in it."""
+    """Return the file itself, or the files of a folder that can be dumped, in order. Raise ValueError if there are
+    none."""
     if not path.is_dir():
         return [path]
     files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and _is_known(entry.name)]
@@ -61,7 +63,7 @@ def dump_files(path: Path) -> list[Path]:
 
 
 def is_metadata_log(path: Path) -> bool:
-    """Whether the file lies in the metadata log's folder, so that its values are events."""
+    """Whether the file is in the folder of the metadata log, so that its records are metadata events."""
     parsed = parse_partition_directory(path.resolve().parent.name)
     return path.name.endswith(".checkpoint") or (parsed is not None and parsed[0] == METADATA_TOPIC)
 
@@ -112,7 +114,8 @@ def _codec_name(codec: int) -> str:
 
 
 def _records_or_damage(data: bytes, position: int, header: BatchHeader, as_events: bool) -> Iterator[Row]:
-    """A batch whose records do not fit its header does not hide those after it."""
+    """Return the records of a batch, or a description of the damage if the records do not match the header. A damaged
+    batch must not keep the batches after it from being dumped."""
     try:
         yield from _records(data, position, header, as_events)
     except WireError as problem:

@@ -1,4 +1,4 @@
-"""`kraft log`: look into the files of a data folder, whether the node runs or not."""
+"""`kraft log`: inspect the files of a data folder, whether the node is running or not."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import typer
 
 from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, plural, print_json
 
-app = typer.Typer(help="Look into the files of a data folder.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Inspect the files of a data folder.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def log() -> None:
-    """Look into the files of a data folder."""
+    """Inspect the files of a data folder."""
 
 
 @app.command()
 def dump(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, or folders of partitions.")],
     batches_only: Annotated[
-        bool, typer.Option("--batches-only", help="Do not open the batches: no records and no events.")
+        bool, typer.Option("--batches-only", help="Show batches only, without records and events.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show segments, indexes, snapshots, checkpoints and metadata events; with --json one object per line. Fails if
-    something is damaged."""
+    anything is damaged."""
     from kraft.deploy.cli.log_dump import dump_files
 
     damaged = 0
@@ -42,7 +42,7 @@ def dump(
 
 
 def _dump(file: Path, batches_only: bool, as_json: bool) -> int:
-    """Show one file; how many places in it are damaged."""
+    """Print one file and return the number of damaged places."""
     from kraft.deploy.cli.log_dump import dump_file
 
     damaged = 0

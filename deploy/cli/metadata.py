@@ -1,4 +1,4 @@
-"""`kraft metadata`: browse the cluster's metadata as of any offset, compare two offsets, see changes as they come."""
+"""`kraft metadata`: show the cluster's metadata at any offset, compare two offsets, follow changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.client.metadata_log.errors import BeginsInSnapshot, LogRefused, MetadataLogError, NotInLog
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, plural, print_json
 from kraft.deploy.cli.times import format_time, parse_time_ms
 from kraft.storage.log_names import METADATA_TOPIC
@@ -20,20 +20,18 @@ if TYPE_CHECKING:
     from kraft.client.metadata_log.entries import Entry
     from kraft.client.metadata_log.history import History
 
-app = typer.Typer(help="Browse the cluster's metadata and its history.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Show the cluster's metadata and its history.", no_args_is_help=True, rich_markup_mode=None)
 
 FolderOption = Annotated[
     Path | None,
-    typer.Option(
-        "--folder", metavar="DIR", help="Read from the files in or below this folder in place of asking the cluster."
-    ),
+    typer.Option("--folder", metavar="DIR", help="Read from the files in or below this folder, not from the cluster."),
 ]
 WHEN = "an offset, or a time: 2026-11-21T10:00:00, -1h"
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
-    """Errors of the metadata log become CommandFailed, with what to do."""
+def _as_command_failed() -> Iterator[None]:
+    """Turn errors of the metadata log into CommandFailed, with advice on what to do."""
     try:
         yield
     except LogRefused as problem:
@@ -50,19 +48,19 @@ def _explaining() -> Iterator[None]:
 
 @app.command()
 @over_network
-@_explaining()
+@_as_command_failed()
 def show(
-    connection: Connection,
+    connection: ClusterConnection,
     path: Annotated[
         str, typer.Argument(metavar="[PATH]", help="For example topics/orders, brokers/1 or configs/topic/orders.")
     ] = "",
     at: Annotated[
-        str | None, typer.Option("--at", metavar="WHEN", help=f"As it was then: {WHEN}. Default: as it is.")
+        str | None, typer.Option("--at", metavar="WHEN", help=f"State at {WHEN}. Default: the current state.")
     ] = None,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the metadata, or a part of it, as it is or as it was."""
+    """Show all or part of the metadata, as it is now or as it was."""
     from kraft.client.metadata_log.tree import PathNotFound, find, render, tree_of
 
     history = _load(connection, folder)
@@ -79,17 +77,17 @@ def show(
         print("\n".join(render(found)))
 
 
-@app.command(context_settings={"ignore_unknown_options": True})  # -5m is a time here
+@app.command(context_settings={"ignore_unknown_options": True})  # makes -5m a time instead of an option
 @over_network
-@_explaining()
+@_as_command_failed()
 def diff(
-    connection: Connection,
+    connection: ClusterConnection,
     before: Annotated[str, typer.Argument(metavar="FROM", help=f"{WHEN}.")],
-    after: Annotated[str | None, typer.Argument(metavar="[TO]", help=f"{WHEN}. Default: as it is.")] = None,
+    after: Annotated[str | None, typer.Argument(metavar="[TO]", help=f"{WHEN}. Default: the current state.")] = None,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what differs between two points of the history."""
+    """Show the differences between two points of the history."""
     from kraft.client.metadata_log.tree import differences, render_change, tree_of
 
     history = _load(connection, folder)
@@ -105,18 +103,18 @@ def diff(
 
 @app.command()
 @over_network
-@_explaining()
+@_as_command_failed()
 def events(
-    connection: Connection,
+    connection: ClusterConnection,
     start: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=f"{WHEN}.")] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=f"{WHEN}; exclusive.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show those that come, until ctrl-C; older ones with --from only.")
+        bool, typer.Option("--follow", "-f", help="Show new events until ctrl-C; older ones only with --from.")
     ] = False,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the events that made the metadata what it is; with --json one object per line."""
+    """Show the events that produced the metadata; with --json one object per line."""
     if follow and end is not None:
         raise CommandFailed("--follow has no end: leave out --to", code=EXIT_USAGE)
     history = _load(connection, folder)
@@ -130,7 +128,7 @@ def events(
         _follow(connection, folder, history.end_offset, as_json)
 
 
-def _load(connection: Connection, folder: Path | None) -> History:
+def _load(connection: ClusterConnection, folder: Path | None) -> History:
     if folder is not None:
         from kraft.client.metadata_log.folder import find_folder, load_folder
 
@@ -141,7 +139,7 @@ def _load(connection: Connection, folder: Path | None) -> History:
 
 
 def _offset(history: History, when: str | None) -> int | None:
-    """The offset that was meant; None for the end."""
+    """Return the offset that the user's text denotes; None for the end of the log."""
     import time
 
     if when is None:
@@ -150,7 +148,8 @@ def _offset(history: History, when: str | None) -> int | None:
 
 
 def _bounds(history: History, start: str | None, end: str | None) -> tuple[int, int]:
-    """The offsets that were meant, `end` exclusive. CommandFailed where no event can be between them."""
+    """Return the first offset and the end offset (exclusive) that the user's options denote. Raise CommandFailed if no
+    event can lie between them."""
     first = history.base.offset if start is None else _offset(history, start) or 0
     last = history.end_offset if end is None else _offset(history, end) or 0
     if first > history.end_offset:
@@ -161,7 +160,8 @@ def _bounds(history: History, start: str | None, end: str | None) -> tuple[int, 
 
 
 def _too_early(history: History, when: str | None, offset: int | None) -> str:
-    """That the history begins later, where nothing of it is before this offset, or its snapshot is of a later time."""
+    """Return the remark that the history begins later than the given point, if no event precedes this offset; else an
+    empty text."""
     first = next(iter(history.entries), None)
     if when is None or offset is None or first is None or offset > first.offset:
         return ""
@@ -170,18 +170,18 @@ def _too_early(history: History, when: str | None, offset: int | None) -> str:
     return f"; the history begins later, at {format_time(first.timestamp_ms)} (offset {first.offset})"
 
 
-def _follow(connection: Connection, folder: Path | None, start: int, as_json: bool) -> None:
+def _follow(connection: ClusterConnection, folder: Path | None, start: int, as_json: bool) -> None:
     from kraft.client.metadata_log.cluster import follow_cluster, follow_folder
     from kraft.client.metadata_log.folder import find_folder
 
-    def tell(entry: Entry) -> None:
+    def print_entry(entry: Entry) -> None:
         _print(entry, as_json)
 
     async def work() -> None:
         if folder is None:
-            await follow_cluster(connection.consumer_settings(), start, None, tell)
+            await follow_cluster(connection.consumer_settings(), start, None, print_entry)
         else:
-            await follow_folder(find_folder(folder), start, tell)
+            await follow_folder(find_folder(folder), start, print_entry)
 
     connection.run_async(work)
 

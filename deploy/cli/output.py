@@ -1,9 +1,9 @@
-"""What every verb prints: tables for people, one JSON value with `--json`; and how it ends.
+"""Output of all commands: tables for people, one JSON value with `--json`, and exit codes.
 
 Tables are plain text when they are piped; on a terminal their header is bold (`NO_COLOR` turns that off).
 
-Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
-is not there · 70 a fault of ours.
+Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster responded · 4 the named
+thing does not exist · 70 a bug in this program.
 """
 
 from __future__ import annotations
@@ -29,17 +29,15 @@ EXIT_FAULT = 70
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
 DataOption = Annotated[
     str | None,
-    typer.Option(
-        "--data", metavar="DIR", help="Folder of the cluster; default: of those that run, the one started last."
-    ),
+    typer.Option("--data", metavar="DIR", help="Folder of the cluster; default: the running one started last."),
 ]
 
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class CommandFailed(Exception):
-    """A verb ends with this text on standard error and this exit code."""
+    """Failure of a command: prints this text on standard error and ends the command with this exit code."""
 
     def __init__(self, message: str, *, code: int = EXIT_FAILED) -> None:
         super().__init__(message)
@@ -47,18 +45,19 @@ class CommandFailed(Exception):
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, one line; in ASCII where the output does not take all characters."""
+    """Print a JSON value on one line; in ASCII if the output cannot encode all characters."""
     takes_all = (sys.stdout.encoding or "").lower().startswith("utf")
     print(json.dumps(plain(value), ensure_ascii=not takes_all))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on standard output."""
+    """Print a table on standard output."""
     print(table(columns, rows))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Left-aligned columns with a header; numbers to the right. Plain text, so that it can be piped."""
+    """Return the lines of a table: left-aligned columns with a header, numbers to the right. Plain text, so that it can
+    be piped."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in texts)]) for at, name in enumerate(columns)]
     numeric = [_is_numeric([row[at] for row in rows]) for at in range(len(columns))]
@@ -75,7 +74,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def show(as_json: bool, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """The same rows as a table, or as a JSON list of objects."""
+    """Print rows either as a table or as a JSON list of objects."""
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
@@ -83,12 +82,13 @@ def show(as_json: bool, columns: Sequence[str], rows: Sequence[Sequence[object]]
 
 
 def warn(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     print(text, file=sys.stderr)
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:
-    """Ask on a terminal, unless `--yes` was given; where nobody can answer it must be. CommandFailed for a no."""
+    """Ask for confirmation on a terminal, unless `--yes` was given. Without a terminal, `--yes` is required. Raise
+    CommandFailed if the answer is no."""
     if is_confirmed:
         return
     if not is_terminal(sys.stdin):
@@ -99,7 +99,7 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
 
 
 def emphasized(text: str) -> str:
-    """The text in bold if standard output is a terminal."""
+    """Return the text in bold if standard output is a terminal."""
     return f"\x1b[1m{text}\x1b[0m" if is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") else text
 
 
@@ -108,12 +108,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 record`, `2 records`."""
+    """Return the count with its noun: `1 record`, `2 records`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def size(count: int | None) -> str | None:
-    """Bytes as people read them: 1.5 MiB."""
+    """Return a number of bytes in readable form: 1.5 MiB."""
     if count is None:
         return None
     value, unit = float(count), "B"
@@ -125,14 +125,14 @@ def size(count: int | None) -> str | None:
 
 
 class Advance(Protocol):
-    """Move a bar on by `count`. `label`: what is at work from now on."""
+    """Function that advances a progress bar by `count`. If `label` is given, the bar shows this text from then on."""
 
     def __call__(self, count: int, label: str | None = None) -> None: ...
 
 
 @contextmanager
 def progress(label: str, total: int | None, *, is_shown: bool = True) -> Iterator[Advance]:
-    """A bar on standard error while something takes long, if that is a terminal and it `is_shown`."""
+    """Show a progress bar on standard error, if that is a terminal and `is_shown` is true."""
     if not is_shown or not is_terminal(sys.stderr):
         yield lambda count, label=None: None
         return
@@ -141,14 +141,15 @@ def progress(label: str, total: int | None, *, is_shown: bool = True) -> Iterato
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    # What is printed meanwhile goes above the bar if it goes to the terminal, else where it was to go.
+    # While the bar is shown, output to the terminal is printed above it. Redirected output is not affected.
     with Progress(*columns, console=console, transient=True, redirect_stdout=is_terminal(sys.stdout)) as bar:
         task = bar.add_task(label, total=total)
         yield lambda count, label=None: bar.update(task, advance=count, description=label)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: dataclasses become objects, enums their names, bytes text, ids base64 as Kafka's."""
+    """Return a value in JSON's types: a dataclass becomes an object, an enum its name, bytes text, an id base64 as in
+    Kafka."""
     if isinstance(value, Enum):
         return value.name.lower()
     if is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""`kraft quorum`: who votes, who leads, who is behind; and controllers that become voters, or are voters no more."""
+"""`kraft quorum`: show voters, observers, leader and lag; add and remove voters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from uuid import UUID
 import typer
 
 from kraft.deploy.cli.completing import complete_voter
-from kraft.deploy.cli.connection import Connection, over_network_or_controllers, read_properties, refuse_options_before
+from kraft.deploy.cli.connection import (
+    ClusterConnection,
+    over_network_or_controllers,
+    read_properties,
+    refuse_options_before,
+)
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
@@ -33,8 +38,8 @@ app = typer.Typer(
 
 @app.callback()
 @over_network_or_controllers
-def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """Show the metadata quorum: leader, epoch, high watermark, and how far each voter and observer is."""
+def show_quorum(connection: ClusterConnection, ctx: typer.Context, as_json: JsonOption = False) -> None:
+    """Show the metadata quorum: leader, epoch, high watermark, and the progress of each voter and observer."""
     if ctx.invoked_subcommand is not None:
         refuse_options_before(ctx, ctx.invoked_subcommand)
         return
@@ -43,12 +48,12 @@ def show_quorum(connection: Connection, ctx: typer.Context, as_json: JsonOption 
 
 @app.command()
 @over_network_or_controllers
-def describe(connection: Connection, as_json: JsonOption = False) -> None:
-    """Show what kraft quorum alone shows, by the name that it has in Kafka's tool."""
+def describe(connection: ClusterConnection, as_json: JsonOption = False) -> None:
+    """Same as `kraft quorum`; the name used by kafka-metadata-quorum.sh."""
     _show_quorum(connection, as_json)
 
 
-def _show_quorum(connection: Connection, as_json: bool) -> None:
+def _show_quorum(connection: ClusterConnection, as_json: bool) -> None:
     from kraft.storage.partition_metadata import encode_uuid
 
     state = connection.run(lambda admin: admin.nodes.quorum())
@@ -74,16 +79,16 @@ def _show_quorum(connection: Connection, as_json: bool) -> None:
 
 
 def _progress(log_end_offset: int, end: int) -> tuple[int | None, int | None]:
-    """A replica's log end offset and lag; None for both where the leader has not heard from it."""
+    """Return a replica's log end offset and lag; None for both if the leader has not received a fetch from it."""
     return (None, None) if log_end_offset < 0 else (log_end_offset, max(0, end - log_end_offset))
 
 
 @app.command("add-controller")
 @over_network_or_controllers
 def add_controller(
-    connection: Connection,
+    connection: ClusterConnection,
     controller: Annotated[
-        str | None, typer.Argument(metavar="[ID@HOST:PORT:DIRECTORY-ID]", help="Who, and where others reach it.")
+        str | None, typer.Argument(metavar="[ID@HOST:PORT:DIRECTORY-ID]", help="The controller and its address.")
     ] = None,
     config: Annotated[
         Path | None,
@@ -91,9 +96,9 @@ def add_controller(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a controller a voter that was started with --no-initial-controllers and has caught up."""
+    """Make a controller a voter. It must have been started with --no-initial-controllers and have caught up."""
     if (controller is None) == (config is None):
-        raise CommandFailed("say who: ID@HOST:PORT:DIRECTORY-ID, or --config FILE", code=EXIT_USAGE)
+        raise CommandFailed("which controller? give ID@HOST:PORT:DIRECTORY-ID, or --config FILE", code=EXIT_USAGE)
     voter = _parsed(controller) if controller is not None else _configured(config or Path())
     directory_id, address = voter.key.directory_id, voter.address
     assert directory_id is not None
@@ -104,7 +109,7 @@ def add_controller(
 @app.command("remove-controller")
 @over_network_or_controllers
 def remove_controller(
-    connection: Connection,
+    connection: ClusterConnection,
     node: Annotated[int, typer.Argument(metavar="ID", help="Its node id.", autocompletion=complete_voter)],
     directory_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Its directory id; default: that of the voter of this node id.")
@@ -112,8 +117,8 @@ def remove_controller(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a voter out of the quorum, be it alive or dead. A live one should be stopped afterwards."""
-    confirm(f"take controller {node} out of the quorum?", is_confirmed=yes)
+    """Remove a voter from the quorum, whether it is running or not. A running one should be stopped afterwards."""
+    confirm(f"remove controller {node} from the quorum?", is_confirmed=yes)
     given = None if directory_id is None else _directory_id(directory_id)
 
     async def work(admin: Admin) -> None:
@@ -129,7 +134,7 @@ def remove_controller(
         await admin.nodes.remove_voter(node, found)
 
     connection.run(work)
-    _tell(as_json, node, "is no voter any more", is_voter=False)
+    _tell(as_json, node, "is no longer a voter", is_voter=False)
 
 
 def _tell(as_json: bool, node: int, text: str, *, is_voter: bool) -> None:
@@ -153,7 +158,8 @@ def _parsed(text: str) -> Voter:
 
 
 def _configured(path: Path) -> Voter:
-    """The controller of this configuration, with the directory id that it was formatted with."""
+    """Return the controller that this configuration describes, with the directory id from its formatted log
+    directory."""
     from kraft.config import NodeConfig
     from kraft.quorum.bootstrap_voters import BadVoters, standalone_voters
     from kraft.storage.meta_properties import META_PROPERTIES, MetaProperties

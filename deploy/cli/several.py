@@ -1,4 +1,4 @@
-"""A verb that was given several names: each is dealt with and told of, also when one of them fails."""
+"""Commands that take several names: each name is processed and reported, even if another one fails."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
-    """What became of one name: `value`, or `problem`."""
+class NameResult(Generic[T]):
+    """Result for one name: a `value`, or a `problem`."""
 
     name: str
     value: T | None
     problem: CommandFailed | None
 
 
-async def attempt_each(names: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[Outcome[T]]:
-    """Do it with each name in turn. What the cluster refuses is an outcome, and so is CommandFailed; what ends the
-    connection is raised."""
+async def attempt_each(names: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[NameResult[T]]:
+    """Run `work` for each name, one after the other. If it raises CommandFailed or an error of the cluster, that error
+    is the result of the name. A lost connection is raised to the caller."""
     from kraft.client import KafkaError
-    from kraft.deploy.cli.admin import explained
+    from kraft.deploy.cli.admin import to_command_failed
 
-    outcomes: list[Outcome[T]] = []
+    outcomes: list[NameResult[T]] = []
     for name in names:
         try:
-            outcomes.append(Outcome(name, await work(name), None))
+            outcomes.append(NameResult(name, await work(name), None))
         except (KafkaError, CommandFailed) as problem:
-            outcomes.append(Outcome(name, None, explained(problem)))
+            outcomes.append(NameResult(name, None, to_command_failed(problem)))
     return outcomes
 
 
-def tell(
-    outcomes: Sequence[Outcome[T]],
+def report_results(
+    outcomes: Sequence[NameResult[T]],
     what: str,
     as_json: bool,
     row: Callable[[str, T], Mapping[str, Any]],
@@ -46,9 +46,9 @@ def tell(
     *,
     as_list: bool = False,
 ) -> None:
-    """Print what was done with each `what`, as text or as JSON, and what was not on standard error; then end with the
-    exit code of the failures, if there were any. A single name is one JSON object, several are a list; a list in any
-    case where nobody named them (`as_list`)."""
+    """Print results as text or JSON, and failures on standard error. `what` is the noun for a name, such as "topic".
+    Exit with the code of the failures, if there were any. The JSON of a single name is one object, and of several names
+    a list. With `as_list` it is always a list, also for one name: the user has named none."""
     failed = [one.problem for one in outcomes if one.problem is not None]
     if failed and len(outcomes) == 1 and not as_list:
         raise failed[0]
@@ -69,6 +69,7 @@ def tell(
 
 
 def exit_code(failed: Sequence[CommandFailed]) -> int:
-    """How a verb ends of which at least one part failed: as they all did, else by the code for failures."""
+    """Return the exit code of a command in which names have failed: the code that all failures share, else the general
+    code for failures."""
     codes = {problem.code for problem in failed}
     return codes.pop() if len(codes) == 1 else EXIT_FAILED

@@ -1,4 +1,4 @@
-"""`kraft storage`: format a node's data folders, and tell what they are."""
+"""`kraft storage`: format the log directories of a node, and show what is stored in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kraft.config import NodeConfig
     from kraft.raft.identity import VoterSet
 
-app = typer.Typer(help="Format and inspect data folders.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Format and inspect log directories.", no_args_is_help=True, rich_markup_mode=None)
 
 ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="The node's server.properties.")]
 
@@ -26,27 +26,28 @@ def format_storage(
         str | None, typer.Option(metavar="ID", help="The cluster's id, the same on all nodes; default: a new one.")
     ] = None,
     ignore_formatted: Annotated[
-        bool, typer.Option("--ignore-formatted", help="Do nothing to folders that are formatted already.")
+        bool, typer.Option("--ignore-formatted", help="Skip folders that are formatted already.")
     ] = False,
     standalone: Annotated[
-        bool, typer.Option("--standalone", help="This controller alone is the first voter of a new quorum.")
+        bool, typer.Option("--standalone", help="This controller is the only initial voter of a new quorum.")
     ] = False,
     initial_controllers: Annotated[
         str | None,
         typer.Option(
-            metavar="ID@HOST:PORT:DIRECTORY-ID,…", help="The first voters of a new quorum, the same on each of them."
+            metavar="ID@HOST:PORT:DIRECTORY-ID,…",
+            help="The initial voters of a new quorum; give the same list on each of them.",
         ),
     ] = None,
     no_initial_controllers: Annotated[
-        bool, typer.Option("--no-initial-controllers", help="This controller joins a quorum that others began.")
+        bool, typer.Option("--no-initial-controllers", help="This controller joins an existing quorum.")
     ] = False,
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+        bool, typer.Option("--ignore-unknown", help="Only warn about keys that Kafka does not know.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prepare the log directories of a new node: write who they belong to, and who the first voters are if
-    controller.quorum.voters does not say so."""
+    """Prepare the log directories of a new node: write its cluster id and node id, and the initial voters if
+    controller.quorum.voters does not name them."""
     from kraft.deploy.launch.layout import is_cluster_id, new_cluster_id
 
     if cluster_id is not None and not is_cluster_id(cluster_id):
@@ -87,11 +88,11 @@ def random_uuid(as_json: JsonOption = False) -> None:
 def info(
     config: ConfigOption,
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+        bool, typer.Option("--ignore-unknown", help="Only warn about keys that Kafka does not know.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show whom the log directories of a node belong to."""
+    """Show the cluster and node that the log directories of a node belong to."""
     rows = _describe(_parse(config, ignore_unknown=ignore_unknown))
     show(as_json, ["directory", "state", "cluster_id", "node_id", "directory_id"], rows)
     if any(row[1] != "formatted" for row in rows):
@@ -109,19 +110,20 @@ def _directories(config: NodeConfig) -> list[str]:
 
 
 def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, has_choice: bool) -> VoterSet | None:
-    """What the bootstrap checkpoint will name; None for none. CommandFailed, ConfigError."""
+    """Return the voters for the bootstrap checkpoint; None if the options name no initial voters. May raise
+    CommandFailed or ConfigError."""
     import random
 
     from kraft.quorum.bootstrap_voters import (
         BadVoters,
+        own_voter_directory,
         parse_initial_controllers,
-        require_choice,
-        require_fitting,
+        require_one_source_of_voters,
         standalone_voters,
     )
     from kraft.seam import draw_uuid
 
-    require_choice(config, has_choice=has_choice)
+    require_one_source_of_voters(config, has_choice=has_choice)
     if not standalone and initial is None:
         return None
     if not config.is_controller:
@@ -134,7 +136,7 @@ def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, 
             if initial is not None
             else standalone_voters(config, draw_uuid(random.SystemRandom().getrandbits))
         )
-        require_fitting(config, voters)
+        own_voter_directory(config, voters)
     except BadVoters as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from None
     return voters
@@ -143,12 +145,12 @@ def _first_voters(config: NodeConfig, *, standalone: bool, initial: str | None, 
 def _format(
     config: NodeConfig, cluster_id: str | None, ignore_formatted: bool, voters: VoterSet | None
 ) -> tuple[str, list[str]]:
-    """Format what is not; gives the cluster's id and the folders that were formatted. Without an id, that of the
-    folders that are formatted already, else a new one."""
+    """Format the directories that are not formatted yet. Return the cluster id and the directories that were formatted
+    now. Without a given cluster id, use the id of directories that are already formatted, else a new id."""
     from kraft.broker.node.identity import format_directories
     from kraft.deploy.cli.admin import run_async
     from kraft.deploy.launch.layout import new_cluster_id
-    from kraft.quorum.bootstrap_voters import require_fitting, write_bootstrap_checkpoint
+    from kraft.quorum.bootstrap_voters import own_voter_directory, write_bootstrap_checkpoint
     from kraft.runtime import open_seam
     from kraft.seam import DiskError
     from kraft.storage.meta_properties import ForeignDirectory, read_meta_properties
@@ -174,7 +176,7 @@ def _format(
                 disk,
                 seam.random,
                 chosen,
-                metadata_directory_id=None if voters is None else require_fitting(config, voters),
+                metadata_directory_id=None if voters is None else own_voter_directory(config, voters),
                 before_metadata=first_voters,
             )
             try:

@@ -1,8 +1,8 @@
-"""Points in time and durations as people write them.
+"""Points in time and durations as users type them.
 
-A time is ISO 8601 (`2026-11-21T10:00:00.000+01:00`; without a zone it is UTC), milliseconds since 1970, `now`, or a
-duration before now (`-90m`). A duration is ISO 8601 (`P1DT2H30M`) or short (`1d2h30m`, `45s`, `500ms`). No time lies
-before 1970: Kafka's requests give another meaning to negative ones.
+A time is ISO 8601 (`2026-11-21T10:00:00.000+01:00`; UTC if it has no zone), milliseconds since 1970, `now`, or a
+duration before now (`-90m`). A duration is ISO 8601 (`P1DT2H30M`) or short (`1d2h30m`, `45s`, `500ms`). Times before
+1970 are rejected: negative times have special meanings in Kafka's requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed
 YEAR_DIGITS = 4
 TIME_MS_MAX = (1 << 63) - 1
 _CALENDAR_MS_MAX = 253_402_300_799_000
-"""Where the year 9999 ends, and with it what the calendar can write."""
+"""End of the year 9999, the last that Python's calendar can format."""
 _SHORT_DURATION = re.compile(
     r"(?:(?P<w>\d+)w)?(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?!s))?(?:(?P<s>\d+(?:\.\d+)?)s)?(?:(?P<ms>\d+)ms)?"
 )
@@ -25,11 +25,12 @@ _UNIT_MS = MappingProxyType({"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, 
 
 
 def parse_duration_ms(text: str) -> int:
-    """A duration in ms. CommandFailed for anything else."""
+    """Return a duration in ms. Raise CommandFailed for anything else."""
     match = _SHORT_DURATION.fullmatch(text)
     if match is not None and any(match.groupdict().values()):
         return round(sum(Fraction(value) * _UNIT_MS[unit] for unit, value in match.groupdict().items() if value))
-    from kraft.client.core.durations import parse_iso_duration_ms  # only here: it brings the whole client with it
+    # imported here because this import loads the whole client
+    from kraft.client.core.durations import parse_iso_duration_ms
 
     found = parse_iso_duration_ms(text)
     if found is not None:
@@ -38,7 +39,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:
-    """A point in time in ms since 1970. CommandFailed for anything else."""
+    """Return a point in time in ms since 1970. Raise CommandFailed for anything else."""
     if text == "now":
         return now_ms
     if text.isdigit() and len(text) == YEAR_DIGITS and text[:2] in ("19", "20"):
@@ -60,23 +61,24 @@ def parse_time_ms(text: str, now_ms: int) -> int:
 
 
 def time_before_ms(duration: str, now_ms: int) -> int:
-    """The point in time so long before now, in ms since 1970. CommandFailed if that is no time."""
+    """Return the time that lies this duration before now, in ms since 1970. Raise CommandFailed if the result is not a
+    valid time."""
     return _within_bounds(now_ms - parse_duration_ms(duration), duration)
 
 
 def _within_bounds(time_ms: int, text: str) -> int:
     if time_ms < 0:
-        raise CommandFailed(f"{text!r} leads to before 1970, when no record is from: say earliest", code=EXIT_USAGE)
+        raise CommandFailed(f"{text!r} is before 1970, and no record is that old: use earliest", code=EXIT_USAGE)
     if time_ms > TIME_MS_MAX:
         raise CommandFailed(
-            f"{text!r} is no time that a record can have: there are at most {TIME_MS_MAX} milliseconds since 1970",
+            f"{text!r} is not a time that a record can have: there are at most {TIME_MS_MAX} milliseconds since 1970",
             code=EXIT_USAGE,
         )
     return time_ms
 
 
 def format_time(time_ms: int | None) -> str | None:
-    """UTC, to the millisecond, and beyond the year 9999 the milliseconds themselves; None for no time."""
+    """Return a time in UTC with milliseconds; plain milliseconds beyond the year 9999; None for no time."""
     if time_ms is None or time_ms < 0:
         return None
     if time_ms > _CALENDAR_MS_MAX:

@@ -1,4 +1,4 @@
-"""What a client's `security.protocol` and `ssl.` settings say, as our TLS settings.
+"""Convert a client's `security.protocol` and `ssl.` settings to our TLS settings.
 
 Stores are PEM, as text or in files.
 """
@@ -15,12 +15,12 @@ _PREFIXES = ("ssl.", "sasl.", "security.")
 
 
 def is_connection_setting(name: str) -> bool:
-    """Whether a setting says how to connect, and nothing about what a producer or consumer does."""
+    """Whether a setting concerns the connection only, not what a producer or consumer does."""
     return name.startswith(_PREFIXES)
 
 
 def client_tls(settings: Mapping[str, str]) -> TlsSettings | None:
-    """TLS as these settings want it; None for plain text. CommandFailed for what is not possible."""
+    """Return the TLS settings; None for plaintext. Raise CommandFailed for settings that are not supported."""
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise CommandFailed(

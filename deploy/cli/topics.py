@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import complete_topic, complete_topic_setting
-from kraft.deploy.cli.connection import Connection, over_network, pair
+from kraft.deploy.cli.connection import ClusterConnection, over_network, pair
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
@@ -23,7 +23,7 @@ from kraft.deploy.cli.output import (
     show,
     table,
 )
-from kraft.deploy.cli.several import Outcome, attempt_each, tell
+from kraft.deploy.cli.several import NameResult, attempt_each, report_results
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, CreatedTopic, PartitionDescription, TopicDescription
@@ -34,7 +34,7 @@ TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=co
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC…", autocompletion=complete_topic)]
 
 PARTITIONS_MAX = 1_000_000
-"""More than a cluster can hold, and few enough to be counted out."""
+"""Maximum number of partitions in an argument. It is more than a cluster can have, and few enough to be enumerated."""
 
 INT32_MAX = (1 << 31) - 1
 INT16_MAX = (1 << 15) - 1
@@ -47,7 +47,7 @@ _PARTITION_COLUMNS = ("topic", "partition", "leader", "epoch", "replicas", "isr"
 @app.command()
 @over_network
 def create(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicsArgument,
     partitions: Annotated[int, typer.Option(max=INT32_MAX, help="-1: the brokers' num.partitions.")] = -1,
     replication_factor: Annotated[
@@ -64,19 +64,21 @@ def create(
     ] = None,
     replica_assignment: Annotated[
         str | None,
-        typer.Option(metavar="1:2:3,…", help="Replicas of each partition, the preferred one first; no numbers then."),
+        typer.Option(
+            metavar="1:2:3,…", help="Replicas of each partition, the preferred one first; replaces the numbers."
+        ),
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is fine.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do not fail if the topic exists.")] = False,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Ask whether it could be; do nothing.")
+        bool, typer.Option("--validate-only", help="Check whether it is possible; change nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create topics, all of the same shape."""
+    """Create topics, all with the same partitions, replication factor and settings."""
     settings = dict(pair(entry, "--config") for entry in config or ())
     assignment = _parse_assignment(replica_assignment)
 
-    async def work(admin: Admin) -> list[Outcome[CreatedTopic | None]]:
+    async def work(admin: Admin) -> list[NameResult[CreatedTopic | None]]:
         from kraft.client import KafkaError
         from kraft.client.admin import NewTopic
         from kraft.wire.error_codes import ErrorCode
@@ -104,14 +106,16 @@ def create(
         verb = "could be created" if validate_only else "created"
         return f"topic {name} {verb}: {shape_text(got.partitions, got.replication_factor)}"
 
-    tell(connection.run(work), "topic", as_json, row, line)
+    report_results(connection.run(work), "topic", as_json, row, line)
 
 
 @app.command("list")
 @over_network
 def list_topics(
-    connection: Connection,
-    pattern: Annotated[str | None, typer.Argument(metavar="[REGEX]", help="Only topics whose name it finds.")] = None,
+    connection: ClusterConnection,
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[REGEX]", help="Only topics whose name matches this regular expression.")
+    ] = None,
     internal: Annotated[bool, typer.Option(help="Show Kafka's own topics too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -138,7 +142,7 @@ def list_topics(
 @app.command()
 @over_network
 def describe(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: Annotated[
         list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Default: all.", autocompletion=complete_topic)
     ] = None,
@@ -152,12 +156,11 @@ def describe(
     ] = False,
     at_min_isr: Annotated[
         bool,
-        typer.Option("--at-min-isr", help="Only partitions with just as many in sync as min.insync.replicas."),
+        typer.Option("--at-min-isr", help="Only partitions with exactly min.insync.replicas replicas in sync."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show partitions: leader, replicas, those in sync, those that are not and may lead all the same (ELR); and the
-    settings that are a topic's own."""
+    """Show partitions: leader, replicas, ISR, and eligible leader replicas (ELR); and settings of the topic itself."""
     if under_min_isr and at_min_isr:
         raise CommandFailed("give either --under-min-isr or --at-min-isr: no partition is both", code=EXIT_USAGE)
     if topic and not (under_replicated or unavailable or under_min_isr or at_min_isr):
@@ -186,7 +189,7 @@ def describe(
 @app.command()
 @over_network
 def alter(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicArgument,
     partitions: Annotated[
         int, typer.Option(min=1, max=INT32_MAX, help="The new number of partitions; it can only grow.")
@@ -204,12 +207,14 @@ def alter(
 @app.command()
 @over_network
 def delete(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicsArgument,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is fine.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail if the topic does not exist.")] = False,
     yes: Annotated[
         bool,
-        typer.Option("--yes", "-y", help="Do not ask before topics of the brokers' own (__…); of others nobody asks."),
+        typer.Option(
+            "--yes", "-y", help="Delete internal topics (__…) without confirmation; other topics never need one."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -217,9 +222,9 @@ def delete(
 
     internal = [name for name in topic if name.startswith("__")]
     if internal:
-        confirm(f"delete {', '.join(internal)}, which the brokers themselves live on?", is_confirmed=yes)
+        confirm(f"delete {', '.join(internal)}, which the brokers need themselves?", is_confirmed=yes)
 
-    async def work(admin: Admin) -> list[Outcome[bool]]:
+    async def work(admin: Admin) -> list[NameResult[bool]]:
         from kraft.client import KafkaError
         from kraft.wire.error_codes import ErrorCode
 
@@ -237,11 +242,12 @@ def delete(
     def line(name: str, was_there: bool) -> str:
         return f"topic {name} {'deleted' if was_there else 'was not there'}"
 
-    tell(connection.run(work), "topic", as_json, lambda name, done: {"topic": name, "deleted": done}, line)
+    report_results(connection.run(work), "topic", as_json, lambda name, done: {"topic": name, "deleted": done}, line)
 
 
 async def shape_of(admin: Admin, topic: str) -> tuple[int, int] | None:
-    """Partitions and replicas of each; None if nobody tells: brokers hear of a new topic one after another."""
+    """Return the number of partitions and the replication factor of a topic. None if no broker has the topic in its
+    metadata yet: brokers learn of a new topic at different times."""
     from kraft.client import KafkaError
     from kraft.client.cluster import ClusterUnreachable
 
@@ -253,13 +259,13 @@ async def shape_of(admin: Admin, topic: str) -> tuple[int, int] | None:
 
 
 def shape_text(partitions: int, replication_factor: int) -> str:
-    """`1 partition, 2 replicas`, or `3 partitions, 2 replicas each`."""
+    """Return `1 partition, 2 replicas`, or `3 partitions, 2 replicas each`."""
     each = "" if partitions == 1 else " each"
     return f"{plural(partitions, 'partition')}, {plural(replication_factor, 'replica')}{each}"
 
 
 def compiled(pattern: str | None) -> re.Pattern[str]:
-    """A regular expression; without one, one that finds everything."""
+    """Return the compiled regular expression; for None, an expression that matches everything."""
     try:
         return re.compile(pattern or "")
     except re.error as problem:
@@ -267,7 +273,7 @@ def compiled(pattern: str | None) -> re.Pattern[str]:
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
-    """`TOPIC` or `TOPIC:0,2-4` as a topic and its partitions (None: all)."""
+    """Parse `TOPIC` or `TOPIC:0,2-4` into a topic and its partitions (None: all)."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None
@@ -288,12 +294,13 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 async def choose_partitions(admin: Admin, wanted: Iterable[str]) -> list[tuple[str, int]]:
-    """The partitions that `TOPIC` and `TOPIC:0,2-4` name, in order. CommandFailed for one that is not there."""
+    """Return the partitions that arguments such as `TOPIC` and `TOPIC:0,2-4` name, in order. Raise CommandFailed if one
+    does not exist."""
     return list(await choose_described(admin, wanted))
 
 
 async def choose_described(admin: Admin, wanted: Iterable[str]) -> dict[tuple[str, int], PartitionDescription]:
-    """The same with what is known of each. CommandFailed for one that is not there."""
+    """Like `choose_partitions`, but return descriptions of the partitions."""
     parsed = [parse_partitions(text) for text in wanted]
     found = {topic.name: topic for topic in await admin.topics.describe([topic for topic, _ in parsed])}
     chosen: dict[tuple[str, int], PartitionDescription] = {}
@@ -311,8 +318,8 @@ async def choose_described(admin: Admin, wanted: Iterable[str]) -> dict[tuple[st
 async def offsets_at_time(
     admin: Admin, time_ms: int, ends: Mapping[tuple[str, int], int]
 ) -> dict[tuple[str, int], int]:
-    """The offset of the first record of each partition from this time on, but none behind the end that was found
-    before: what was written since then is not meant."""
+    """Return for each partition the offset of its first record at or after this time, but never more than its offset in
+    `ends`. So records that are written later are left out."""
     found = await admin.partitions.offsets(dict.fromkeys(ends, time_ms))
     return {tp: min(found[tp].offset, end) if found[tp].offset >= 0 else end for tp, end in ends.items()}
 
@@ -334,10 +341,10 @@ def _partition_row(part: PartitionDescription) -> tuple[object, ...]:
     return (part.topic, part.index, part.leader, part.leader_epoch, *placed)
 
 
-def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> None:
+def _describe_each(connection: ClusterConnection, topics: list[str], as_json: bool) -> None:
     columns = _PARTITION_COLUMNS[1:]
 
-    async def work(admin: Admin) -> list[Outcome[tuple[TopicDescription, dict[str, str]]]]:
+    async def work(admin: Admin) -> list[NameResult[tuple[TopicDescription, dict[str, str]]]]:
         async def describe_one(name: str) -> tuple[TopicDescription, dict[str, str]]:
             (found,) = await admin.topics.describe_partitions([name])
             return found, await _own_settings(admin, name)
@@ -355,11 +362,11 @@ def _describe_each(connection: Connection, topics: list[str], as_json: bool) -> 
         head = f"topic {emphasized(name)}  id {plain(topic.topic_id)}  settings {own or '-'}"
         return f"{head}\n{table(columns, [_partition_row(part)[1:] for part in topic.partitions])}"
 
-    tell(connection.run(work), "topic", as_json, row, lines)
+    report_results(connection.run(work), "topic", as_json, row, lines)
 
 
 async def _least_in_sync(admin: Admin, topics: Iterable[TopicDescription]) -> dict[str, int]:
-    """min.insync.replicas of each topic; not of one that went meanwhile."""
+    """Return min.insync.replicas of each topic. Topics that were deleted in the meantime are missing."""
     from kraft.client import KafkaError
     from kraft.client.admin import ConfigResource, ResourceType
     from kraft.wire.error_codes import ErrorCode

@@ -1,6 +1,6 @@
-"""Async: `kraft console`, pages in a browser over any Kafka cluster; a client, never part of a node.
+"""Async: `kraft console`, web pages for any Kafka cluster. It is a client, never part of a node.
 
-`app` puts the parts together: `cluster_view` asks the cluster in the background and keeps what it heard, `pages` and
-the sections beside them render that, `guard` refuses requests of other sites. May import everything below kraft.sim and
-what the extra `console` installs, never kraft.deploy.cli.
+`app` assembles the application. `cluster_view` queries the cluster in the background and keeps the responses, `pages`
+and the section folders render them, `guard` rejects requests from other sites. May import everything below kraft.sim
+and what the extra `console` installs, never kraft.deploy.cli.
 """

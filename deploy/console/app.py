@@ -1,4 +1,4 @@
-"""The application: sections, templates, static files and the guard around them."""
+"""The console's ASGI application: sections, templates, static files, and the guard around them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kraft.deploy.console.settings import ConsoleSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """An entry of the navigation. `module` has `routes() -> list[Route]`."""
+class NavigationEntry:
+    """An entry of the navigation. `module` is a Python module with a function `routes() -> list[Route]`."""
 
     name: str
     path: str
@@ -33,20 +33,20 @@ class Section:
 
 
 SECTIONS = (
-    Section("Overview", "/", "pages.overview"),
-    Section("Topics", "/topics", "pages.topics"),
-    Section("Messages", "/messages", "messages"),
-    Section("Groups", "/groups", "pages.groups"),
-    Section("Nodes", "/nodes", "pages.nodes"),
-    Section("History", "/history", "history"),
-    Section("Faults", "/faults", "faults"),
+    NavigationEntry("Overview", "/", "pages.overview"),
+    NavigationEntry("Topics", "/topics", "pages.topics"),
+    NavigationEntry("Messages", "/messages", "messages"),
+    NavigationEntry("Groups", "/groups", "pages.groups"),
+    NavigationEntry("Nodes", "/nodes", "pages.nodes"),
+    NavigationEntry("History", "/history", "history"),
+    NavigationEntry("Faults", "/faults", "faults"),
 )
 PARTS = ("pages.configs", "pages.reassignments", "pages.resets")
-"""Modules with pages below those of a section."""
+"""Modules whose pages belong to a section but have no entry in the navigation."""
 
 
 def make_app(settings: ConsoleSettings) -> Starlette:
-    """The console of one cluster; its client is open while the application runs."""
+    """Return the console application for one cluster. Its client of the cluster is open while the application runs."""
     view = ClusterView(settings)
 
     @asynccontextmanager

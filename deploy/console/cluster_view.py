@@ -1,7 +1,8 @@
-"""The one client of a console's process: asks the cluster in the background, and keeps the last answers.
+"""The only client of a console process: it queries the cluster in the background, and keeps the latest responses.
 
-Pages render from `snapshot`, so that they are there at once, also while the cluster is not. A round that fails leaves
-the last snapshot and says why in `problem`. `changed` is replaced at every round's end: whoever waits on it sees all.
+Pages render from `snapshot`, so they appear at once, even while the cluster is down. If a round of requests fails, the
+last snapshot stays, and `problem` has the reason. `changed` is an event that is replaced at the end of every round, so
+each task that waits for it sees every round.
 """
 
 from __future__ import annotations
@@ -21,52 +22,55 @@ from kraft.client.core.records import KafkaError
 from kraft.deploy.console.lag_history import LagHistory
 from kraft.deploy.console.node_metrics import NodeMetrics
 from kraft.deploy.console.settings import ConsoleSettings
-from kraft.deploy.console.snapshot import Alarm, Snapshot, find_alarms
+from kraft.deploy.console.snapshot import Alarm, ClusterSnapshot, find_alarms
 from kraft.seam import WireError
 
 FAILURES = (KafkaError, ClusterUnreachable, VersionMismatch, WireError, *CONNECTION_FAILURES)
-"""How a question to the cluster may fail."""
+"""Exceptions with which a request to the cluster may fail."""
 COST_SHARE = 10
-"""A round is followed by a pause of at least so many times what it costs, so that it costs a tenth of the time."""
+"""Minimum ratio of the pause after a round of requests to the duration of the round. It limits the rounds to about a
+tenth of the time."""
 ROUNDS_COMPARED = 4
-"""What a round costs the cluster is what the cheapest of so many took: the others waited for a broker that is gone."""
+"""Number of recent rounds that are compared. The duration of the shortest one counts as the cost of a round, because
+longer rounds waited for a broker that is down."""
 PAUSE_SECONDS_MAX = 10.0
-HURRIED_MS = 500
-"""The pause after a round while a page shows the effect of faults, if the rounds are cheap."""
+FAST_POLL_MS = 500
+"""Pause after a round while a page shows the effect of faults. Slow rounds lead to longer pauses."""
 LAG_PAUSE_SECONDS_MAX = 60.0
-QUESTION_SECONDS_MAX = 4.0
-"""A question that takes longer has failed: the next round asks another broker."""
+REQUEST_SECONDS_MAX = 4.0
+"""Timeout of a request. The next round sends it to another broker."""
 GROUPS_SECONDS_MAX = 1.5
-"""The same for groups, which each broker is asked for: one that has just died must not hold up the rest."""
+"""Timeout of the request for groups. It is short because this request goes to every broker, and a broker that has just
+died must not delay the round."""
 FIRST_ROUND_MS_MAX = 3_000
-"""How long the first page waits for the first answers."""
+"""How long the first page of the console waits for the first responses of the cluster."""
 MIN_ISR = "min.insync.replicas"
 MIN_ISR_MS = 30_000
-"""min.insync.replicas is asked for again after so long, and for new topics at once."""
+"""Interval in which min.insync.replicas is requested. For new topics it is requested at once."""
 
 
 class ClusterView:
-    """See the module. `admin` is open while the console runs."""
+    """Background client of the console. `admin` is open while the console runs."""
 
     admin: Admin
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
-        self.snapshot = Snapshot(0, 0.0)
+        self.snapshot = ClusterSnapshot(0, 0.0)
         self.alarms: tuple[Alarm, ...] = ()
         self.problem: str | None = "the cluster has not answered yet"
         self.version = 0
         self.changed = trio.Event()
         self.lags = LagHistory()
         self.metrics = NodeMetrics(settings)
-        self._hurried = 0
+        self._fast_polls = 0
         self._wanted = trio.Event()
         self._min_isr_ms = 0
         self._costs: deque[float] = deque(maxlen=ROUNDS_COMPARED)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Ask the cluster as long as the context lives."""
+        """Query the cluster while this context is open."""
         async with self.settings.admin() as self.admin, trio.open_nursery() as nursery:
             nursery.start_soon(self._poll)
             nursery.start_soon(self._sample_lags)
@@ -79,25 +83,25 @@ class ClusterView:
                 nursery.cancel_scope.cancel()
 
     async def refresh(self) -> None:
-        """Ask anew, and wait for the end of that round: after a change."""
-        for _ in range(2):  # the round under way may have begun before the change
+        """Run a new round and wait for its end, for example after a change."""
+        for _ in range(2):  # the current round may have started before the change
             ended = self.changed
             self._wanted.set()
             await ended.wait()
 
     @contextmanager
-    def hurried(self) -> Iterator[None]:
-        """Ask more often while the context lives."""
-        self._hurried += 1
+    def polling_faster(self) -> Iterator[None]:
+        """Query the cluster more often while this context is open."""
+        self._fast_polls += 1
         self._wanted.set()
         try:
             yield
         finally:
-            self._hurried -= 1
+            self._fast_polls -= 1
 
     @property
     def age_ms(self) -> int:
-        """How old the snapshot is."""
+        """Age of the snapshot."""
         return now_ms() - self.snapshot.taken_ms
 
     async def _poll(self) -> None:
@@ -109,18 +113,18 @@ class ClusterView:
             ended, self.changed, self._wanted = self.changed, trio.Event(), trio.Event()
             ended.set()
             if self.problem or self.snapshot.problems:
-                self._costs.clear()  # they waited for an answer in vain
-            with trio.move_on_after(pause_s(self._costs, HURRIED_MS if self._hurried else self.settings.poll_ms)):
+                self._costs.clear()  # the durations of these rounds include waits for failed requests
+            with trio.move_on_after(pause_s(self._costs, FAST_POLL_MS if self._fast_polls else self.settings.poll_ms)):
                 await self._wanted.wait()
 
     async def _round(self) -> None:
-        """One round of questions; a part that fails does not keep the others from being asked."""
+        """Run one round of requests. If a request fails, the others of the round are still sent."""
         admin, began = self.admin, trio.current_time()
         found: dict[str, Any] = {}
         problems: dict[str, str] = {}
 
         async def ask(
-            name: str, question: Callable[[], Awaitable[Any]], seconds_max: float = QUESTION_SECONDS_MAX
+            name: str, question: Callable[[], Awaitable[Any]], seconds_max: float = REQUEST_SECONDS_MAX
         ) -> None:
             try:
                 with trio.fail_after(seconds_max):
@@ -143,12 +147,12 @@ class ClusterView:
         found["topics"] = {topic.name: topic for topic in found["topics"]}
         found["min_isr"] = await self._min_isr(list(found["topics"]), problems)
         cost_ms = (trio.current_time() - began) * 1000
-        self.snapshot = Snapshot(now_ms(), cost_ms, **found, problems=problems)
+        self.snapshot = ClusterSnapshot(now_ms(), cost_ms, **found, problems=problems)
         self.alarms = find_alarms(self.snapshot)
         self.problem = None
 
     async def _min_isr(self, topics: list[str], problems: dict[str, str]) -> dict[str, int]:
-        """min.insync.replicas of each topic; of those known from before, where the question fails."""
+        """Return min.insync.replicas of each topic. If the request fails, return the values of earlier responses."""
         known = self.snapshot.min_isr
         is_old = now_ms() - self._min_isr_ms > MIN_ISR_MS
         missing = [name for name in topics if is_old or name not in known]
@@ -172,7 +176,7 @@ class ClusterView:
         return {name: told.get(name, known.get(name, 0)) for name in topics}
 
     async def _sample_lags(self) -> None:
-        """Sample the lag of all groups now and then."""
+        """Sample the lag of all groups periodically."""
         while True:
             await self.changed.wait()
             began = trio.current_time()
@@ -183,10 +187,10 @@ class ClusterView:
 
 
 def pause_s(costs_s: Iterable[float], least_ms: float) -> float:
-    """How long to wait after rounds of questions that took so long."""
+    """Return the pause, given the durations of the recent rounds."""
     return max(least_ms / 1_000, min(COST_SHARE * min(costs_s, default=0.0), PAUSE_SECONDS_MAX))
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """Current time in milliseconds since 1970."""
     return int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""Async: an answer of server-sent events that goes on until the browser goes.
+"""Async: a response of server-sent events that lasts until the browser disconnects.
 Source: HTML standard (section "Server-sent events").
 """
 
@@ -13,15 +13,16 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 STREAMS_MAX = 20
-"""So many streams at a time: each holds connections to the cluster."""
+"""Maximum number of streams that are open at a time. It is limited because each stream holds connections to the
+cluster."""
 HEARTBEAT_S = 10.0
 Emit = Callable[[str, Any], Awaitable[None]]
-"""Sends one event: its name, and what becomes its data as JSON."""
+"""Sends one event with a name and data, which is encoded as JSON."""
 
 
 class EventStream:
-    """An ASGI application that sends what `work` emits. It ends when the work does or the browser goes; the failures
-    in `expected` become a last event `problem`."""
+    """An ASGI application that sends the events that `work` emits. It ends when `work` returns or the browser
+    disconnects. If `work` raises one of the exceptions `expected`, a last event `problem` is sent."""
 
     open_streams = 0
 
@@ -32,7 +33,7 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if EventStream.open_streams >= STREAMS_MAX:
-            text = f"{STREAMS_MAX} pages follow already, which is the most: close one\n"
+            text = f"{STREAMS_MAX} pages are open with live updates, the maximum: close one\n"
             await PlainTextResponse(text, status_code=503)(scope, receive, send)
             return
         EventStream.open_streams += 1

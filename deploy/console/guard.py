@@ -1,8 +1,8 @@
-"""Which requests the console refuses, and the headers of every answer.
+"""Protection against requests from other sites, and the security headers of every response.
 
-A page of another site can make a browser send requests here, so a request that changes something must come from a page
-of the console (Sec-Fetch-Site, Origin) and carry the token that only its pages hold. A name that another site has
-pointed at this address (DNS rebinding) is refused by the Host header where the console listens on loopback alone.
+A page of another site can make a browser send requests here. So a request that changes something must come from a page
+of the console (Sec-Fetch-Site, Origin) and carry a token that only its pages contain. Against DNS rebinding (a foreign
+name that resolves to this address), the Host header is checked while the console listens on loopback only.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ CONTENT_SECURITY_POLICY = (
 HEADERS = (
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "same-origin"),  # with no-referrer, browsers send forms with Origin: null
+    ("referrer-policy", "same-origin"),  # with the policy no-referrer, browsers would send forms with Origin: null
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 )
 
 
 def new_token() -> str:
-    """A token for one process of the console."""
+    """Return a new token for this process of the console."""
     return secrets.token_urlsafe(24)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this name or address is this machine alone."""
+    """Whether this name or address is on the loopback interface."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -49,19 +49,19 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(host_header: str) -> str:
-    """The name in a Host header, without the port."""
+    """Return the name in a Host header, without the port."""
     if host_header.startswith("["):
         return host_header.partition("]")[0] + "]"
     return host_header.rpartition(":")[0] if ":" in host_header else host_header
 
 
 def decide_refusal(headers: Mapping[str, str], *, allow_changes: bool) -> str | None:
-    """Why a request that changes something is refused for its headers; None if it is not."""
+    """Return why a request that changes something is rejected because of its headers; None if it is accepted."""
     if not allow_changes:
         return "this console is read-only: start it with --allow-changes to change anything"
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is None and origin is None:
-        return "the browser does not say which page sent this (no Sec-Fetch-Site, no Origin): use a newer one"
+        return "the browser does not report which page sent this (no Sec-Fetch-Site, no Origin): use a newer one"
     if site is not None and site != "same-origin":
         return f"this request comes from another site (Sec-Fetch-Site: {site})"
     own = headers.get("host", "")
@@ -71,7 +71,8 @@ def decide_refusal(headers: Mapping[str, str], *, allow_changes: bool) -> str | 
 
 
 class Guard:
-    """The outermost part of the application. What a form held is in `scope[FORM]`, without its token."""
+    """The outermost layer of the application, which checks requests. It puts the fields of a form, without the token,
+    into `scope[FORM]`."""
 
     def __init__(self, app: ASGIApp, *, token: str, allow_changes: bool, loopback_only: bool) -> None:
         self._app = app
@@ -93,9 +94,7 @@ class Guard:
         headers = Headers(scope=scope)
         name = host_name(headers.get("host", ""))
         if self._loopback_only and not is_loopback(name):
-            return (
-                f"the Host header names {name or 'nobody'}; this console listens on loopback alone: ask for 127.0.0.1"
-            )
+            return f"the Host header names {name or 'nobody'}; this console listens on loopback only: use 127.0.0.1"
         if scope["method"] in SAFE_METHODS:
             return None
         why = decide_refusal(headers, allow_changes=self._allow_changes)
@@ -107,15 +106,15 @@ class Guard:
         try:
             form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX))
         except ValueError:
-            return "this is no form"
+            return "this is not a form"
         if not hmac.compare_digest(form.pop(TOKEN_FIELD, "").encode(), self._token.encode()):
-            return "the page is of an earlier run of the console: load it again"
+            return "the page is of an earlier run of the console: reload it"
         scope[FORM] = form
         return None
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """The body; None for one that is too long, or whose sender has gone."""
+    """Read the body. Return None if it is too long or the client has disconnected."""
     body = b""
     while True:
         message = await receive()

@@ -1,4 +1,4 @@
-"""The lag of each group over time, as far back as this console has watched."""
+"""Lag of each consumer group over time, since this console was started."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from kraft.client.admin import Admin
 from kraft.client.admin.group_lag import find_lags, total_lag
 from kraft.client.core.records import KafkaError
-from kraft.deploy.console.snapshot import Snapshot
+from kraft.deploy.console.snapshot import ClusterSnapshot
 
 SAMPLES_MAX = 720
-"""Of one group: an hour at one sample in five seconds."""
+"""Maximum number of samples per group: one hour at one sample in five seconds."""
 GROUPS_MAX = 200
-"""So many groups, the first by name, are sampled."""
+"""Maximum number of groups that are sampled. If there are more, these are the first ones by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """The sum of a group's lags in records."""
+    """Sum of a group's lag over its partitions, in records."""
 
     time_ms: int
     lag: int
 
 
 class LagHistory:
-    """Samples by group, the oldest first."""
+    """Samples by group; those of a group are in the order of time."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[LagSample]] = {}
@@ -34,12 +34,12 @@ class LagHistory:
         return tuple(self._samples.get(group_id, ()))
 
     def last(self, group_id: str) -> int | None:
-        """The lag at the last sample."""
+        """Lag at the last sample."""
         samples = self._samples.get(group_id)
         return samples[-1].lag if samples else None
 
-    async def sample(self, admin: Admin, snapshot: Snapshot, time_ms: int) -> None:
-        """Ask for the lag of each group. One that cannot be asked for gets no sample."""
+    async def sample(self, admin: Admin, snapshot: ClusterSnapshot, time_ms: int) -> None:
+        """Request the lag of each group. A group whose request fails gets no sample."""
         wanted = sorted(one.group_id for one in snapshot.groups)[:GROUPS_MAX]
         for gone in self._samples.keys() - set(wanted):
             del self._samples[gone]

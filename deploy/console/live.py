@@ -1,4 +1,4 @@
-"""Server-sent events: one for each round of questions, so that open pages fetch themselves anew."""
+"""Server-sent events: one after each round of requests. With it, open pages decide whether to reload themselves."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kraft.deploy.console.cluster_view import ClusterView
 from kraft.deploy.console.rendering import view_of
 
 SILENCE_S = 15.0
-"""An event is sent at least so often, so that both sides notice a broken connection."""
+"""Maximum time between two events. It lets the server and the browser notice a broken connection."""
 
 
 def routes() -> list[Route]:
-    """The stream of events."""
+    """Return the route of the event stream."""
     return [Route("/events", events)]
 
 
 async def events(request: Request) -> Response:
-    """`data: {"version", "problem", "alarms"}` whenever the view has changed."""
+    """Send `data: {"version", "problem", "alarms"}` whenever the cluster view has changed."""
     return StreamingResponse(_states(view_of(request)), media_type="text/event-stream")
 
 
@@ -37,5 +37,5 @@ async def _states(view: ClusterView) -> AsyncIterator[str]:
 
 
 def state_of(view: ClusterView) -> dict[str, object]:
-    """What an open page needs to know to decide whether to fetch itself anew."""
+    """Return the data from which an open page decides whether to reload."""
     return {"version": view.version, "problem": view.problem, "age_ms": view.age_ms, "alarms": len(view.alarms)}

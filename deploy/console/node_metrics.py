@@ -1,6 +1,7 @@
-"""What the nodes say at /metrics, over time: a few values of each, for sparklines.
+"""Metrics that nodes report at /metrics, sampled over time for sparklines.
 
-Where it is known: a local cluster's nodes write their address to NODE/admin.address; others are named at the start.
+Nodes of a local cluster write the address of their listener to NODE/admin.address. The addresses of other nodes are
+given when the console is started.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ ADDRESS_FILE = "admin.address"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A sample; with `is_rate`, its rate per second is shown instead of its value. `unit` is that of what is shown."""
+    """A metric to show. If `is_rate` is true, its increase per second is shown instead of its value. `unit` is the unit
+    of the shown number."""
 
     sample: str
     unit: str = ""
@@ -45,11 +47,12 @@ SERIES = MappingProxyType(
         "Memory": Series("process_resident_memory_bytes", "B"),
     }
 )
-"""By title."""
+"""Metrics to show, by title."""
 
 
 class NodeMetrics:
-    """The samples of each node: title → values, the oldest first. `problems`: why a node did not answer lately."""
+    """Samples of each node: title → values, oldest first. `problems` has the errors of nodes whose last scrape
+    failed."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -61,12 +64,12 @@ class NodeMetrics:
         return {title: tuple(values) for title, values in self._samples.get(node_id, {}).items()}
 
     def addresses(self) -> dict[int, str]:
-        """Where each node's listener is, as far as that is known now."""
+        """Return the currently known addresses of the nodes' listeners."""
         found = {} if self._settings.data is None else local_addresses(self._settings.data)
         return {**found, **self._settings.metrics}
 
     async def poll(self) -> None:
-        """Ask all nodes now and then, at once."""
+        """Scrape all nodes periodically and concurrently."""
         while True:
             async with trio.open_nursery() as nursery:
                 for node_id, address in self.addresses().items():
@@ -74,7 +77,7 @@ class NodeMetrics:
             await trio.sleep(SCRAPE_MS / 1000)
 
     async def scrape(self, node_id: int, address: str) -> None:
-        """Ask one node, and note what it says or why it did not."""
+        """Scrape one node, and store its samples or the error."""
         try:
             with trio.fail_after(SCRAPE_TIMEOUT_MS / 1000):
                 text = await get_text(address, "/metrics")
@@ -85,7 +88,7 @@ class NodeMetrics:
         self.take(node_id, trio.current_time(), parse_samples(text))
 
     def take(self, node_id: int, time_s: float, values: dict[str, float]) -> None:
-        """Note what a node said at a time."""
+        """Store the samples that a node reported at this time."""
         before = self._last.get(node_id)
         self._last[node_id] = time_s, values
         for title, series in SERIES.items():
@@ -101,7 +104,7 @@ class NodeMetrics:
 
 
 def local_addresses(folder: Path) -> dict[int, str]:
-    """Node id → HOST:PORT, of the nodes in a local cluster's folder that have written one."""
+    """Return node id → HOST:PORT of the nodes in a local cluster's folder that have written an address."""
     found = {}
     for path in folder.glob(f"*/{ADDRESS_FILE}"):
         digits = "".join(filter(str.isdecimal, path.parent.name))
@@ -115,7 +118,8 @@ def local_addresses(folder: Path) -> dict[int, str]:
 
 
 def parse_samples(text: str) -> dict[str, float]:
-    """The samples of a Prometheus text that SERIES names, those that are numbers; their labels are put in order."""
+    """Return the samples of a Prometheus text whose metrics SERIES names and whose values are numbers. Labels are
+    sorted."""
     names = {series.sample.partition("{")[0] for series in SERIES.values()}
     found: dict[str, float] = {}
     for line in text.splitlines():
@@ -132,8 +136,8 @@ def parse_samples(text: str) -> dict[str, float]:
 
 
 async def get_text(address: str, path: str) -> str:
-    """GET over plain HTTP. OSError, trio.BrokenResourceError, h11.ProtocolError; ValueError for an answer that is not
-    200 or too long."""
+    """Send a GET over plain HTTP and return the body. Raise OSError, trio.BrokenResourceError or h11.ProtocolError, and
+    ValueError for a response that is too long or whose status is not 200."""
     host, _, port = address.rpartition(":")
     stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
     async with stream:

@@ -1,6 +1,6 @@
-"""How a page is made: its template, and what every template may use.
+"""Rendering of pages: templates, and the functions that every template may use.
 
-Templates lie in `templates/` of this folder, and of each section that has a folder of its own.
+Templates are in `templates/` of this folder, and of each section that has its own folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def make_environment() -> Environment:
-    """Templates by name, with escaping, and an error for a variable that is not there."""
+    """Return a template environment that finds templates by name, escapes values, and raises an error for an undefined
+    variable."""
     folders = [HERE / "templates", *sorted(HERE.glob("*/templates"))]
     environment = Environment(
         loader=FileSystemLoader(folders),
@@ -51,19 +52,20 @@ def make_environment() -> Environment:
 
 
 def view_of(request: Request) -> ClusterView:
-    """The client of this process."""
+    """Return the cluster view of this process."""
     view: ClusterView = request.app.state.view
     return view
 
 
 def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form that the guard has let through."""
+    """Return the fields of the request's form, which the guard has checked."""
     form: dict[str, str] = request.scope[FORM]
     return form
 
 
 def render(request: Request, template: str, *, section: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """A page. `section`: the entry of the navigation that it belongs to. `context`: what its template names."""
+    """Render a page. `section` is the navigation entry that is highlighted. `context` has the variables of the
+    template."""
     state, view = request.app.state, view_of(request)
     text = state.templates.get_template(template).render(
         view=view,
@@ -81,32 +83,33 @@ def render(request: Request, template: str, *, section: str, status: int = 200, 
 
 
 def problem_page(request: Request, text: str, *, section: str, status: int = 502) -> HTMLResponse:
-    """A page that says what went wrong."""
+    """Render a page with an error."""
     return render(
         request, "problem.html", section=section, status=status, text=text, is_missing=status == HTTPStatus.NOT_FOUND
     )
 
 
 def redirect(path: str, notice: str = "") -> RedirectResponse:
-    """Go to a page of the console after a change, which shows this notice. The path is not a user's."""
+    """Redirect to a page of the console after a change, and show this notice on it. The path never comes from user
+    input."""
     query = f"?{urlencode({'notice': notice})}" if notice else ""
     return RedirectResponse(path + query, status_code=303)
 
 
 def number(value: float | None) -> str:
-    """With thousands apart; – for none."""
+    """Return a number with thousands separators; – for none."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.2f}"
 
 
 def counted(count: int, what: str) -> str:
-    """1 topic, 2 topics."""
+    """Return the count with its noun: 1 topic, 2 topics."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def size(value: float | None) -> str:
-    """Bytes in the unit that fits; – for none."""
+    """Return bytes in a suitable unit; – for none."""
     if value is None:
         return "–"
     for unit in UNITS[:-1]:
@@ -117,7 +120,7 @@ def size(value: float | None) -> str:
 
 
 def metric(value: float, title: str) -> str:
-    """The value of a series of SERIES in its unit."""
+    """Return a value of a metric as text with its unit. `title` is a key of SERIES."""
     unit = SERIES[title].unit
     if unit in ("B", "B/s"):
         return size(value) + unit[1:]
@@ -127,12 +130,12 @@ def metric(value: float, title: str) -> str:
 
 
 def shown_id(value: UUID | None) -> str:
-    """An id as Kafka's tools write it; – for none."""
+    """Return an id in the form in which Kafka's tools show it; – for none."""
     return "–" if value is None else encode_uuid(value)
 
 
 def clock_time(time_ms: int | None) -> str:
-    """ISO 8601 in UTC to the millisecond; – for none."""
+    """Return a time as ISO 8601 in UTC with milliseconds; – for none."""
     if time_ms is None or time_ms < 0:
         return "–"
     try:
@@ -142,7 +145,7 @@ def clock_time(time_ms: int | None) -> str:
 
 
 def ago(age_ms: float | None) -> str:
-    """A time span for people."""
+    """Return a duration in readable form."""
     if age_ms is None:
         return "–"
     if age_ms < 1_000:

@@ -1,4 +1,4 @@
-"""Serving the console over HTTP until it is told to stop."""
+"""Serve the console over HTTP until it is stopped."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STOP_SECONDS_MAX = 1.0
 
 
 class CannotListen(Exception):
-    """The address is taken, or not one of this machine."""
+    """The console cannot listen at this address: it is in use, or does not belong to this machine."""
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0: a free one. CannotListen."""
+    """Return a listening socket; port 0 chooses a free port. Raise CannotListen if that fails."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as problem:
@@ -35,7 +35,8 @@ async def serve(
     stop: Callable[[], Awaitable[object]],
     started: Callable[[Starlette], None] = lambda app: None,
 ) -> None:
-    """Serve on this socket until `stop` returns, then close it. `started` is called once requests are taken."""
+    """Serve on this socket until `stop` returns, then close the socket. `started` is called once requests are
+    accepted."""
     config = anycorn.Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.errorlog = config.accesslog = None

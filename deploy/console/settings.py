@@ -1,11 +1,10 @@
-"""What a console is started with."""
+"""Start parameters of a console."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kraft.client.admin import Admin
 from kraft.client.consumer import Consumer
@@ -19,10 +18,12 @@ LAG_SAMPLE_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """`admin`, `consumer` and `producer` make clients of the cluster that are not opened yet, with its security
-    settings; the latter two take more keyword arguments. `data`: the folder of a local cluster, whose nodes and fault
-    control are then known. `metrics`: node id → HOST:PORT of its /metrics, beside those that `data` tells.
-    `schema_registry`: the URL of one, for records in Avro."""
+    """Start parameters of a console. `admin`, `consumer` and `producer` are functions that return a client of the
+    cluster, not opened yet, with its security settings. `consumer` and `producer` accept more keyword arguments.
+
+    `data` is the folder of a local cluster; it gives access to the nodes and their fault control. `metrics` has
+    HOST:PORT, by node id, of /metrics listeners that are not found through `data`. `schema_registry` is the URL of a
+    registry, for records in Avro."""
 
     bootstrap: str
     admin: Callable[[], Admin]
@@ -36,14 +37,3 @@ class ConsoleSettings:
     metrics: Mapping[int, str] = field(default_factory=dict)
     poll_ms: float = POLL_MS
     lag_sample_ms: float = LAG_SAMPLE_MS
-
-
-def plain_settings(bootstrap: str, **given: Any) -> ConsoleSettings:
-    """Settings for a cluster that asks for no security."""
-    return ConsoleSettings(
-        bootstrap=bootstrap,
-        admin=lambda: Admin(bootstrap_servers=bootstrap, client_id="kraft-console", timeout_ms=5_000, refused_ms=1_000),
-        consumer=lambda **more: Consumer(bootstrap_servers=bootstrap, client_id="kraft-console", **more),
-        producer=lambda **more: Producer(bootstrap_servers=bootstrap, client_id="kraft-console", **more),
-        **given,
-    )

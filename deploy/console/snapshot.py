@@ -1,4 +1,4 @@
-"""Pure: what the console last heard of the cluster, and the alarms that it gives cause for."""
+"""Pure: the latest state of the cluster as the console received it, and the alarms that follow from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TopicPartition = tuple[str, int]
 
 
 class Severity(Enum):
-    """How bad an alarm is."""
+    """Severity of an alarm."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A thing that is not as it should be. `link`: the page that shows more."""
+    """A problem of the cluster. `link` is the address of a page with details."""
 
     severity: Severity
     title: str
@@ -37,10 +37,10 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One round of questions. A part that could not be asked for is None or empty, or that of the round before
-    (`groups`), and named in `problems`.
-    `min_isr`: min.insync.replicas of each topic where that is known."""
+class ClusterSnapshot:
+    """Responses of one round of requests. If a request failed, `problems` names its part. The part is then None or
+    empty; only `groups` keeps the groups of the previous round. `min_isr` has the known min.insync.replicas by topic.
+    """
 
     taken_ms: int
     cost_ms: float
@@ -59,7 +59,7 @@ class Snapshot:
     def is_under_min_isr(self, partition: PartitionDescription) -> bool:
         return len(partition.isr) < self.min_isr.get(partition.topic, 0)
 
-    def _is_in_order(self, partition: PartitionDescription) -> bool:
+    def _is_healthy(self, partition: PartitionDescription) -> bool:
         replicas, in_sync = partition.replicas, len(partition.isr)
         return (
             in_sync == len(replicas)
@@ -69,8 +69,8 @@ class Snapshot:
         )
 
     def states(self, partition: PartitionDescription) -> tuple[str, ...]:
-        """The states of STATES that this partition is in."""
-        if self._is_in_order(partition):  # as nearly all are
+        """Return those of STATES in which this partition is."""
+        if self._is_healthy(partition):  # true for nearly all partitions
             return ()
         found = [
             ("offline", partition.leader is None),
@@ -83,11 +83,11 @@ class Snapshot:
 
 
 STATES = ("offline", "under-min-isr", "under-replicated", "not-preferred", "moving")
-"""States of a partition that people look for."""
+"""States of partitions, by which users can filter."""
 
 
-def find_alarms(snapshot: Snapshot) -> tuple[Alarm, ...]:
-    """What is wrong, the worst first."""
+def find_alarms(snapshot: ClusterSnapshot) -> tuple[Alarm, ...]:
+    """Return the problems of the cluster, worst first."""
     return tuple(
         sorted(
             [*_alarms_of_nodes(snapshot), *_alarms_of_partitions(snapshot)],
@@ -96,7 +96,7 @@ def find_alarms(snapshot: Snapshot) -> tuple[Alarm, ...]:
     )
 
 
-def _alarms_of_nodes(snapshot: Snapshot) -> Iterator[Alarm]:
+def _alarms_of_nodes(snapshot: ClusterSnapshot) -> Iterator[Alarm]:
     quorum, cluster = snapshot.quorum, snapshot.cluster
     if quorum is not None and quorum.leader is None:
         yield Alarm(Severity.ERROR, "No controller", "the metadata quorum has no leader: nothing can change", "/nodes")
@@ -113,31 +113,31 @@ def _alarms_of_nodes(snapshot: Snapshot) -> Iterator[Alarm]:
         if fenced:
             yield Alarm(Severity.WARNING, "Brokers fenced", f"{_nodes(fenced)} registered, but not serving", "/nodes")
         if gone:
-            yield Alarm(Severity.ERROR, "Brokers missing", f"{_nodes(gone)} not there, but with replicas", "/nodes")
+            yield Alarm(Severity.ERROR, "Brokers missing", f"{_nodes(gone)} missing, but with replicas", "/nodes")
 
 
 LATE_MS = 10_000
-"""A voter that has not caught up for so long is behind."""
+"""Time without catching up after which a voter counts as late."""
 
 
 def is_late(last_caught_up_ms: int | None, now_ms: int) -> bool:
-    """Whether a voter is behind. Unknown, or the leader itself: no."""
+    """Whether a voter is late. False for the leader, and if the leader reports no time."""
     return last_caught_up_ms is not None and last_caught_up_ms > 0 and now_ms - last_caught_up_ms > LATE_MS
 
 
-def assigned_brokers(snapshot: Snapshot) -> set[int]:
-    """The brokers that are to hold a replica."""
+def assigned_brokers(snapshot: ClusterSnapshot) -> set[int]:
+    """Return the ids of the brokers to which a replica is assigned."""
     return {replica for partition in snapshot.partitions() for replica in partition.replicas}
 
 
 _PARTITION_ALARMS = (
-    ("offline", Severity.ERROR, "Offline partitions", "without a leader: nobody can read or write them"),
+    ("offline", Severity.ERROR, "Offline partitions", "without a leader: they cannot be read or written"),
     ("under-min-isr", Severity.ERROR, "Under min ISR", "with fewer replicas in sync than acks=all needs"),
     ("under-replicated", Severity.WARNING, "Under-replicated", "with replicas that are not in sync"),
 )
 
 
-def _alarms_of_partitions(snapshot: Snapshot) -> Iterator[Alarm]:
+def _alarms_of_partitions(snapshot: ClusterSnapshot) -> Iterator[Alarm]:
     found: dict[str, list[str]] = {}
     for partition in snapshot.partitions():
         for state in snapshot.states(partition):

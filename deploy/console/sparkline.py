@@ -1,4 +1,4 @@
-"""Pure: a small line chart as SVG, without any style of its own."""
+"""Pure: a small line chart as unstyled SVG."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ PAD = 2
 def sparkline(
     values: Sequence[float], *, label: str, width: int = 160, height: int = 32, times: Sequence[float] | None = None
 ) -> str:
-    """An SVG image of the values from left to right, zero at its bottom edge. `label`: what a screen reader reads.
-    `times`: where each value lies, else evenly apart. One value alone is a dot."""
+    """Return an SVG image of the values from left to right, with zero at the bottom edge. `label` is the text for
+    screen readers. `times` gives the horizontal positions of the values; without it, they are evenly spaced. A single
+    value is drawn as a dot."""
     head = (
         f'<svg class="spark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(label, quote=True)}"><title>{escape(label)}</title>'

@@ -1,2 +1,3 @@
-"""Pure except `__main__`: Kafka's command-line tools by their names and options, as words of `kraft`. May import
-nothing of the product: the container image runs it before each command."""
+"""Pure except `__main__`: translate command lines of Kafka's tools to `kraft` commands. May not import other code of
+this repository, because the container image runs the translation before each command.
+"""

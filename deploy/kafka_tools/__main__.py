@@ -1,4 +1,4 @@
-"""`python -m kraft.deploy.kafka_tools kafka-topics --list …`: become the `kraft` command that does the same."""
+"""`python -m kraft.deploy.kafka_tools kafka-topics --list …`: run the `kraft` command that does the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.deploy.kafka_tools.tools import kraft_words
 
 
 def main() -> None:
-    """Replace this process by kraft; exit with 1 and a message for what it has no counterpart of."""
+    """Replace this process by kraft. If kraft has no counterpart of an option, exit with 1 and a message."""
     tool, *arguments = sys.argv[1:]
     try:
         words = kraft_words(tool, arguments)

@@ -1,4 +1,4 @@
-"""kafka-configs."""
+"""Translate command lines of kafka-configs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHORT = MappingProxyType(
     {"--topic": "--topic", "--broker": "--broker", "--group": "--group", "--broker-logger": "--loggers"}
 )
 _SEPARATOR = re.compile(r",(?![^\[]*\])")
-"""A comma that is not within brackets: `a=1,b=[2,3]`."""
+"""Pattern of a comma that is not within brackets: in `a=1,b=[2,3]`, only the first one."""
 
 
 def configs_words(arguments: Sequence[str]) -> list[str]:
-    """The words of `kraft configs`."""
+    """Return the arguments of `kraft configs` for a command line of kafka-configs."""
     options = parse(
         "configs",
         arguments,

@@ -1,4 +1,4 @@
-"""Options that every tool has: where the cluster is and how to speak to it."""
+"""Translate the options that all tools have: the cluster's address and the client settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from kraft.deploy.kafka_tools.options import Options, ToolError
 
 
 def connection_words(options: Options, *, may_be_controllers: bool = False) -> list[str]:
-    """Brokers, or controllers where they can answer, and the file of client settings."""
+    """Translate the options for the connection: the addresses of brokers, or of controllers if the command accepts
+    these, and the client settings."""
     if not options.has("--bootstrap-controller"):
         words = ["--bootstrap", options.required("--bootstrap-server", "--broker-list")]
     elif may_be_controllers:
@@ -21,7 +22,7 @@ def connection_words(options: Options, *, may_be_controllers: bool = False) -> l
 
 
 def single_action(options: Options, *actions: str) -> str:
-    """Take the one action of a command line that names exactly one of these."""
+    """Take the action from the options and return it. Exactly one of these actions must be given."""
     found = [action for action in actions if options.flag(action)]
     if len(found) != 1:
         raise ToolError(f"expected exactly one of {', '.join(actions)}")

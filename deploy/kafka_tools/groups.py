@@ -1,4 +1,4 @@
-"""kafka-consumer-groups."""
+"""Translate command lines of kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FLAGS = (
 
 
 def groups_words(arguments: Sequence[str]) -> list[str]:
-    """The words of `kraft groups`."""
+    """Return the arguments of `kraft groups` for a command line of kafka-consumer-groups."""
     options = parse("groups", arguments, flags=_FLAGS, optional=("--state", "--type"))
     action = single_action(options, *_ACTIONS)
     timeout = options.value("--timeout")
@@ -53,7 +53,8 @@ def _of_action(action: str, options: Options) -> list[str]:
 
 
 def _left_empty(options: Options) -> list[str]:
-    """`--state` and `--type` without a value add columns in Kafka's tool; kraft shows them always."""
+    """Drop `--state` and `--type` without a value, and return no arguments: in Kafka's tool they add columns, which
+    kraft always shows."""
     options.values("--state", "--type")
     return []
 

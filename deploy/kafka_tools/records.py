@@ -1,5 +1,6 @@
-"""kafka-console-producer and kafka-console-consumer.
-Source: Kafka's ConsoleProducer, LineMessageReader, ConsoleConsumer, DefaultMessageFormatter."""
+"""Translate command lines of kafka-console-producer and kafka-console-consumer.
+Source: Kafka's ConsoleProducer, LineMessageReader, ConsoleConsumer, DefaultMessageFormatter.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from kraft.deploy.kafka_tools.options import Options, ToolError, parse, properti
 
 
 def producer_words(arguments: Sequence[str]) -> list[str]:
-    """The words of `kraft produce`."""
+    """Return the arguments of `kraft produce` for a command line of kafka-console-producer."""
     options = parse("produce", arguments, flags=("--sync",), optional=("--compression-codec",))
     words = ["produce", options.required("--topic")]
     options.flag("--sync")
@@ -36,8 +37,8 @@ def _reader(given: dict[str, str]) -> list[str]:
 
 
 def consumer_words(arguments: Sequence[str]) -> list[str]:
-    """The words of `kraft consume`, which ends where Kafka's tool does: never by itself without --max-messages or
-    --timeout-ms."""
+    """Return the arguments of `kraft consume` for a command line of kafka-console-consumer. As in Kafka's tool, reading
+    never ends by itself without --max-messages or --timeout-ms."""
     options = parse("consume", arguments, flags=("--from-beginning", "--skip-message-on-error"))
     words = ["consume", options.required("--topic"), *_start_and_end(options)]
     words += options.words({"--partition": "--partition", "--group": "--group", "--max-messages": "--count"})
@@ -59,7 +60,7 @@ def _start_and_end(options: Options) -> list[str]:
         return words if options.has("--group") else [*words, "--follow"]
     if start == "latest" or options.has("--group"):
         raise ToolError(
-            "--timeout-ms is only taken with --from-beginning or --offset N and without --group: kraft ends at "
+            "--timeout-ms is only possible with --from-beginning or --offset N and without --group: kraft ends at "
             "the end of the partitions; see: kraft consume --help"
         )
     return words
@@ -75,7 +76,7 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
         "print.value": "%s",
     }
 )
-"""In the order in which Kafka's tool prints them."""
+"""Fields that can be printed, in the order in which Kafka's tool prints them."""
 
 
 def _format(given: dict[str, str]) -> str:

@@ -1,5 +1,6 @@
-"""Which kraft command does what a command line of one of Kafka's tools asks for.
-Source: Kafka's TopicCommand, ConfigCommand, ConsumerGroupCommand (their help texts)."""
+"""Find the kraft command for a command line of one of Kafka's tools.
+Source: Kafka's TopicCommand, ConfigCommand, ConsumerGroupCommand (their help texts).
+"""
 
 from __future__ import annotations
 
@@ -29,11 +30,12 @@ _OTHERS: Mapping[str, str] = MappingProxyType(
         "kafka-reassign-partitions": "partitions reassign",
     }
 )
-"""Tools whose options are not translated: only the kraft command is named."""
+"""Tools whose options are not translated, and the kraft command that the error message names for each."""
 
 
 def kraft_words(tool: str, arguments: Sequence[str]) -> list[str]:
-    """The words after `kraft`. ToolError for what it has no counterpart of."""
+    """Return the arguments of `kraft` for a command line of one of Kafka's tools. Raise ToolError if it has no
+    counterpart."""
     tool = tool.removesuffix(".sh")
     if tool in _OTHERS:
         raise ToolError(f"this image has no such tool; use: kraft {_OTHERS[tool]} --help")

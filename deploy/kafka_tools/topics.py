@@ -1,4 +1,4 @@
-"""kafka-topics."""
+"""Translate command lines of kafka-topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def topics_words(arguments: Sequence[str]) -> list[str]:
-    """The words of `kraft topics`."""
+    """Return the arguments of `kraft topics` for a command line of kafka-topics."""
     options = parse("topics", arguments, flags=_FLAGS)
     action = single_action(options, *_ACTIONS)
     words = ["topics", action.removeprefix("--"), *_of_action(action, options), *connection_words(options)]
@@ -58,5 +58,5 @@ def _of_action(action: str, options: Options) -> list[str]:
 
 def _name(topic: str) -> str:
     if not set(topic) <= _PLAIN:
-        raise ToolError(f"--topic {topic}: a regular expression is only taken with --list; name one topic")
+        raise ToolError(f"--topic {topic}: a regular expression is only possible with --list; name one topic")
     return topic

@@ -1,4 +1,6 @@
-"""What a forked node does between the fork and `serve`: a session, a log, fresh seeds and a life of its own."""
+"""Code that a forked node runs between the fork and `serve`: new session, log file, new random seeds, own process
+title.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,15 @@ from typing import NoReturn
 from kraft.config import ConfigError
 from kraft.deploy.launch.node_command import BadNodeCommand, NodeCommand
 from kraft.deploy.launch.node_process import EXIT_BROKEN, EXIT_FAILED, StatusPipe, read_config, run_node
-from kraft.deploy.launch.streams import outlive_readers
+from kraft.deploy.launch.streams import make_outputs_lossy
 
 
 def run_child(folder: Path, gate: int, status: int, *, log_level: str, cluster_id: str | None) -> NoReturn:
-    """Run the node of this folder in this process, which was just forked, and end the process.
+    """Run the node of this folder in this process, which was just forked, and end the process afterwards.
 
-    `gate` is closed by the zygote once the process is noted in its folder; nothing happens before that. With a
-    `cluster_id`, empty log directories are formatted for that cluster. A node with a command of its own (`exec.json`)
-    is executed by it in this process.
-    """
+    The zygote closes its end of `gate` once the process is recorded in its folder; the child does nothing before. With
+    a `cluster_id`, empty log directories are formatted for that cluster. If the node has its own command (`exec.json`),
+    this process executes that command."""
     code = EXIT_BROKEN
     try:
         os.setsid()
@@ -46,13 +47,13 @@ def _run(folder: Path, descriptor: int, log_level: str, cluster_id: str | None) 
             command.execute(folder, descriptor, log_level=log_level, cluster_id=cluster_id)
     except BadNodeCommand as problem:
         print(problem, file=sys.stderr)
-        status.tell(event="failed", error=str(problem))
+        status.report(event="failed", error=str(problem))
         return EXIT_FAILED
     try:
         config = read_config(path)
     except ConfigError as problem:
         print(f"{path}: {problem}", file=sys.stderr)
-        status.tell(event="failed", error=str(problem))
+        status.report(event="failed", error=str(problem))
         return EXIT_FAILED
     return run_node(config, status=status, log_level=log_level, cluster_id=cluster_id, title=str(folder.parent))
 
@@ -62,4 +63,4 @@ def _open_log(path: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    outlive_readers()
+    make_outputs_lossy()

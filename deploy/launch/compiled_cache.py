@@ -1,9 +1,9 @@
-"""Compiled methods of dataclasses and of attrs' classes (trio's), remembered between runs.
+"""A cache of the compiled methods that dataclasses and attrs (used by trio) generate, kept between runs.
 
-Both write the methods of each class as text and have Python compile it, at every start: for the 300 classes of a node
-that is a fifth of the time to import them. While a `CompiledCache` is active, the compiled form is looked up by
-that very text in a file of this user's cache folder, as Python itself does for modules. A file that cannot be read or
-does not match its checksum is ignored; what is missing is compiled and, if the folder can be written, remembered.
+Both libraries generate the methods of each class as source text, which Python compiles at every start. For the 300
+classes of a node, this takes a fifth of the import time. While a `CompiledCache` is active, the compiled form of each
+source text is looked up in a file in the user's cache folder. A file that is unreadable or fails its checksum is
+ignored. Missing entries are compiled and, if the folder is writable, stored.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ import attr._make
 
 CHECKSUM_BYTES = 32
 PER_PROCESS = "def __hash__"
-"""attrs writes a number of this process's hash seed into this method: such a text never comes again."""
+"""Name of a generated method that is never cached. Attrs writes into it a number that depends on the hash seed of the
+process, so its source text never repeats."""
 
 
 class CompiledCache:
-    """The compiled form of texts, in memory and in the file at `path` (None: in memory alone)."""
+    """Compiled code by source text, kept in memory and in the file at `path`. If `path` is None, it is kept only in
+    memory."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known = {} if path is None else _read(path)
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the cache."""
         self._known = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Compile the methods of classes through this cache, and write down what was new."""
+        """Compile generated methods through this cache while the context is open, then store new entries."""
         known, count = self._known, len(self._known)
 
         def execute(text: str, namespace: dict[str, Any] | None = None, names: Mapping[str, Any] | None = None) -> None:
@@ -56,7 +58,7 @@ class CompiledCache:
                     known[text] = code
             return code
 
-        # The modules call the built-ins `exec` and `compile`; a global of that name takes its place.
+        # The modules call the built-ins `exec` and `compile`. Module globals with these names override the built-ins.
         dataclasses.exec = execute  # type: ignore[attr-defined]
         attr._make.compile = compiled  # type: ignore[attr-defined]
         try:
@@ -69,7 +71,8 @@ class CompiledCache:
 
 
 def cache_path() -> Path | None:
-    """The file of this Python version: its bytecode is its own. None for a user without a home."""
+    """Return the path of the cache file; None for a user without a home folder. Each Python version has its own file,
+    because bytecode differs between versions."""
     try:
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     except RuntimeError:

@@ -1,7 +1,8 @@
-"""LocalCluster: start, watch, kill, pause and stop the nodes of one folder.
+"""LocalCluster: start, observe, kill, pause and stop the nodes of one folder.
 
-Verbs go to the zygote. If it has died, the nodes live on: signals then go by the noted identities, and a node is
-started by a new interpreter. Every method raises LaunchError with a text that says what to do.
+Operations go through the zygote. If the zygote has died, its nodes keep running. Signals are then sent to the recorded
+processes, and a node is started in a new interpreter. Every method raises LaunchError with a text that names the
+remedy.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from kraft.deploy.launch.processes import (
     clear_identity,
     identify,
     read_identity,
-    read_note,
+    read_identity_file,
     write_identity,
 )
-from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, refuse_orphans, take_lock_of_new
+from kraft.deploy.launch.zygote import STOP_SECONDS_MAX, lock_new_folder, require_no_running_nodes
 from kraft.deploy.launch.zygote_client import ask_zygote, exchange, require_unlocked
 from kraft.deploy.launch.zygote_start import ZygoteStart, spawn_zygote
 
@@ -41,7 +42,8 @@ _POLL_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node as the launcher sees it. `state`: starting, ready, paused, ended, running (known by its pid file only)."""
+    """State of a node as the launcher reports it. `state` is starting, ready, paused, ended, or running (only its pid
+    file is known)."""
 
     node_id: int
     roles: tuple[str, ...]
@@ -51,11 +53,11 @@ class NodeStatus:
     ended: str
     starts: int
     admin: str = ""
-    """HOST:PORT of its admin listener; empty if it has none, or does not run."""
+    """HOST:PORT of the node's admin listener; empty if it has none, or if the node is not running."""
 
 
 class LocalCluster:
-    """The cluster of one folder. Make one with `up` or `find`."""
+    """The cluster of one folder. Create one with `up` or `find`."""
 
     def __init__(self, folder: ClusterFolder, layout: ClusterLayout, cluster_id: str) -> None:
         self.folder = folder
@@ -68,7 +70,7 @@ class LocalCluster:
 
     @staticmethod
     def find(folder: ClusterFolder) -> LocalCluster:
-        """The cluster that was started in this folder, up or not."""
+        """Return the cluster that was started in this folder, running or not."""
         layout, cluster_id = folder.read()
         return LocalCluster(folder, layout, cluster_id)
 
@@ -86,12 +88,14 @@ class LocalCluster:
     ) -> LocalCluster:
         """Start all nodes of a new or stopped cluster, and return before they are ready.
 
-        The cluster is *attached*: when this object's process ends, it goes down. `detach` ends that. A folder that
-        `is_temporary` is removed when the cluster goes down. One that `is_remembered` is the one that the `kraft`
-        command acts on once all nodes are ready. A `zygote` that was started early is used, and ended if this fails.
-        `before_start` is called when the folder with every node's `server.properties` is there and no node runs yet.
-        Of a start that cannot be tried, because of a port for example, no folder is left that was not there before.
-        """
+        The cluster is *attached*: it is stopped when the process of this object ends, unless `detach` is called before.
+
+        - `is_temporary`: the folder is deleted when the cluster is stopped.
+        - `is_remembered`: once all nodes are ready, the `kraft` command acts on this cluster by default.
+        - `zygote`: a zygote that was started early and is used now; it is ended if the start fails.
+        - `before_start`: called when the folder has every node's `server.properties`, and no node runs yet.
+
+        If the start is not even attempted, for example because a port is in use, no new folder remains."""
         zygote = zygote or spawn_zygote()
         cluster = LocalCluster(folder, layout, cluster_id)
         cluster._is_remembered = is_remembered
@@ -122,12 +126,12 @@ class LocalCluster:
 
     @property
     def is_up(self) -> bool:
-        """Whether a zygote or any node runs."""
-        zygote = read_note(self.folder.zygote_identity)
+        """Whether a zygote or any node is running."""
+        zygote = read_identity_file(self.folder.zygote_identity)
         return (zygote is not None and zygote.is_alive) or any(status.pid is not None for status in self.status())
 
     def require_all_up(self) -> None:
-        """LaunchError that names the nodes that do not run."""
+        """Raise LaunchError with the nodes that are not running, if any."""
         missing = [one.node_id for one in self.status() if one.state not in ("ready", "running")]
         if missing:
             how = ", ".join(f"kraft start {node_id}" for node_id in missing)
@@ -135,21 +139,22 @@ class LocalCluster:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the launcher stops all nodes, or has ended in order after it: by `kraft down` from elsewhere."""
+        """Whether the launcher is stopping all nodes, or has stopped them all and ended: `kraft down` was called
+        elsewhere."""
         answer = self._ask({"verb": "status"})
         return not self.folder.socket.exists() if answer is None else bool(answer["is_ending"])
 
     def wait_launcher(self) -> None:
-        """Wait until the launcher, which is ending, is gone, and the folder too if that is a temporary one."""
-        self._wait_zygote_gone(read_note(self.folder.zygote_identity))
+        """Wait until the launcher, which is stopping the nodes, has ended and a temporary folder is deleted."""
+        self._wait_zygote_gone(read_identity_file(self.folder.zygote_identity))
 
     def detach(self) -> None:
-        """Let the cluster live on when this process ends."""
+        """Keep the cluster running when this process ends."""
         if self._held is not None:
             exchange(self._held.connection, {"verb": "detach"})
 
     def status(self) -> list[NodeStatus]:
-        """Every node of the layout, in its order."""
+        """Return the status of every node, in the layout's order."""
         try:
             answer = self._ask({"verb": "status"})
         except LaunchError as problem:
@@ -160,16 +165,19 @@ class LocalCluster:
         return [self._status_of(plan, known.get(plan.node_id)) for plan in self.layout.nodes()]
 
     def wait_ready(self, node_ids: Sequence[int] | None = None, *, timeout_s: float = READY_SECONDS_MAX) -> None:
-        """Block until these nodes (default: all) are ready; LaunchError if one has ended or time is up."""
+        """Block until these nodes (default: all) are ready. Raise LaunchError if one of them has ended, or at the
+        timeout."""
         wanted = self.node_ids if node_ids is None else list(node_ids)
         self._require_answer({"verb": "wait", "nodes": wanted, "until": "ready", "timeout_s": timeout_s})
         if node_ids is None and self._is_remembered:
             remember_last(self.folder)
 
     def start(self, node_id: int, *, until_ready: bool = True, formats: bool = False) -> None:
-        """Start one node that does not run, and block until it is ready, or (with a zygote) only until it is forked.
-        `formats`: its log directories are empty, and are formatted for this cluster (with a zygote only). LaunchError
-        at once for one that would wait for controllers of which none runs."""
+        """Start one node that is not running, and block until it is ready. If `until_ready` is false and there is a
+        zygote, block only until the node is forked.
+
+        `formats`: the node's log directories are empty, and are formatted for this cluster (with a zygote only). With
+        `until_ready`, raise LaunchError at once if the node would wait for controllers and none of them is running."""
         plan = self.folder.plan(node_id)
         if until_ready:
             self._require_controller(plan)
@@ -182,7 +190,7 @@ class LocalCluster:
             self.wait_ready([node_id])
 
     def send_signal(self, node_id: int, number: signal.Signals) -> int:
-        """Send a signal to a node; its process id."""
+        """Send a signal to a node. Return its process id."""
         self.folder.plan(node_id)
         answer = self._ask({"verb": "signal", "node": node_id, "signal": number.name})
         if answer is not None:
@@ -193,24 +201,24 @@ class LocalCluster:
         return identity.pid
 
     def kill(self, node_id: int) -> int:
-        """SIGKILL a node and wait until it is gone; the process id it had."""
+        """Kill a node with SIGKILL and wait until it has ended. Return its process id."""
         pid = self.send_signal(node_id, signal.SIGKILL)
         self.wait_ended([node_id])
         return pid
 
     def stop(self, node_id: int, *, timeout_s: float = STOP_SECONDS_MAX) -> int:
-        """Stop a node cleanly and wait until it is gone; the process id it had."""
+        """Stop a node cleanly and wait until it has ended. Return its process id."""
         pid = self.ask_to_stop(node_id)
         self.wait_ended([node_id], timeout_s=timeout_s)
         return pid
 
     def ask_to_stop(self, node_id: int) -> int:
-        """Ask a node, paused or not, to stop cleanly; its process id."""
+        """Request a clean stop of a node, even if it is paused. Return its process id."""
         self.send_signal(node_id, signal.SIGCONT)
         return self.send_signal(node_id, signal.SIGTERM)
 
     def wait_ended(self, node_ids: list[int], *, timeout_s: float = STOP_SECONDS_MAX) -> None:
-        """Block until these nodes are gone; LaunchError if time is up."""
+        """Block until these nodes have ended. Raise LaunchError at the timeout."""
         request = {"verb": "wait", "nodes": node_ids, "until": "ended", "timeout_s": timeout_s}
         if self._ask(request, timeout_s=None) is not None:
             return
@@ -227,42 +235,43 @@ class LocalCluster:
                 self._children.pop(node_id).wait()
 
     def pause(self, node_id: int) -> int:
-        """SIGSTOP a node and wait until it stands still; its process id."""
+        """Pause a node with SIGSTOP and wait until the process is stopped. Return its process id."""
         pid = self.send_signal(node_id, signal.SIGSTOP)
         _wait_stopped(pid, True)
         return pid
 
     def resume(self, node_id: int) -> int:
-        """SIGCONT a node; its process id."""
+        """Resume a node with SIGCONT. Return its process id."""
         pid = self.send_signal(node_id, signal.SIGCONT)
         _wait_stopped(pid, False)
         return pid
 
     def down(self) -> list[int]:
-        """Stop all nodes cleanly, kill what is left after a while, and end the zygote; the nodes that were killed.
-        LaunchError names what cannot be ended."""
-        zygote = read_note(self.folder.zygote_identity)
+        """Stop all nodes cleanly, kill those still running after a timeout, and end the zygote. Return the killed
+        nodes. Raise LaunchError that names the processes that cannot be ended."""
+        zygote = read_identity_file(self.folder.zygote_identity)
         if zygote is not None:
             zygote.signal(signal.SIGCONT)
         answer = self._ask({"verb": "down"}, timeout_s=None)
         if answer is None and zygote is not None:
-            zygote.signal(signal.SIGTERM)  # its socket was removed: this is the same verb
+            # the zygote's socket file was removed: a signal has the same effect as the request
+            zygote.signal(signal.SIGTERM)
         self._wait_zygote_gone(zygote)
         killed = [] if answer is None else [int(node) for node in answer.get("killed", ())]
         killed += self._down_by_identities()
         require_unlocked(self.folder)
         return killed
 
-    # the zygote
+    # with a zygote
 
     def _prepare(self) -> None:
-        lock, is_new = take_lock_of_new(self.folder)
+        lock, is_new = lock_new_folder(self.folder)
         try:
-            refuse_orphans(self.folder)
+            require_no_running_nodes(self.folder)
             require_free(port for node in self.layout.nodes() for port in node.ports)
             self.notices = self.folder.create(self.layout, self.cluster_id)
         except BaseException:
-            if is_new:  # and nobody else's: its lock is held
+            if is_new:  # no other process uses the folder, because we hold its lock
                 shutil.rmtree(self.folder.path, ignore_errors=True)
             raise
         finally:
@@ -355,14 +364,14 @@ class LocalCluster:
         elif plan.controller_port is None:
             how = "start them first: " + ", ".join(f"kraft start {node_id}" for node_id in controllers)
         else:
-            return  # somebody must be the first; it is ready when a majority is there
+            return  # one controller must start first; it becomes ready only once a majority of the controllers runs
         raise LaunchError("start", f"no controller of the cluster in {self.folder.path} runs; {how}")
 
     def _is_alive(self, node_id: int) -> bool:
         noted = read_identity(self.folder.node(node_id))
         return noted is not None and noted.is_alive
 
-    def _signal_noted(self, node_ids: list[int], *numbers: signal.Signals) -> None:
+    def _signal_recorded(self, node_ids: list[int], *numbers: signal.Signals) -> None:
         for node_id in node_ids:
             identity = read_identity(self.folder.node(node_id))
             for number in numbers:
@@ -375,12 +384,12 @@ class LocalCluster:
         brokers = [node.node_id for node in nodes if node.broker_port is not None]
         controllers = [node.node_id for node in nodes if node.broker_port is None]
         for node_ids in (brokers, controllers):
-            self._signal_noted(node_ids, signal.SIGCONT, signal.SIGTERM)
+            self._signal_recorded(node_ids, signal.SIGCONT, signal.SIGTERM)
             try:
                 self.wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
             except LaunchError:
                 killed += [node.node_id for node in self.status() if node.node_id in node_ids and node.pid is not None]
-                self._signal_noted(node_ids, signal.SIGKILL)
+                self._signal_recorded(node_ids, signal.SIGKILL)
                 self.wait_ended(node_ids, timeout_s=STOP_SECONDS_MAX)
         self.folder.socket.unlink(missing_ok=True)
         self.folder.zygote_identity.unlink(missing_ok=True)
@@ -388,7 +397,8 @@ class LocalCluster:
 
 
 def _wait_stopped(pid: int, stopped: bool) -> None:
-    """Block until a process stands still, or goes on: the kernel delivers the signal when it gets to it."""
+    """Block until a process is stopped, or until it continues. The wait is needed because the kernel delivers signals
+    asynchronously."""
     identity = identify(pid)
     deadline = time.monotonic() + PAUSE_SECONDS_MAX
     while identity is not None and identity.is_stopped is not stopped and time.monotonic() < deadline:
@@ -396,7 +406,8 @@ def _wait_stopped(pid: int, stopped: bool) -> None:
 
 
 def _events(node_id: int, reader: int, log: str) -> Iterator[dict[str, Any]]:
-    """What a node that was started without a zygote says of its start, until it is ready. LaunchError if it fails."""
+    """Yield the start events of a node that was started without a zygote; the last one is that it is ready. Raise
+    LaunchError if the start fails."""
     text = b""
     deadline = time.monotonic() + READY_SECONDS_MAX
     with os.fdopen(reader, "rb", buffering=0) as pipe:

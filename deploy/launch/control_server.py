@@ -1,4 +1,6 @@
-"""ControlServer: one JSON object per line over a Unix socket, answered in order; a late answer is a `Pending`."""
+"""ControlServer: a server on a Unix socket. Requests and responses are JSON objects, one per line; responses are sent
+in the order of the requests. A response that is sent later is a `Pending`.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,13 @@ SEND_SECONDS_MAX = 1.0
 
 Answer = dict[str, Any]
 Condition = Callable[[], Answer | None]
-"""The answer when it is known."""
+"""Function that returns the response once it is available, and None before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An answer that comes when `condition` gives one, or as `late()` at the deadline (monotonic seconds)."""
+    """A response that is sent later: the result of `condition` as soon as it is not None. If the deadline (in monotonic
+    seconds) passes first, it is the result of `late()`."""
 
     condition: Condition
     deadline: float
@@ -34,7 +37,7 @@ class Pending:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One connection. If it is `attached`, its end is told to the server's owner."""
+    """One connection to the server. If it is `attached`, the server's owner is notified when it closes."""
 
     socket: socket.socket
     attached: bool
@@ -43,7 +46,8 @@ class Client:
 
 
 class ControlServer:
-    """Listens, reads lines, answers. It blocks only while it sends, and for a bounded time."""
+    """Accepts connections, reads request lines, and sends responses. It blocks only while it sends, and only for a
+    bounded time."""
 
     def __init__(
         self,
@@ -59,7 +63,8 @@ class ControlServer:
         self._waiting: list[tuple[Client, Pending]] = []
 
     def listen(self, path: Path) -> None:
-        """Accept connections of this user at this path, which is replaced. OSError if no socket can be made there."""
+        """Accept connections of this user at this path, and replace an existing file there. Raise OSError if the socket
+        cannot be created."""
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
@@ -74,14 +79,14 @@ class ControlServer:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def add(self, connection: socket.socket, *, attached: bool) -> None:
-        """Serve this connection too."""
+        """Serve this connection too, which the server has not accepted itself."""
         connection.setblocking(False)
         client = Client(connection, attached)
         self._clients.append(client)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(client))
 
     def answer_waiting(self) -> None:
-        """Send every late answer that is known by now."""
+        """Send every delayed response that is available by now."""
         now = time.monotonic()
         for entry in self._waiting[:]:
             client, pending = entry
@@ -94,11 +99,12 @@ class ControlServer:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `answer_waiting` must be called at the latest, in monotonic seconds."""
+        """Latest time at which `answer_waiting` must be called next, in monotonic seconds; None if no response is
+        delayed."""
         return min((pending.deadline for _, pending in self._waiting), default=None)
 
     def close(self) -> None:
-        """Close everything; also what a forked child calls."""
+        """Close the listener and all connections. Also called in a forked child."""
         if self._listener is not None:
             self._listener.close()
         for client in self._clients:
@@ -155,5 +161,5 @@ class ControlServer:
 
 
 def refusal(kind: str, message: str) -> Answer:
-    """The answer to what cannot be done; `kind` as in LaunchError."""
+    """Return the response for a failed request; `kind` is one of those of LaunchError."""
     return {"ok": False, "kind": kind, "error": message}

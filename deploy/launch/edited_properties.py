@@ -1,7 +1,8 @@
-"""A node's `server.properties` when its cluster is started again: what `kraft up` writes, under what was edited since.
+"""Merge a node's `server.properties` when its cluster is started again: the lines of `kraft up` and the user's edits.
 
-An edit is a difference between the file and what `kraft up` wrote last. It stays, unless `kraft up` sets that key
-itself or is asked for another value of it now: then a notice names the key and the option.
+An edit is a difference between the file and the text that `kraft up` wrote last. It is kept, unless `kraft up` always
+sets that key itself, or its options now give the key another value. In these cases, a notice names the key and the
+option to use instead.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ OPTION_OF: Mapping[str, str] = MappingProxyType(
         "kraft.fault.control.socket": "--fault-control",
     }
 )
-"""Keys that `kraft up` always sets, and what changes them."""
+"""Keys that `kraft up` always sets, each with the option that changes its value."""
 
 
 class Merged(NamedTuple):
-    """`properties` for the file; `overruled`: the keys whose edit does not stay, each with what to use instead."""
+    """Result of a merge. `properties` is the new content of the file. `overruled` has the keys whose edits are dropped,
+    each with the option to use instead."""
 
     properties: dict[str, str]
     overruled: tuple[str, ...]
 
 
 def merge_edits(written: Mapping[str, str], found: Mapping[str, str], wanted: Mapping[str, str]) -> Merged:
-    """`written` by the last start, `found` in the file, `wanted` by this start."""
+    """Merge three versions of the properties: those that the last start has `written`, those `found` in the file, and
+    those that this start has `wanted`."""
     properties = dict(wanted)
     overruled: list[str] = []
     for key in sorted({*written, *found}):

@@ -1,11 +1,11 @@
-"""LaunchError: the launcher cannot do what it was asked; the text says why and what to do next."""
+"""LaunchError: the launcher cannot carry out a request. The text gives the reason and the remedy."""
 
 from __future__ import annotations
 
 
 class LaunchError(Exception):
-    """`kind` is a stable word for programs: arguments, busy, port, folder, no-cluster, unknown-node,
-    not-running, not-ours, running, start, late, request, zygote."""
+    """The launcher cannot carry out a request. `kind` is a stable word for programs: arguments, busy, port, folder,
+    no-cluster, unknown-node, not-running, not-ours, running, start, late, request, zygote."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

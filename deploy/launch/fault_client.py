@@ -1,7 +1,7 @@
-"""FaultClient: tells a running node, over its fault control socket, to break its links, answers and syncs on purpose.
+"""FaultClient: makes a running node inject faults into its links, responses and syncs, over its fault control socket.
 
 The node must have been started with such a socket (`kraft up --fault-control`, `kraft node --fault-control SOCKET`).
-Blocking; every method raises LaunchError with a text that says what to do.
+Every method blocks, and raises LaunchError with a text that names the remedy.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ ANSWER_SECONDS_MAX = 10.0
 
 
 class FaultClient:
-    """One node's faults. `path` is the socket's."""
+    """Lists and changes the injected faults of one node. `path` is the path of the node's fault control socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @staticmethod
     def of_node(folder: ClusterFolder, node_id: int) -> FaultClient:
-        """The faults of a launched node."""
+        """Return the fault client of a node that the launcher has started."""
         folder.plan(node_id)
         return FaultClient(folder.node(node_id) / FAULT_SOCKET)
 
     def link(self, node_id: int, policy: str, **more: Any) -> None:
-        """What this node does from now on when it dials `node_id`, and to the connections that it has dialled there:
-        open, refuse, hang or reset; with `listener` on that listener only. `sends` and `receives` say how bytes fare on
-        them (the fields of `kraft.seam.LinkQuality`), if not well."""
+        """Set how this node treats its connections to `node_id`, both new and existing ones: open, refuse, hang or
+        reset. With `listener`, only connections to that listener are treated so. `sends` and `receives` degrade the
+        traffic in one direction; each is a mapping of fields of `kraft.seam.LinkQuality`."""
         self._ask(verb="link", node=node_id, policy=policy, **more)
 
     def leave(self, links: Mapping[int, Mapping[str, Any]]) -> None:
-        """What a node that has not opened its socket yet does first of all: the arguments of `link`, by peer."""
+        """Store link faults that a node applies as soon as it starts, before it opens its socket. `links` has the
+        arguments of `link`, by peer."""
         from kraft.runtime.fault_control import FIRST_SUFFIX
 
         path = self._path.with_name(self._path.name + FIRST_SUFFIX)
@@ -53,37 +54,37 @@ class FaultClient:
         draft.replace(path)
 
     def reply(self, **rule: Any) -> int:
-        """Add a reply rule (see `kraft.wire.reply_policy.rule_from`); its number."""
+        """Add a rule for responses (see `kraft.wire.reply_policy.rule_from`). Return the rule's number."""
         return int(self._ask(verb="reply", **rule)["rule"])
 
     def slow_syncs(self, delay_ms: int) -> None:
-        """Let each of the node's syncs take so much longer from now on, and fail no more; 0: as the device does. See
-        `kraft.runtime.disk_faults` for what that can show."""
+        """Delay each sync of the node by this time from now on, and make no further sync fail. 0 restores normal syncs.
+        See `kraft.runtime.disk_faults` for what this fault can show."""
         self._ask(verb="disk", sync_delay_ms=delay_ms)
 
     def fail_syncs(self, fails: bool) -> None:
-        """Let the node's syncs fail from now on, or be as the device does."""
+        """Make the node's syncs fail from now on, or restore normal syncs."""
         self._ask(verb="disk", fail_syncs=fails)
 
     def syncs_broken(self) -> tuple[int, int]:
-        """How many syncs have waited, and how many have failed on purpose, since the node started."""
+        """Return the number of syncs that were delayed, and of syncs that were made to fail, since the node started."""
         found = self._ask(verb="list")["disk"]
         return int(found["syncs_delayed"]), int(found["syncs_failed"])
 
     def wall_ms(self) -> int:
-        """The time as the node's clock has it, in ms since 1970."""
+        """Return the time of the node's clock, in ms since 1970."""
         return int(self._ask(verb="clock")["wall_ms"])
 
     def clear(self, rule: int | None = None) -> None:
-        """Drop one rule, or all faults of the node."""
+        """Remove one rule, or all faults of the node."""
         self._ask(verb="clear", **({} if rule is None else {"rule": rule}))
 
     def applied(self, rule: int) -> int:
-        """How often a rule was applied, also one that is used up or removed."""
+        """Return how often a rule was applied. This also works for a rule that has expired or was removed."""
         return int(self._ask(verb="list")["applied"].get(str(rule), 0))
 
     def listed(self) -> dict[str, Any]:
-        """The faults in force: `links`, `qualities` and `rules`."""
+        """Return the active faults as a mapping with the keys `links`, `qualities` and `rules`."""
         answer = self._ask(verb="list")
         return {name: answer[name] for name in ("links", "qualities", "rules")}
 

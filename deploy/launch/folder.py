@@ -1,7 +1,8 @@
-"""ClusterFolder: where a local cluster keeps its things.
+"""ClusterFolder: the files of a local cluster.
 
-`DIR/cluster.json` describes the cluster and carries the version of this format; `DIR/NODE/` holds `server.properties`,
-`data/`, `node.log`, `pid` (the number alone) and `process.json` (the number with the start time that proves it ours).
+`DIR/cluster.json` describes the cluster and has the version of this format. `DIR/NODE/` holds `server.properties`,
+`data/`, `node.log`, `pid` (the number alone) and `process.json` (the number and start time, which identify the
+process).
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from kraft.deploy.launch.processes import read_identity
 
 FORMAT_VERSION = 1
 FOLDERS_MAX = 50
-"""How many clusters are remembered."""
+"""Maximum number of clusters that are remembered."""
 
 
 ADMIN_ADDRESS = "admin.address"
-"""In a node's folder while it runs: where its admin listener is bound."""
+"""File in the folder of a node that has the bound address of its admin listener while the node runs."""
 
 
 class ClusterFolder:
-    """The paths of one cluster, and its description. `path` is absolute, with no symbolic link in it."""
+    """Paths of the files of one cluster, and the description of the cluster. `path` is absolute, without symbolic
+    links."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).expanduser().resolve()
@@ -51,12 +53,13 @@ class ClusterFolder:
 
     @property
     def socket(self) -> Path:
-        """The launcher's control socket: in the folder, so that every login finds it. See `short_path`."""
+        """Path of the launcher's control socket. It is in the folder, so that every login session finds it. For its
+        length, see `short_path`."""
         return self.path / "control.sock"
 
     @property
     def runs(self) -> bool:
-        """Whether any node of it runs, as far as the folder tells."""
+        """Whether any node of the cluster is running, according to the folder."""
         try:
             nodes = [entry for entry in self.path.iterdir() if entry.name.isdigit()]
         except OSError:
@@ -65,19 +68,19 @@ class ClusterFolder:
 
     @property
     def start_command(self) -> str:
-        """What starts it when it is down."""
+        """Command that starts the cluster when it is down."""
         return f"kraft up --background --data {self.path}"
 
     def write_admin_address(self, node_id: int, address: str) -> None:
-        """Note where the node's admin listener is bound."""
+        """Write the bound address of the node's admin listener to its file."""
         _write_atomic(self.node(node_id) / ADMIN_ADDRESS, address + "\n")
 
     def clear_admin_address(self, node_id: int) -> None:
-        """The node has ended."""
+        """Delete the address file of a node that has ended."""
         (self.node(node_id) / ADMIN_ADDRESS).unlink(missing_ok=True)
 
     def admin_address(self, node_id: int) -> str:
-        """HOST:PORT of the node's admin listener; empty if it has none, or does not run."""
+        """Return HOST:PORT of the node's admin listener; empty if it has none, or is not running."""
         try:
             return (self.node(node_id) / ADMIN_ADDRESS).read_text().strip()
         except OSError:
@@ -87,7 +90,7 @@ class ClusterFolder:
         return self.path / str(node_id)
 
     def exists(self) -> bool:
-        """Whether it holds a cluster. LaunchError if this user may not look."""
+        """Whether the folder holds a cluster. Raise LaunchError if this user may not read it."""
         try:
             return self.description.is_file()
         except PermissionError:
@@ -97,8 +100,9 @@ class ClusterFolder:
         return LaunchError("not-ours", f"{self.path} is closed to this user; act on it as its owner or as root")
 
     def create(self, layout: ClusterLayout, cluster_id: str) -> tuple[str, ...]:
-        """Make or update the folder for this layout; what was edited in a node's `server.properties` stays. Returns a
-        notice for each node with an edit that cannot stay. LaunchError if the folder holds something else."""
+        """Create or update the folder for this layout. A user's edits in a node's `server.properties` are kept. Return
+        a notice for each node with an edit that cannot be kept. Raise LaunchError if the folder is not empty and has no
+        cluster."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             foreign = not self.exists() and any(entry.name != ".lock" for entry in self.path.iterdir())
@@ -117,7 +121,8 @@ class ClusterFolder:
         return tuple(notice for notice in notices if notice)
 
     def _written_before(self) -> dict[int, dict[str, str]]:
-        """Node → the properties that the last start wrote; those of its layout if it did not note them."""
+        """Return the properties that the last start has written, by node. If they were not stored, they are computed
+        from the layout of that start."""
         if not self.exists():
             return {}
         layout, _ = self.read()
@@ -128,7 +133,8 @@ class ClusterFolder:
         }
 
     def _write_properties(self, node_id: int, before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-        """Write one node's file, if it says something else. A notice, or nothing."""
+        """Write one node's properties file if its content changes. Return a notice if an edit is dropped, else an empty
+        text."""
         from kraft.config import ConfigError
         from kraft.config.properties import parse_properties, render_properties
 
@@ -138,14 +144,15 @@ class ClusterFolder:
         try:
             found = parse_properties(file.read_text(encoding="utf-8")) if file.exists() else None
         except (ConfigError, UnicodeDecodeError) as problem:
-            raise LaunchError("folder", f"{file}: {problem}; mend or remove the file") from None
+            raise LaunchError("folder", f"{file}: {problem}; fix or delete the file") from None
         merged = merge_edits(before, before if found is None else found, wanted)
         if merged.properties != found:
             _write_atomic(file, render_properties(merged.properties, comment="Written by `kraft up`."))
-        return f"{file}: these edits do not stay: {', '.join(merged.overruled)}" if merged.overruled else ""
+        return f"{file}: these edits are dropped: {', '.join(merged.overruled)}" if merged.overruled else ""
 
     def read(self) -> tuple[ClusterLayout, str]:
-        """The layout and the cluster id. LaunchError if there is none, or a newer release wrote it."""
+        """Return the layout and the cluster id. Raise LaunchError if the folder has no cluster, or one of a newer
+        release."""
         try:
             described = json.loads(self.description.read_text())
             version = described["format"]
@@ -169,7 +176,7 @@ class ClusterFolder:
             ) from None
 
     def plan(self, node_id: int) -> NodePlan:
-        """The plan of one node. LaunchError names the nodes there are."""
+        """Return the plan of one node. If there is no such node, raise LaunchError that names the existing ones."""
         nodes = self.read()[0].nodes()
         for node in nodes:
             if node.node_id == node_id:
@@ -179,7 +186,8 @@ class ClusterFolder:
 
 
 def state_directory() -> Path:
-    """Where this user's state lives: $XDG_STATE_HOME/kraft. OSError for a user without a home."""
+    """Return the folder for this user's state: $XDG_STATE_HOME/kraft. Raise OSError for a user without a home
+    folder."""
     base = os.environ.get("XDG_STATE_HOME")
     if base:
         return Path(base) / "kraft"
@@ -190,7 +198,7 @@ def state_directory() -> Path:
 
 
 def remember_last(folder: ClusterFolder) -> None:
-    """Make this the cluster that was started last. A home that cannot be written is no reason to stop."""
+    """Record this cluster as the one started last. A home folder that is not writable is not an error."""
     paths = [folder.path, *(known.path for known in started_folders() if known.path != folder.path)]
     try:
         state_directory().mkdir(parents=True, exist_ok=True)
@@ -200,7 +208,7 @@ def remember_last(folder: ClusterFolder) -> None:
 
 
 def started_folders() -> list[ClusterFolder]:
-    """The clusters that this user has started and that are still there, the last one first."""
+    """Return the folders of the existing clusters that this user has started, the cluster started last first."""
     try:
         paths = (state_directory() / "last").read_text().splitlines()
     except OSError:
@@ -209,8 +217,8 @@ def started_folders() -> list[ClusterFolder]:
 
 
 def last_folder() -> ClusterFolder:
-    """The cluster that verbs without --data act on: of those that run the one started last; if none runs, the one
-    started last. LaunchError if there is none."""
+    """Return the folder of the cluster on which commands without --data act. It is the running cluster that was started
+    last; if none is running, the cluster that was started last. Raise LaunchError if there is no cluster."""
     known = started_folders()
     for folder in known:
         if folder.runs:

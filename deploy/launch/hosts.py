@@ -1,4 +1,4 @@
-"""Whether names of hosts lead anywhere."""
+"""Check that host names resolve."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import socket
 
 
 def is_known_host(host: str) -> bool:
-    """Whether this name, or address in digits, leads somewhere. Blocking: it may ask a name server."""
+    """Whether this host name resolves, or is a numeric address. Blocking: it may query a name server."""
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # UnicodeError: a part of the name is empty or has more than 63 characters
+    except (OSError, UnicodeError):  # UnicodeError: a label of the name is empty or has more than 63 characters
         return False
     return True

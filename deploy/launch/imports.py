@@ -1,8 +1,8 @@
-"""What a zygote imports before it forks, so that every node starts with it and shares its pages.
+"""Modules that a zygote imports before it forks, so that every node starts with them and shares their memory pages.
 
-Two libraries look for optional ones that a development environment has and a node never needs: kio for hypothesis
-(which brings pytest), structlog for rich. In the processes of nodes these are hidden, for good: a node imports message
-classes also while it serves, and must not stand still for seconds then.
+Two libraries import optional modules that a development environment has and a node never needs: kio imports hypothesis
+(which imports pytest), and structlog imports rich. In the processes of nodes, these modules are hidden permanently.
+Otherwise a node that imports message classes while it serves could be blocked for seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _BROKER = ("kraft.broker.node.broker_node",)
 
 
 class NodeModules:
-    """What is imported so far. Controllers need less, and start while the rest is still being imported."""
+    """Imports the modules in parts. Controllers need fewer modules, so they start while those of brokers are being
+    imported."""
 
     def __init__(self) -> None:
         self._compiled = CompiledCache(cache_path())
@@ -36,18 +37,19 @@ class NodeModules:
         self._has_messages = False
 
     def import_for_every_node(self) -> None:
-        """What a node of any role runs. Hides what none needs."""
+        """Import the modules that a node of any role needs. Hide the modules that no node needs."""
         hide_modules()
         self._import(_EVERY_NODE)
 
     def import_for_broker(self) -> None:
-        """What a broker runs; at once if that is done already."""
+        """Import the modules that a broker needs. Return at once if that is done already."""
         if not self._has_broker:
             self._import(_BROKER)
             self._has_broker = True
 
     def import_messages(self) -> None:
-        """The newest message classes of what brokers serve: worth it where several share them."""
+        """Import the newest message classes of the APIs that brokers serve. This is worthwhile only if several brokers
+        share them."""
         if not self._has_messages:
             self._import_messages()
             self._compiled.forget()
@@ -69,7 +71,7 @@ class NodeModules:
 
 
 def hide_modules(names: tuple[str, ...] = _NOT_FOR_NODES) -> None:
-    """Make `import name` fail, from now on and in every process forked from this one; by default for what no node
+    """Make `import name` fail in this process and in every process forked from it; by default for modules that no node
     needs."""
     for name in names:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]

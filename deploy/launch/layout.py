@@ -1,8 +1,9 @@
-"""ClusterLayout: which nodes a local cluster has, on which ports, and the properties that each of them gets.
+"""ClusterLayout: the nodes of a local cluster, their ports, and their properties.
 
-Brokers are 1, 2, 3 … on ports from `port` up; controllers 101, 102, 103 … on ports from `port` + 100 up; nodes of both
-roles are 1, 2, 3 … with both ports. Everything binds to the loopback address; `external` adds a listener that binds to
-every address and is advertised under the given host. With `fault_control` each node has a socket for faults on purpose.
+Brokers have the ids 1, 2, 3 … and ports from `port` upwards. Controllers have the ids 101, 102, 103 … and ports from
+`port` + 100 upwards. Nodes of both roles have the ids 1, 2, 3 … and one port of each kind. Listeners bind to the
+loopback address. `external` adds a listener that binds to every address and is advertised under the given host. With
+`fault_control`, each node has a socket for fault injection.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ FIRST_CONTROLLER = 101
 CONTROLLER_PORT_OFFSET = 100
 NODES_MAX = 100
 FAULT_SOCKET = "fault.sock"
-"""In each node's folder, which is where its process works: a Unix socket's path must be short."""
+"""Path of the fault control socket, relative to the node's folder, which is its working directory. It is relative
+because the path of a Unix socket must be short."""
 
 _KEEP_ALL_METADATA = MappingProxyType({"metadata.max.retention.bytes": "-1", "metadata.max.retention.ms": "-1"})
 
 
 def new_cluster_id() -> str:
-    """A random cluster id, as Kafka writes one: 16 bytes in URL-safe base64."""
+    """Return a random cluster id in Kafka's form: 16 bytes in URL-safe base64."""
     return encode_uuid(draw_uuid(random.SystemRandom().getrandbits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """One node. `broker_port` and `controller_port` are None where the node has not that role."""
+    """A node of a layout. `broker_port` and `controller_port` are None if the node does not have that role."""
 
     node_id: int
     broker_port: int | None
@@ -53,7 +55,8 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLayout:
-    """A local cluster as it was asked for. `combined` counts nodes of both roles, and excludes the other two."""
+    """The nodes of a local cluster as the user has requested them. `combined` is the number of nodes that have both
+    roles; if it is set, there are no other controllers and brokers."""
 
     controllers: int = 3
     brokers: int = 3
@@ -64,9 +67,10 @@ class ClusterLayout:
     fault_control: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     racks: str | None = None
-    """Names with commas: of the first broker, the second … and round again."""
+    """Comma-separated rack names: that of the first broker, of the second, and so on. If there are more brokers than
+    names, the names repeat."""
     node_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Node id (as text: it is a key of JSON) → settings of that node alone."""
+    """Settings that only one node has, by node id. The id is text, because it is a key of JSON."""
 
     def __post_init__(self) -> None:
         counts = (self.combined,) if self.combined else (self.controllers, self.brokers)
@@ -87,7 +91,7 @@ class ClusterLayout:
                 raise LaunchError("arguments", text)
 
     def nodes(self) -> tuple[NodePlan, ...]:
-        """All nodes, controllers first: a broker finds its quorum sooner when the voters are up."""
+        """All nodes, with controllers first because a broker finds its quorum sooner if the voters are running."""
         external = self._external()
         base = self.port + CONTROLLER_PORT_OFFSET
         if self.combined:
@@ -120,13 +124,13 @@ class ClusterLayout:
         return ",".join(f"{HOST}:{node.broker_port}" for node in self.nodes() if node.broker_port is not None)
 
     def external_servers(self) -> str:
-        """The addresses for clients outside of this machine, comma-separated; empty if there are none."""
+        """Addresses for clients on other machines, comma-separated; empty if there are none."""
         external = self._external()
         ports = [node.external_port for node in self.nodes() if node.external_port is not None]
         return "" if external is None else ",".join(f"{external[0]}:{port}" for port in ports)
 
     def properties(self, node: NodePlan, folder: str) -> dict[str, str]:
-        """What `server.properties` of this node says; `folder` is the node's own, absolute."""
+        """Return the content of this node's `server.properties`. `folder` is the absolute path of the node's folder."""
         voters = (item for item in self.nodes() if item.controller_port is not None)
         properties = {
             "process.roles": ",".join(node.roles),
@@ -205,7 +209,7 @@ class ClusterLayout:
 
 
 def is_cluster_id(text: str) -> bool:
-    """Whether this is the base64 of 16 bytes."""
+    """Whether the text is the base64 of 16 bytes, as a cluster id must be."""
     try:
         return len(text) == 22 and len(base64.urlsafe_b64decode(text + "==")) == 16
     except ValueError:

@@ -1,6 +1,7 @@
-"""A node's log: one line per event, with time, level, what happened and the fields; JSON where that is asked for.
+"""A node's log: one line per event, with time, level, event and fields; JSON if requested.
 
-Each logger has the level of the standard library's logger of its name, so that `kraft.node.loggers.levels` can set it.
+Each logger has the level of the standard library's logger with the same name, so that `kraft.node.loggers.levels` can
+set it.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from kraft.seam.ids import encode_uuid
 
 LEVELS = ("debug", "info", "warning", "error")
 ANY_OTHER = "kraft"
-"""Name of a logger that was asked for without one."""
+"""Name of the loggers that are created without a name."""
 FIRST_FIELDS = ("timestamp", "level", "event", "node")
 NUMBERS = MappingProxyType({name.lower(): number for name, number in logging.getLevelNamesMapping().items()})
 
 _WORDS = MappingProxyType({**NUMBERS, "trace": logging.DEBUG - 5, "off": logging.CRITICAL + 1})
-"""Levels as one may write them: ours, and Kafka's."""
+"""Names of levels that are accepted: our names, and Kafka's."""
 
 
 def parsed_logger_levels(pairs: Iterable[str]) -> dict[str, int]:
-    """Levels by logger, of texts NAME=LEVEL. ValueError says which text is wrong."""
+    """Parse texts NAME=LEVEL to levels by logger. Raise ValueError with the text that is wrong."""
     levels = {}
     for pair in pairs:
         name, _, word = map(str.strip, pair.partition("="))
@@ -41,7 +42,8 @@ def parsed_logger_levels(pairs: Iterable[str]) -> dict[str, int]:
 
 
 class NamedLogger(structlog.WriteLogger):
-    """Writes the lines of one name. `levels` says which: levels may change while the process runs."""
+    """Writes the lines of one logger. `levels` decides which lines are written. Levels may change while the process
+    runs."""
 
     def __init__(self, file: TextIO, name: str) -> None:
         super().__init__(file)
@@ -51,8 +53,8 @@ class NamedLogger(structlog.WriteLogger):
 def configure_logs(
     level: str, *, node_id: int, as_json: bool = False, loggers: Mapping[str, int] = MappingProxyType({})
 ) -> None:
-    """Send this process's log to its standard error. What that does not take is lost, and nothing else. `loggers` have
-    levels of their own, by name."""
+    """Send this process's log to its standard error. A line that cannot be written is lost and has no other effect.
+    `loggers` has the levels of single loggers, by name."""
     logging.root.setLevel(NUMBERS[level])
     for name, number in loggers.items():
         logging.getLogger(name).setLevel(number)
@@ -66,7 +68,7 @@ def configure_logs(
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            *([_in_reading_order] if as_json else []),
+            *([_fixed_fields_first] if as_json else []),
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
@@ -82,8 +84,8 @@ def _drop_below_level(logger: NamedLogger, method: str, event: EventDict) -> Eve
     return event
 
 
-def _in_reading_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """What every line of JSON has comes first."""
+def _fixed_fields_first(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Move the fields that every line has to the front of a JSON line."""
     return {key: event[key] for key in FIRST_FIELDS if key in event} | dict(event)
 
 

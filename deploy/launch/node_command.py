@@ -1,8 +1,9 @@
-"""NodeCommand: how a node is executed that needs an environment or a command of its own.
+"""NodeCommand: executes a node that needs its own environment or its own command.
 
-Most nodes are forked from the zygote and run at once. `DIR/NODE/exec.json` makes a node execute a new interpreter
-instead, in the same process: with more variables in its environment, and behind the words of a prefix that ends by
-executing what follows (`nsenter … --`, `nice`). Process id, session, log, status pipe and title stay the same.
+Most nodes are forked from the zygote and run at once. The file `DIR/NODE/exec.json` makes a node execute a new
+interpreter instead, in the same process. The file can add environment variables and a command prefix. The words of the
+prefix must end by executing the rest of the command (`nsenter … --`, `nice`). Process id, session, log, status pipe and
+title stay the same.
 
     {"prefix": ["nsenter", "--net=/run/netns/one", "--"], "environment": {"LD_PRELOAD": "…/libfaketime.so.1"}}
 """
@@ -21,19 +22,20 @@ EXEC_FILE = "exec.json"
 
 
 class BadNodeCommand(Exception):
-    """exec.json cannot be read, or its command cannot be executed; the text names the file and says why."""
+    """exec.json cannot be read, or its command cannot be executed. The text names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCommand:
-    """See the module. The environment comes on top of the launcher's."""
+    """Command prefix and environment variables of a node. The variables are added to those of the launcher."""
 
     prefix: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def read(folder: Path) -> NodeCommand | None:
-        """The one of this node's folder; None if the node has none. BadNodeCommand."""
+        """Return the command stored in this node's folder; None if the node has none. Raise BadNodeCommand if it is
+        invalid."""
         path = folder / EXEC_FILE
         try:
             row = json.loads(path.read_text())
@@ -47,21 +49,22 @@ class NodeCommand:
             raise BadNodeCommand(f"{path} is no command of a node: {problem}") from None
 
     def write(self, folder: Path) -> None:
-        """Let the node of this folder be executed so from its next start on."""
+        """Store this command in the folder of a node. It is used from the node's next start on."""
         path = folder / EXEC_FILE
         draft = path.with_name(EXEC_FILE + ".tmp")
         draft.write_text(json.dumps({"prefix": self.prefix, "environment": dict(self.environment)}) + "\n")
         draft.replace(path)
 
     def words(self, folder: Path, status: int, *, log_level: str = "info", cluster_id: str | None = None) -> list[str]:
-        """The command. `status` is the descriptor of the status pipe, which it inherits."""
+        """Return the words of the command line. `status` is the descriptor of the status pipe, which the command
+        inherits."""
         module = "kraft.deploy.launch.node_process"
         command = [sys.executable, "-m", module, str(folder / "server.properties"), str(status), log_level]
         return [*self.prefix, *command, *(() if cluster_id is None else (cluster_id,))]
 
     def execute(self, folder: Path, status: int, *, log_level: str, cluster_id: str | None) -> NoReturn:
-        """Become this command. Of what this process has open, it inherits the status pipe and 0 to 2 alone.
-        BadNodeCommand if there is no such program."""
+        """Replace this process by the command. The command inherits only the status pipe and descriptors 0 to 2. Raise
+        BadNodeCommand if its program does not exist."""
         words = self.words(folder, status, log_level=log_level, cluster_id=cluster_id)
         os.set_inheritable(status, True)
         os.closerange(3, status)

@@ -1,8 +1,8 @@
-"""One node as a process: the road from a properties file to `serve`, and out again.
+"""One node as a process: from a properties file to `serve`, and to its exit.
 
-Exit codes: 0 after a clean stop, 1 for what an operator can mend (the text says how), 70 for a broken invariant.
-SIGTERM, SIGINT and SIGHUP stop cleanly; a second one at once. Ready and failure are told to the launcher on a status
-pipe, one JSON object per line.
+Exit codes: 0 after a clean stop, 1 for an error that an operator can fix (the text says how), 70 for a broken
+invariant. SIGTERM, SIGINT and SIGHUP stop cleanly; a second signal stops at once. The launcher learns of readiness and
+failure on a status pipe, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 
 START_IS_OVER_SECONDS = 1.0
 IMPORT_PAUSE_SECONDS = 0.01
-"""Between two imports while the node serves."""
+"""Seconds between two imports of message classes while the node serves."""
 
 
 class StartTookTooLong(Exception):
@@ -44,31 +44,32 @@ class StartTookTooLong(Exception):
 
 
 class Status(Protocol):
-    """Where a node tells those who started it how it fares."""
+    """Reports the state of a node to the process that has started the node."""
 
     @property
     def alive_seconds(self) -> float | None:
-        """How often `tell_alive` is due while the event loop turns; None if it is not."""
+        """Maximum seconds between two calls of `report_alive` while the event loop runs; None if it need not be
+        called."""
 
-    def tell(self, **fields: object) -> None:
-        """An event: starting, ready, or failed with an error's text."""
+    def report(self, **fields: object) -> None:
+        """Report an event of the node: starting, ready, or failed. The event failed has an error text."""
 
-    def tell_stopping(self) -> None:
-        """The node has been asked to stop."""
+    def report_stopping(self) -> None:
+        """Report that the node is stopping as requested."""
 
-    def tell_alive(self) -> None:
-        """The event loop turns."""
+    def report_alive(self) -> None:
+        """Report that the event loop is running."""
 
 
 class StatusPipe:
-    """Where a node tells its launcher how it fares; nowhere if `descriptor` is None."""
+    """Reports to the launcher over a pipe. If `descriptor` is None, nothing is reported."""
 
     alive_seconds = None
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
-    def tell(self, **fields: object) -> None:
+    def report(self, **fields: object) -> None:
         if self._descriptor is None:
             return
         try:
@@ -76,11 +77,11 @@ class StatusPipe:
         except OSError:
             self._descriptor = None
 
-    def tell_stopping(self) -> None:
-        """The launcher is who asks."""
+    def report_stopping(self) -> None:
+        """Do nothing, because the launcher itself has requested the stop."""
 
-    def tell_alive(self) -> None:
-        """The launcher sees the process itself."""
+    def report_alive(self) -> None:
+        """Do nothing, because the launcher notices by itself when the process ends."""
 
 
 def read_config(
@@ -90,8 +91,9 @@ def read_config(
     ignore_unknown: bool = False,
     fault_control: Path | None = None,
 ) -> NodeConfig:
-    """The node that a properties file describes, with the properties `over` it, and `fault_control` in place of what
-    it says of that socket. ConfigError if it does not describe one, or cannot be read."""
+    """Return the configuration in a properties file. The properties `over` override those of the file, and
+    `fault_control` overrides the path of the fault control socket. Raise ConfigError if the file is invalid or cannot
+    be read."""
     try:
         text = "" if path is None else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
@@ -105,7 +107,7 @@ def read_config(
 
 
 def _absolute(directories: str) -> str:
-    """Each of a list of paths from the root: a relative one begins in the folder that this process is in."""
+    """Return the list of paths with each path absolute. Relative paths are resolved from the working directory."""
     paths = (path.strip() for path in directories.split(","))
     return ",".join(os.path.abspath(path) if path else "" for path in paths)
 
@@ -121,9 +123,11 @@ def run_node(
     kafka_log_lines: bool = False,
     loggers: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
-    """Run a node until it ends; its exit code. With a `cluster_id`, empty log directories are formatted for it. With
-    `kafka_log_lines`, log that it is ready in Kafka's words too, which tools that start containers wait for. `loggers`
-    have levels of their own."""
+    """Run a node until it ends. Return its exit code.
+
+    With a `cluster_id`, empty log directories are formatted for that cluster. With `kafka_log_lines`, readiness is also
+    logged in the same words as in Kafka, which tools that start containers wait for. `loggers` has the levels of single
+    loggers, by name."""
     import structlog
     import trio
 
@@ -142,20 +146,20 @@ def run_node(
         broken = not _is_operational(cause)
         text = str(cause) or type(cause).__name__
         log.error("the node stops", reason=text, traceback=traceback.format_exception(problem) if broken else None)
-        status.tell(event="failed", error=text)
+        status.report(event="failed", error=text)
         return EXIT_BROKEN if broken else EXIT_FAILED
     log.info("the node has stopped")
     return EXIT_CLEAN
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files as the system allows it: logs and connections need them."""
+    """Raise this process's limit of open files to the system's maximum, because logs and connections need many."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def set_title(config: NodeConfig, note: str = "") -> None:
-    """What `ps` shows: `kraft node 1 broker NOTE`."""
+    """Set the title that `ps` shows: `kraft node 1 broker NOTE`."""
     from setproctitle import setproctitle
 
     words = ("kraft node", str(config.node_id), ",".join(sorted(config.roles)), note)
@@ -196,12 +200,12 @@ async def _live(config: NodeConfig, status: Status, cluster_id: str | None, kafk
         node = await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope))
         register_process_metrics(USAGE, node.metrics)
         if node.admin is not None:
-            status.tell(event="starting", admin=str(node.admin.address))
+            status.report(event="starting", admin=str(node.admin.address))
         nursery.start_soon(_stop_on_signal, partial(_stop, node, status), nursery.cancel_scope)
         if status.alive_seconds is not None:
-            nursery.start_soon(_tell_alive, status, status.alive_seconds)
+            nursery.start_soon(_report_alive, status, status.alive_seconds)
         await _wait_ready(node, config.integer("server.max.startup.time.ms"))
-        status.tell(event="ready")
+        status.report(event="ready")
         if kafka_log_lines:
             _log_ready_as_kafka(config.node_id)
         if config.is_controller:
@@ -222,7 +226,7 @@ def _log_ready_as_kafka(node_id: int) -> None:
 
 
 def _fault_control(config: NodeConfig) -> FaultControl | None:
-    """The control over faults on purpose; None unless the node is started with a socket for it."""
+    """Return the object that controls injected faults; None unless the node is started with a fault control socket."""
     if not config.string(FAULT_CONTROL_KEY):
         return None
     from kraft.runtime.fault_control import FaultControl
@@ -233,9 +237,11 @@ def _fault_control(config: NodeConfig) -> FaultControl | None:
 
 
 async def _import_messages(is_active: Callable[[], bool]) -> None:
-    """Import what a controller is asked before it is asked, a few milliseconds at a time: the question who leads at
-    once, the rest when the other nodes of this machine are up as well and do not need its processors, and only if this
-    is the active controller: the others would each keep 3 MB for nothing, and load a class when they need it."""
+    """Import the message classes of a controller's APIs before they are requested, a few milliseconds at a time.
+
+    The classes of DescribeQuorum are imported at once. The other classes are imported only on the active controller,
+    because on other controllers 3 MB would be wasted; these import a class when they need it. The import waits until
+    the other nodes of this machine have probably started and no longer need its processors."""
     import trio
 
     from kraft.wire.api_keys import ApiKey
@@ -277,16 +283,16 @@ async def _serve_to_the_end(
     scope.cancel()
 
 
-async def _tell_alive(status: Status, seconds: float) -> None:
+async def _report_alive(status: Status, seconds: float) -> None:
     import trio
 
     while True:
-        status.tell_alive()
+        status.report_alive()
         await trio.sleep(seconds)
 
 
 def _stop(node: Node, status: Status) -> None:
-    status.tell_stopping()
+    status.report_stopping()
     node.request_stop()
 
 
@@ -303,20 +309,21 @@ async def _stop_on_signal(request_stop: Callable[[], None], scope: trio.CancelSc
 
 
 def _stop_signals() -> list[signal.Signals]:
-    """A terminal that is closed sends SIGHUP, which nohup has ignored."""
+    """Return the signals that stop the node. SIGHUP, which a closed terminal sends, is among them unless it is ignored,
+    as nohup does."""
     hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGTERM, signal.SIGINT, *hang_up]
 
 
 def _first_leaf(problem: BaseException) -> BaseException:
-    """The first exception in a group of groups."""
+    """Return the first exception within nested exception groups."""
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     return problem
 
 
 def _is_operational(problem: BaseException) -> bool:
-    """Whether an operator can mend it: an error of ours, raised with a text for people, or the system's own."""
+    """Whether an operator can fix the cause of an error: one of our errors with a readable text, or a system error."""
     from kraft.seam import InvariantError
 
     ours = type(problem).__module__.startswith("kraft.")
@@ -324,7 +331,7 @@ def _is_operational(problem: BaseException) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m kraft.deploy.launch.node_process PROPERTIES [STATUS_DESCRIPTOR [LOG_LEVEL [CLUSTER_ID]]]`: start
+    """`python -m kraft.deploy.launch.node_process PROPERTIES [STATUS_DESCRIPTOR [LOG_LEVEL [CLUSTER_ID]]]`: run a node
     without a zygote. With a cluster id, empty log directories are formatted for that cluster."""
     from kraft.deploy.launch.imports import hide_modules
 
@@ -336,7 +343,7 @@ def main(arguments: Sequence[str]) -> int:
         config = read_config(path)
     except ConfigError as problem:
         print(f"{path}: {problem}", file=sys.stderr)
-        status.tell(event="failed", error=str(problem))
+        status.report(event="failed", error=str(problem))
         return EXIT_FAILED
     return run_node(
         config,

@@ -1,4 +1,4 @@
-"""NodeTable: the processes that a zygote has forked, their status pipes, and how they ended."""
+"""NodeTable: the processes that a zygote has forked, their status pipes, and their exit codes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from kraft.deploy.launch.processes import (
 )
 
 DYING_SECONDS_MAX = 1.0
-"""How long a start waits for a process that was just killed to be gone."""
+"""How long the start of a node waits for the node's previous process, which was just killed, to end."""
 
 
 @dataclass(slots=True, eq=False)
 class NodeProcess:
-    """One process of a node. `state` is starting, ready, failed or ended; `ended` says how, in words."""
+    """The latest process of a node. `state` is starting, ready, failed or ended; `ended` describes how it ended."""
 
     node_id: int
     identity: ProcessIdentity
@@ -38,12 +38,12 @@ class NodeProcess:
     state: str = "starting"
     error: str = ""
     admin: str = ""
-    """Address of its admin listener."""
+    """Address of the node's admin listener."""
     ended: str = ""
     text: bytes = b""
 
     def describe(self) -> dict[str, Any]:
-        """As the verb `status` tells it."""
+        """Return the node as it appears in the response to the request `status`."""
         paused = not self.ended and self.identity.is_stopped
         return {
             "node": self.node_id,
@@ -57,7 +57,7 @@ class NodeProcess:
 
 
 class NodeTable:
-    """All nodes of one cluster, by node id; each has at most one process that runs."""
+    """All nodes of one cluster, by node id. Each node has at most one running process."""
 
     def __init__(self, folder: ClusterFolder, selector: selectors.BaseSelector, log_level: str) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class NodeTable:
         return all(node.ended for node in self.nodes.values())
 
     def is_running(self, node_id: int) -> bool:
-        """Whether the node runs; one that was just killed gets a moment to be gone."""
+        """Whether the node is running. If it was just killed, wait up to DYING_SECONDS_MAX for its end."""
         node = self.nodes.get(node_id)
         if node is None or node.ended:
             return False
@@ -82,7 +82,7 @@ class NodeTable:
         return not node.ended
 
     def fork(self, node_id: int, cluster_id: str | None, close_in_child: Callable[[], None]) -> None:
-        """Start the node. The child waits at a gate until it is noted in its folder."""
+        """Fork a process for the node. The child does nothing until its process is recorded in its folder."""
         folder = self._folder.node(node_id)
         reader, writer = os.pipe()
         gate_reader, gate_writer = os.pipe()
@@ -111,28 +111,28 @@ class NodeTable:
         return all(node.ended for node in self.nodes.values() if node.is_broker)
 
     def resume_all(self) -> None:
-        """Let paused nodes go on, so that they can be stopped."""
+        """Resume paused nodes, so that they can be stopped."""
         self._signal(self.nodes.values(), signal.SIGCONT)
 
     def stop_brokers(self) -> None:
-        """Ask every node with the broker role to stop."""
+        """Request every node that has the broker role to stop."""
         self._signal([node for node in self.nodes.values() if node.is_broker], signal.SIGTERM)
 
     def stop_controllers(self) -> None:
-        """Ask the nodes that are controllers alone to stop; once each."""
+        """Request the nodes that are only controllers to stop, at most once per node."""
         asked = [node for node in self.nodes.values() if not node.is_broker and not node.asked_to_stop]
         self._signal(asked, signal.SIGTERM)
         for node in asked:
             node.asked_to_stop = True
 
     def kill_all(self) -> list[int]:
-        """Kill what is left; which nodes these are."""
+        """Kill the nodes still running, and return their ids."""
         left = [node for node in self.nodes.values() if not node.ended]
         self._signal(left, signal.SIGKILL)
         return [node.node_id for node in left]
 
     def reap(self) -> None:
-        """Note every process that has ended."""
+        """Record the exit of every process that has ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -145,7 +145,7 @@ class NodeTable:
                     self._end(node, status)
 
     def close_in_child(self) -> None:
-        """Close what only the zygote may hold."""
+        """Close the descriptors that only the zygote may keep open. Called in a forked child."""
         for node in self.nodes.values():
             if node.pipe >= 0:
                 os.close(node.pipe)
@@ -157,7 +157,7 @@ class NodeTable:
                 node.identity.signal(number)
 
     def _listen(self, node: NodeProcess) -> bool:
-        """Take in what the node says; whether there may be more."""
+        """Read the events that the node has reported. Return whether there may be more."""
         try:
             chunk = os.read(node.pipe, 65536)
         except BlockingIOError:
@@ -174,11 +174,12 @@ class NodeTable:
             node.error = said.get("error", node.error)
             if "admin" in said:
                 node.admin = said["admin"]
-                self._note_admin_address(node)
+                self._write_admin_address(node)
         return True
 
-    def _note_admin_address(self, node: NodeProcess) -> None:
-        """For people and scripts; `describe` tells it too, so that a full disk is no reason to end."""
+    def _write_admin_address(self, node: NodeProcess) -> None:
+        """Write the address to a file for people and scripts. Programs get it with `describe`, so a full disk is no
+        fatal error."""
         try:
             self._folder.write_admin_address(node.node_id, node.admin)
         except OSError as problem:

@@ -1,4 +1,4 @@
-"""Ports: whether they are free, and who has them if not."""
+"""Ports: check whether they are free, and find the process that uses one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _LISTENING = "0A"
 
 
 FIRST_PORT, LAST_PORT = 10_000, 32_000
-"""What --port 0 chooses from: below the ports that the system gives to clients."""
+"""Ports from which --port 0 chooses. They are below the range that the system uses for outgoing connections."""
 TRIES_MAX = 200
 
 
 def require_free(ports: Iterable[int]) -> None:
-    """LaunchError naming the first port that cannot be used, why, and its owner where that can be seen."""
+    """Raise LaunchError for the first of these ports that cannot be used. The text has the reason and, if visible, the
+    process that uses the port."""
     for port in ports:
         failure = _bind_failure(port)
         if failure is None:
             continue
         if failure.errno == errno.EADDRINUSE:
-            raise LaunchError("port", f"port {port} is taken{_by_whom(port)} or choose another --port")
+            raise LaunchError("port", f"port {port} is taken{_describe_owner(port)} or choose another --port")
         if failure.errno in (errno.EACCES, errno.EPERM):
-            why = "this user may not listen on it, as on most below 1024; choose a higher --port"
+            why = "this user may not listen on it, as on most ports below 1024; choose a higher --port"
             raise LaunchError("port", f"port {port}: {why}")
         raise LaunchError("port", f"port {port}: cannot listen on {HOST} ({failure.strerror}); choose another --port")
 
@@ -43,7 +44,8 @@ def is_free(port: int) -> bool:
 
 
 def choose_port(layout: ClusterLayout) -> ClusterLayout:
-    """The layout on a first port, drawn at random, such that all its ports are free now. LaunchError."""
+    """Return the layout with a random first port such that all its ports are free now. Raise LaunchError if none is
+    found."""
     draw = random.SystemRandom()
     offsets = [
         port - layout.port for node in layout.nodes() for port in (node.broker_port, node.controller_port) if port
@@ -65,8 +67,8 @@ def _bind_failure(port: int) -> OSError | None:
     return None
 
 
-def _by_whom(port: int) -> str:
-    """Who has a port, and how to free it."""
+def _describe_owner(port: int) -> str:
+    """Describe the process that uses a port, and how to free the port."""
     pid = owner_of(port)
     if pid is None:
         return "; stop that process"
@@ -77,7 +79,8 @@ def _by_whom(port: int) -> str:
 
 
 def cluster_of(pid: int) -> Path | None:
-    """The folder of the cluster of which this process is a node: nodes work in their own folders, below it."""
+    """Return the folder of the cluster to which the node in this process belongs; None if the process is no node. A
+    node's working directory is its folder in that of the cluster."""
     try:
         node = Path(os.readlink(f"/proc/{pid}/cwd"))
     except OSError:
@@ -95,7 +98,7 @@ def _named(pid: int) -> str:
 
 
 def owner_of(port: int) -> int | None:
-    """The process that listens on this port, if /proc shows it to us."""
+    """Return the process that listens on this port; None if /proc does not show it to this user."""
     inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening_inodes(table, port)}
     if not inodes:
         return None

@@ -1,6 +1,7 @@
-"""ProcessIdentity: a process by number and start time, so that a signal never reaches a stranger with a reused number.
+"""ProcessIdentity: a process by number and start time, so that a signal never reaches another process with a reused
+number.
 
-On Linux the start time comes from /proc, in clock ticks since boot; elsewhere `ps` tells it in seconds.
+On Linux the start time comes from /proc, in clock ticks since boot; elsewhere from `ps`, in seconds.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ _PF_EXITING = 0x4
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """`started` is opaque text that two processes of one number do not share."""
+    """Identity of a process. `started` is an opaque text that differs between two processes with the same number."""
 
     pid: int
     started: str
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs; a zombie does not."""
+        """Whether this process is still running, and not another one with the same number. False for a zombie."""
         return start_time(self.pid) == self.started
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is paused by SIGSTOP."""
+        """Whether the process is paused by SIGSTOP."""
         fields = _stat(self.pid)
         return fields is not None and fields[0] in "Tt" and self.is_alive
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal if this very process still runs; whether it did. LaunchError if it is another user's."""
+        """Send a signal to this process, but never to another one with the same number. Return whether it was running.
+        Raise LaunchError if it belongs to another user."""
         if not self.is_alive:
             return False
         try:
@@ -53,13 +55,13 @@ class ProcessIdentity:
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """The identity of a process that runs now, or None."""
+    """Return the identity of a running process; None if no such process is running."""
     started = start_time(pid)
     return None if started is None else ProcessIdentity(pid, started)
 
 
 def start_time(pid: int) -> str | None:
-    """When this process started, or None if there is no such process or it is a zombie."""
+    """Return the start time of a process; None if it is a zombie or does not exist."""
     if not _HAS_PROC:
         answer = subprocess.run(
             ["ps", "-o", "lstart=,stat=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -71,7 +73,7 @@ def start_time(pid: int) -> str | None:
 
 
 def is_dying(pid: int) -> bool:
-    """Whether this process is on its way out: a zombie, exiting, or with a SIGKILL pending."""
+    """Whether this process is about to end: a zombie, exiting, or with a SIGKILL pending."""
     fields = _stat(pid)
     if fields is None:
         return start_time(pid) is None
@@ -79,18 +81,18 @@ def is_dying(pid: int) -> bool:
 
 
 def write_identity(folder: Path, identity: ProcessIdentity) -> None:
-    """Note the process of this folder: `pid` for people and scripts, `process.json` for us."""
+    """Record a node's process in the node's folder: `pid` for people and scripts, `process.json` for the launcher."""
     _replace(folder / "process.json", json.dumps(asdict(identity)))
     _replace(folder / "pid", f"{identity.pid}\n")
 
 
 def read_identity(folder: Path) -> ProcessIdentity | None:
-    """The process that was noted, alive or not; None if there is none or the note is damaged."""
-    return read_note(folder / "process.json")
+    """Return the identity of the process recorded in this folder, running or not; None if there is no valid record."""
+    return read_identity_file(folder / "process.json")
 
 
-def read_note(path: Path) -> ProcessIdentity | None:
-    """The process of one note, as `read_identity` has it."""
+def read_identity_file(path: Path) -> ProcessIdentity | None:
+    """Return the identity in one record file; None as for `read_identity`."""
     try:
         noted = json.loads(path.read_text())
         return ProcessIdentity(int(noted["pid"]), str(noted["started"]))
@@ -99,13 +101,13 @@ def read_note(path: Path) -> ProcessIdentity | None:
 
 
 def clear_identity(folder: Path) -> None:
-    """Forget the process of this folder."""
+    """Delete the record of a process from this folder."""
     (folder / "pid").unlink(missing_ok=True)
     (folder / "process.json").unlink(missing_ok=True)
 
 
 def describe_exit(status: int) -> str:
-    """An exit status of os.waitpid, in words."""
+    """Return a description of an exit status of os.waitpid in words."""
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"exit code {os.WEXITSTATUS(status)}"
@@ -121,7 +123,7 @@ def _kill_is_pending(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on."""
+    """Return the fields of /proc/PID/stat, from the field `state` on."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -1,8 +1,9 @@
-"""A processor of the log that bounds how often one and the same warning or error is written.
+"""A log processor that limits how often the same warning or error is written.
 
-It is the last bound, for every line of the process: a peer can provoke lines that no `LogLimit` counts by client
-(requests that fail, damaged data). At most LINES_MAX lines with one text are written in a second. How many were left
-out is told on the next line with that text, or on the first line of any text and level after that second.
+It limits all lines of the process, also those that no `LogLimit` counts by client (failed requests, damaged data): a
+peer can provoke them. At most LINES_MAX lines with one text are written in a second. The number of suppressed lines is
+added to the next line with that text. After the end of that second, it is added to the first line of any text and
+level.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from structlog.typing import EventDict, WrappedLogger
 LINES_MAX = 5
 WINDOW_S = 1.0
 TEXTS_MAX = 1_000
-"""Texts whose lines are counted. When there are more, all begin a new second."""
+"""Maximum number of texts for which lines are counted. If there would be more, all counts restart."""
 _LIMITED = ("warning", "error")
 
 
 class _Second:
-    """The lines of one text in one second."""
+    """Number of lines with one text in one second."""
 
     __slots__ = ("began", "lines")
 
@@ -31,7 +32,8 @@ class _Second:
 
 
 class RepeatedLines:
-    """The lines of each text in its current second, and those left out since the last that was written."""
+    """Log processor that counts, per text, the lines in the current second and the suppressed lines not yet
+    reported."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -44,7 +46,7 @@ class RepeatedLines:
             self._left_out[text] = self._left_out.get(text, 0) + 1
             raise structlog.DropEvent
         if self._left_out:
-            self._tell_left_out(event, text, now)
+            self._add_suppressed_count(event, text, now)
         return event
 
     def _may_write(self, text: object, now: float) -> bool:
@@ -56,8 +58,9 @@ class RepeatedLines:
         second.lines += 1
         return second.lines <= LINES_MAX
 
-    def _tell_left_out(self, event: EventDict, text: object, now: float) -> None:
-        """Add to this line how many were left out: of its own text, else of the first one whose second is over."""
+    def _add_suppressed_count(self, event: EventDict, text: object, now: float) -> None:
+        """Add a number of suppressed lines to this line: that of its own text. If there is none, it is that of the
+        first text whose second is over."""
         if text in self._left_out:
             event["left_out"] = self._left_out.pop(text)
             return

@@ -1,4 +1,4 @@
-"""short_path: a name of a Unix socket that fits into the 107 bytes of its address, however deep its folder is."""
+"""short_path: a name for a Unix socket that fits into the 107 bytes of a socket address, however deep the folder is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ ADDRESS_BYTES_MAX = 100
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """The path itself, or a short name of it that is valid within the context. OSError if its folder is not there."""
+    """Yield the path itself if it is short enough, else a short name for it that is valid within the context. Raise
+    OSError if the folder does not exist."""
     if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
         yield str(path)
         return

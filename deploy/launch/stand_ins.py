@@ -1,8 +1,9 @@
-"""Stand-ins for modules that libraries import and nodes never call: a start takes less CPU, and runs no other command.
+"""Stand-ins for modules that libraries import and nodes never use. With them, a start takes less CPU and runs no other
+command.
 
-structlog imports asyncio for loggers of asyncio programs; crc32c reads its own version by importlib.metadata, which
-brings the email package; trio asks ctypes.util for libpthread, to name its threads, and that runs a command. Each
-stands in only while the library is imported; whoever imports the true module later gets it.
+structlog imports asyncio for loggers of asyncio programs. crc32c reads its own version with importlib.metadata, which
+imports the email package. trio looks up libpthread with ctypes.util to name its threads, and that runs a command. A
+stand-in is active only while its library is imported; a later import gets the real module.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import MappingProxyType, ModuleType
 
 
 def _nothing(_name: str) -> None:
-    """No such library: trio leaves the names of its threads alone."""
+    """Return None for every library, so that trio does not name its threads."""
 
 
 def _no_version(_name: str) -> str:
@@ -29,21 +30,21 @@ _STAND_INS: Mapping[str, dict[str, Callable[[str], str | None]]] = MappingProxyT
         "ctypes.util": {"find_library": _nothing},
     }
 )
-"""Module → what of it is used at import."""
+"""Replaced modules, each with the functions that a library calls while it is imported."""
 
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Within, what is not imported yet and has a stand-in is not imported either."""
-    placed = {name: _place(name, parts) for name, parts in _STAND_INS.items() if name not in sys.modules}
+    """Replace modules by their stand-ins while this context is open, unless they are imported already."""
+    placed = {name: _install(name, parts) for name, parts in _STAND_INS.items() if name not in sys.modules}
     try:
         yield
     finally:
         for name, module in placed.items():
-            _take_away(name, module)
+            _remove(name, module)
 
 
-def _place(name: str, parts: dict[str, Callable[[str], str | None]]) -> ModuleType:
+def _install(name: str, parts: dict[str, Callable[[str], str | None]]) -> ModuleType:
     module = ModuleType(name)
     vars(module).update(parts)
     sys.modules[name] = module
@@ -53,7 +54,7 @@ def _place(name: str, parts: dict[str, Callable[[str], str | None]]) -> ModuleTy
     return module
 
 
-def _take_away(name: str, module: ModuleType) -> None:
+def _remove(name: str, module: ModuleType) -> None:
     if sys.modules.get(name) is module:
         del sys.modules[name]
     package, _, attribute = name.rpartition(".")

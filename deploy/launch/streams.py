@@ -1,6 +1,6 @@
-"""Output that may lose its reader: `| head`, a terminal that is closed, a log's disk that is full.
+"""Output streams that keep working without a reader: `| head` has ended, the terminal is closed, the disk is full.
 
-A node, a launcher and `kraft up` have other work than to be read: what cannot be written is dropped.
+A node, a launcher and `kraft up` must keep running in these cases, so output that cannot be written is dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, TextIO, cast
 
 
 class LossyStream:
-    """A text stream whose `write` and `flush` drop what the system does not take; all else is the stream's own."""
+    """A text stream that wraps another one. Its `write` and `flush` drop the output that the system does not accept;
+    all other attributes are those of the wrapped stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -30,10 +31,10 @@ class LossyStream:
 
 
 def lossy(stream: TextIO) -> TextIO:
-    """The stream, so that losing its reader loses what is written and nothing else."""
+    """Return the stream wrapped so that output is dropped, without an error, once its reader has disappeared."""
     return cast(TextIO, LossyStream(stream))
 
 
-def outlive_readers() -> None:
+def make_outputs_lossy() -> None:
     """Make standard output and standard error of this process lossy."""
     sys.stdout, sys.stderr = lossy(sys.stdout), lossy(sys.stderr)

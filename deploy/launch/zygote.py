@@ -1,9 +1,9 @@
-"""The zygote: one small process that has imported what nodes need, and forks each of them.
+"""The zygote: one small process that has imported the modules that nodes need, and that forks each node.
 
-It is single-threaded and blocking, never runs trio and opens nothing but its control socket, the lock of its folder and
-a status pipe per node: whatever it held, every node would inherit. Its verbs are status, start, signal, wait, down and
-detach. A node is noted in its folder before it runs, and its end when it is reaped. If the connection that it was
-started with is *attached* and closes, it stops all nodes and ends.
+It is single-threaded and blocking, and never runs trio. It opens only its control socket, the lock of its folder and a
+status pipe per node, because every node inherits the open descriptors. Its requests are status, start, signal, wait,
+down and detach. The process of a node is recorded in the node's folder before it runs, and its end is recorded when it
+is reaped. If the zygote's first connection is *attached* and closes, the zygote stops all nodes and ends.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.imports import NodeModules
 from kraft.deploy.launch.node_table import NodeProcess, NodeTable
 from kraft.deploy.launch.processes import identify, read_identity
-from kraft.deploy.launch.streams import outlive_readers
+from kraft.deploy.launch.streams import make_outputs_lossy
 
 STOP_SECONDS_MAX = 30.0
-"""How long nodes may take to stop cleanly before they are killed."""
+"""How long nodes may take to stop cleanly before the zygote kills them."""
 _IDLE_SECONDS = 0.5
-"""How often the loop looks again while it waits for nodes to end."""
+"""Interval in which the event loop checks whether nodes have ended."""
 
 
 class Zygote:
-    """The loop, and what its verbs do."""
+    """The zygote's event loop, and the handlers of its requests."""
 
     def __init__(self, folder: ClusterFolder, modules: NodeModules, *, log_level: str, is_temporary: bool) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class Zygote:
         self._wakeup = (-1, -1)
         self._stopping_since: float | None = None
         self._killed: list[int] = []
-        """Nodes that did not stop cleanly in time."""
+        """Nodes that were killed because they did not stop cleanly in time."""
         self._verbs: dict[str, Callable[[Client, Answer], Answer | Pending]] = {
             "status": self._status,
             "start": self._start,
@@ -62,9 +62,10 @@ class Zygote:
         }
 
     def open(self, connection: socket.socket, *, attached: bool) -> None:
-        """Take the folder's lock and the control socket. LaunchError if another zygote has them, or nodes run."""
+        """Take the folder's lock and open the control socket. Raise LaunchError if another zygote has the lock, or if
+        nodes are running."""
         self._lock = take_lock(self._folder)
-        refuse_orphans(self._folder)
+        require_no_running_nodes(self._folder)
         try:
             self._server.listen(self._folder.socket)
         except OSError as problem:
@@ -85,9 +86,9 @@ class Zygote:
         self._server.add(connection, attached=attached)
 
     def run(self) -> None:
-        """Serve until all nodes are down."""
+        """Serve requests until all nodes are down."""
         while self._stopping_since is None or not self._table.all_ended:
-            self._go_on_down()
+            self._continue_down()
             for entry, _ in self._selector.select(self._timeout()):
                 entry.data()
             self._table.reap()
@@ -99,13 +100,13 @@ class Zygote:
             shutil.rmtree(self._folder.path, ignore_errors=True)
 
     def begin_down(self) -> None:
-        """Ask every node to stop: brokers first, because their clean stop needs the controllers."""
+        """Request every node to stop: brokers first, because their clean stop needs the controllers."""
         if self._stopping_since is None:
             self._stopping_since = time.monotonic()
             self._table.resume_all()
             self._table.stop_brokers()
 
-    def _go_on_down(self) -> None:
+    def _continue_down(self) -> None:
         if self._stopping_since is None:
             return
         if time.monotonic() > self._stopping_since + STOP_SECONDS_MAX:
@@ -113,7 +114,7 @@ class Zygote:
         elif self._table.brokers_have_ended:
             self._table.stop_controllers()
 
-    # verbs
+    # handlers of requests
 
     def _handle(self, client: Client, request: Answer) -> Answer | Pending:
         verb = self._verbs.get(request["verb"])
@@ -137,7 +138,8 @@ class Zygote:
                 self._modules.import_for_broker()
                 if len(wanted) > 1:
                     self._modules.import_messages()
-            # What stands here is never looked at again by the garbage collector, and so stays shared with the children.
+            # From here on, the garbage collector no longer visits the objects that exist now, so their memory stays
+            # shared with the children.
             gc.freeze()
             try:
                 self._table.fork(node_id, request.get("cluster_id") if node_id in new else None, self._close_in_child)
@@ -185,16 +187,17 @@ class Zygote:
         if self._stopping_since is not None:
             return refusal("busy", "the cluster was ended by kraft down before all its nodes were ready")
         for node in nodes:
-            if node.ended:  # one that has said why it fails still runs for a moment: it cannot be started again yet
+            # a node that reported a failure still runs for a moment, and cannot be started again during that time
+            if node.ended:
                 log = self._folder.node(node.node_id) / "node.log"
                 why = node.error or f"{node.ended}; the end of {log} says more"
                 return refusal("start", f"node {node.node_id} did not start: {why}")
         return {"ok": True} if all(node.state == "ready" for node in nodes) else None
 
-    # the loop's parts
+    # parts of the loop
 
     def _close_in_child(self) -> None:
-        """Give up, in a forked node, all that only the zygote may hold."""
+        """In a forked node, close everything that only the zygote may keep open."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -217,7 +220,8 @@ class Zygote:
 
 
 def take_lock(folder: ClusterFolder) -> int:
-    """The descriptor of the folder's lock. LaunchError if another zygote has it, or the folder cannot be written."""
+    """Return the descriptor of the folder's lock, now held by this process. Raise LaunchError if another zygote holds
+    it, or if the folder is not writable."""
     try:
         descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -228,14 +232,14 @@ def take_lock(folder: ClusterFolder) -> int:
         os.close(descriptor)
         raise LaunchError(
             "busy",
-            f"a cluster is already up in {folder.path}; look at it with kraft status --data {folder.path}, "
+            f"a cluster is already up in {folder.path}; see kraft status --data {folder.path}, "
             f"end it with kraft down --data {folder.path}",
         ) from None
     return descriptor
 
 
-def take_lock_of_new(folder: ClusterFolder) -> tuple[int, bool]:
-    """Lock a folder that may not exist yet; the lock, and whether the folder was made."""
+def lock_new_folder(folder: ClusterFolder) -> tuple[int, bool]:
+    """Lock a folder, and create it if it does not exist. Return the lock, and whether the folder was created."""
     is_new = False
     try:
         folder.path.parent.mkdir(parents=True, exist_ok=True)
@@ -247,8 +251,8 @@ def take_lock_of_new(folder: ClusterFolder) -> tuple[int, bool]:
     return take_lock(folder), is_new
 
 
-def refuse_orphans(folder: ClusterFolder) -> None:
-    """LaunchError if a node of this folder runs though its zygote is gone."""
+def require_no_running_nodes(folder: ClusterFolder) -> None:
+    """Raise LaunchError if a node of this folder is still running although its zygote has ended."""
     for entry in sorted(folder.path.iterdir()):
         identity = read_identity(entry) if entry.name.isdigit() else None
         if identity is not None and identity.is_alive:
@@ -260,7 +264,8 @@ def refuse_orphans(folder: ClusterFolder) -> None:
 
 
 def zygote_main(connection: socket.socket) -> int:
-    """The whole life of a zygote. The first line on `connection` names the folder; its end before that ends us."""
+    """Run a zygote from start to end. The first line on `connection` names the folder. If the connection closes before
+    this line, the zygote ends."""
     _leave_terminal()
     gc.disable()
     modules = NodeModules()
@@ -313,7 +318,7 @@ def _redirect_output(path: Path) -> None:
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.close(log)
-    outlive_readers()
+    make_outputs_lossy()
 
 
 if __name__ == "__main__":

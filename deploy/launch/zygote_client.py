@@ -1,4 +1,4 @@
-"""Talking to the zygote of a folder: one request, one answer, over the control socket that stands in the folder."""
+"""Send requests to the zygote of a folder, over the control socket in the folder: one response per request."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from kraft.deploy.launch.socket_path import short_path
 from kraft.deploy.launch.zygote import take_lock
 
 LOCK_SECONDS_MAX = 2.0
-"""How long a lock may be held without a note: by a launcher whose note was not written yet when this was asked, and
-that is ending, or by a `kraft up` that looks at the folder."""
+"""How long another, unrecorded process may hold the lock. It may be a launcher that is ending or has not written its
+record yet, or a `kraft up` that inspects the folder."""
 _POLL_SECONDS = 0.005
 
 
 def ask_zygote(folder: ClusterFolder, request: dict[str, Any], *, timeout_s: float | None) -> dict[str, Any] | None:
-    """The zygote's answer, or None if there is no zygote. LaunchError if it is another user's, or refuses."""
+    """Send a request. Return the zygote's response, or None if there is no zygote. Raise LaunchError if the zygote
+    belongs to another user, or rejects the request."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
@@ -36,24 +37,24 @@ def ask_zygote(folder: ClusterFolder, request: dict[str, Any], *, timeout_s: flo
             return exchange(connection, request)
         except LaunchError as problem:
             if problem.kind == "zygote" and not folder.socket.exists():
-                return None  # it has ended in order meanwhile
+                return None  # the zygote has ended cleanly in the meantime
             raise
 
 
 def exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
-    """Send one request and read its answer. LaunchError if it is a refusal, or the zygote ends."""
+    """Send one request and return the response. Raise LaunchError if the zygote rejects the request, or ends."""
     try:
         connection.sendall(json.dumps(request).encode() + b"\n")
         text = b""
         while not text.endswith(b"\n"):
             chunk = connection.recv(65536)
             if not chunk:
-                raise LaunchError(
-                    "zygote", "the launcher has ended before it answered; see zygote.log in the data folder"
-                )
+                raise LaunchError("zygote", "the launcher ended before it responded; see zygote.log in the data folder")
             text += chunk
     except (BrokenPipeError, ConnectionResetError, TimeoutError) as problem:
-        raise LaunchError("zygote", f"the launcher does not answer ({problem}); see zygote.log in the folder") from None
+        raise LaunchError(
+            "zygote", f"the launcher does not respond ({problem}); see zygote.log in the folder"
+        ) from None
     answer: dict[str, Any] = json.loads(text)
     if not answer.get("ok"):
         raise LaunchError(answer.get("kind", "start"), answer.get("error", "the launcher refused"))
@@ -61,21 +62,21 @@ def exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, An
 
 
 def require_unlocked(folder: ClusterFolder) -> None:
-    """LaunchError if a process that is not noted in the folder still holds it after LOCK_SECONDS_MAX: it could not be
-    started again. Blocking."""
+    """Wait until no unrecorded process holds the folder's lock, blocking. Raise LaunchError after LOCK_SECONDS_MAX,
+    because the cluster could not be started again."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while folder.lock.exists() and not _is_unlocked(folder):
         if time.monotonic() > deadline:
             raise LaunchError(
                 "zygote",
-                f"a process that {folder.path} has no note of still holds {folder.lock}: find it with "
+                f"a process that {folder.path} does not know still holds {folder.lock}: find it with "
                 f"fuser {folder.lock}, end it, and try again",
             )
         time.sleep(_POLL_SECONDS)
 
 
 def _is_unlocked(folder: ClusterFolder) -> bool:
-    """Whether the lock is free, as far as this user may look."""
+    """Whether the lock is free, as far as this user can tell."""
     try:
         os.close(take_lock(folder))
     except LaunchError as problem:

@@ -1,7 +1,7 @@
-"""Two ways to get a zygote: fork this process at once, or run a new interpreter.
+"""Two ways to start a zygote: fork this process at once, or run a new interpreter.
 
-The `kraft` command forks before it imports anything, so that the zygote imports nodes' modules while the command reads
-its arguments. A program with threads (a test run) takes a new interpreter.
+The `kraft` command forks before it imports anything, so that the zygote imports the modules of nodes while the command
+parses its arguments. A program with threads, such as a test run, must use a new interpreter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ZygoteStart:
-    """A zygote that is importing, or waits for its first line on `connection`. Closing that ends it."""
+    """A zygote without a folder: it is still importing, or waits for its first line on `connection`. It ends when
+    `connection` is closed."""
 
     connection: socket.socket
     pid: int
@@ -30,7 +31,7 @@ class ZygoteStart:
 
 
 def fork_zygote() -> ZygoteStart:
-    """Fork a zygote from this process, which must have one thread."""
+    """Fork a zygote from this process, which must have only one thread. Return its handle."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -53,13 +54,14 @@ def fork_zygote() -> ZygoteStart:
 
 
 def _close_inherited(kept: int) -> None:
-    """A cluster outlives the command that started it: it must not keep that command's files (a lock, a pipe) open."""
+    """Close inherited descriptors. A cluster outlives the command that has started it, and must not keep that command's
+    files (such as a lock or a pipe) open."""
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def spawn_zygote() -> ZygoteStart:
-    """Run a zygote in a new interpreter."""
+    """Start a zygote in a new interpreter. Return its handle."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(

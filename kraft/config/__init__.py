@@ -1,7 +1,8 @@
-"""Pure: every configuration key that Kafka knows, with type, default, validator, effect and doc. May import kraft.seam.
+"""Pure: every configuration key of Kafka, with type, default, validator, effect and description. May import kraft.seam.
 
-`NodeConfig.parse` reads a node's properties, `TopicConfig.resolve` lays a topic's settings over its node's. The tables
-in `kraft.config.tables` are the one place where a key is defined; docs/configuration.md is generated from them.
+`NodeConfig.parse` reads a node's properties. `TopicConfig.resolve` applies a topic's overrides on top of its node's
+settings. Each key is defined in one place, the tables in `kraft.config.tables`; docs/configuration.md is generated from
+them.
 """
 
 from kraft.config.errors import ConfigError

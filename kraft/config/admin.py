@@ -1,4 +1,4 @@
-"""The rules of `kraft.admin.listener`: its TLS, and that nobody serves it to other machines unprotected by mistake."""
+"""Rules of `kraft.admin.listener`: its address and TLS, and a check that it is not exposed unprotected by mistake."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ if TYPE_CHECKING:
 
 KEY = "kraft.admin.listener"
 LISTENER = "ADMIN"
-"""Its name in keys (`listener.name.admin.ssl.…`), logs and metrics."""
+"""The admin listener's name in keys (`listener.name.admin.ssl.…`), logs and metrics."""
 
 
 def admin_address(config: NodeConfig) -> tuple[str, int]:
-    """Host and port; without a host the loopback one."""
+    """Return the admin listener's host and port; the loopback address if the host is empty."""
     host, port = parse_host_port(KEY, config.string(KEY))
     return host or "127.0.0.1", port
 
 
 def admin_tls(config: NodeConfig) -> TlsConfig | None:
-    """The settings for HTTPS; None for HTTP."""
+    """Return the admin listener's TLS settings; None for plain HTTP."""
     if config.string("kraft.admin.security.protocol") != SecurityProtocol.SSL.name:
         return None
     return tls_config(ListenerConfig(LISTENER, *admin_address(config), SecurityProtocol.SSL), config.values)
 
 
 def check_admin(config: NodeConfig) -> None:
-    """ConfigError if other machines could ask this listener, and nothing says that they may."""
+    """Raise ConfigError if other machines could reach the admin listener without credentials and that is not allowed
+    explicitly."""
     if not config.string(KEY):
         return
     tls = admin_tls(config)
     host, _ = admin_address(config)
-    asks_who = bool(config.string("kraft.admin.token")) or (tls is not None and tls.client_auth == "required")
-    if _is_loopback(host) or asks_who or config.boolean("kraft.admin.anonymous"):
+    needs_credentials = bool(config.string("kraft.admin.token")) or (tls is not None and tls.client_auth == "required")
+    if _is_loopback(host) or needs_credentials or config.boolean("kraft.admin.anonymous"):
         return
     raise ConfigError(
         KEY,

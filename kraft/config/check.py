@@ -1,6 +1,6 @@
-"""What each line of a server.properties means here, without starting a node.
+"""Explain the effect of each line of a server.properties file, without starting a node.
 
-The rules are in the tables of `kraft.config.tables`. Those that need more than one key are in NodeConfig.
+The rules are in the tables of `kraft.config.tables`. Rules that involve more than one key are in NodeConfig.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.config.table import broker_key
 
 
 class Meaning(Enum):
-    """What a line does."""
+    """Effect of one line of a server.properties file."""
 
     EFFECTIVE = "effective"
     DEFAULT = "effective, as the default"
@@ -27,12 +27,13 @@ class Meaning(Enum):
 
 
 STOPS = frozenset({Meaning.REFUSED, Meaning.UNKNOWN})
-"""A node with such a line does not start; with --ignore-unknown it does in spite of the second."""
+"""Meanings of a line with which a node does not start. The option --ignore-unknown permits lines with unknown keys."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One line. `source`: its line number, or the variable that it comes from."""
+class RawSetting:
+    """One line of a server.properties file. `source`: its line number, or the environment variable that it comes
+    from."""
 
     source: str
     key: str
@@ -41,7 +42,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedSetting:
-    """`value` is as it may be printed. `default` is None for a key without one. `why` says what to know of it."""
+    """A setting with its effect.
+
+    `value` is safe to print: secrets are hidden. `default` is None for a key without a default. `why` gives the reason
+    for `meaning`, if there is one to give."""
 
     source: str
     key: str
@@ -51,15 +55,14 @@ class CheckedSetting:
     why: str = ""
 
 
-def check_settings(settings: Sequence[Setting]) -> tuple[CheckedSetting, ...]:
-    """What each of these means; the last setting of a key is the one that counts."""
+def check_settings(settings: Sequence[RawSetting]) -> tuple[CheckedSetting, ...]:
+    """Return the effect of each setting. If a key occurs more than once, the last setting applies."""
     last = {setting.key: setting for setting in settings}
     return tuple(_check(setting, last[setting.key]) for setting in settings)
 
 
-def check_whole(settings: Iterable[Setting]) -> str | None:
-    """What is wrong with the settings as a whole, where each by itself is fine; None if a node can start with them.
-    Unknown keys are passed over."""
+def check_whole(settings: Iterable[RawSetting]) -> str | None:
+    """Return why a node cannot start with these settings taken together; None if it can. Unknown keys are ignored."""
     try:
         NodeConfig.parse({setting.key: setting.value for setting in settings}, ignore_unknown=True)
     except ConfigError as problem:
@@ -67,14 +70,14 @@ def check_whole(settings: Iterable[Setting]) -> str | None:
     return None
 
 
-def _check(setting: Setting, last: Setting) -> CheckedSetting:
+def _check(setting: RawSetting, last: RawSetting) -> CheckedSetting:
     try:
         key = broker_key(setting.key)
     except ConfigError as problem:
         return CheckedSetting(
             source=setting.source,
             key=setting.key,
-            value="[hidden]",  # it may be the misspelt name of a secret
+            value="[hidden]",  # may be the misspelt name of a secret
             meaning=Meaning.UNKNOWN,
             why=_without_name(problem, setting.key),
         )
@@ -91,7 +94,7 @@ def _check(setting: Setting, last: Setting) -> CheckedSetting:
     )
 
 
-def _meaning(key: ConfigKey, setting: Setting) -> tuple[Meaning, str]:
+def _meaning(key: ConfigKey, setting: RawSetting) -> tuple[Meaning, str]:
     try:
         value = key.parse(setting.value)
     except ConfigError as problem:

@@ -1,4 +1,4 @@
-"""The page docs/configuration.md, made from the table: one chapter per module of `kraft.config.tables`."""
+"""Generator of docs/configuration.md: one chapter per module of `kraft.config.tables`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ _HEAD = """# Configuration
 
 Every key that Kafka 4 defines is known. *Effective* keys do what Kafka's documentation says. A key with *no effect* is
 accepted, so that an existing `server.properties` works, and is listed once in the node's log. A *refused* key stops the
-node, because going on would not do what it asks for. A key that is not on this page is an error that names the nearest
-one (`kraft node --ignore-unknown` turns it into a warning).
+node, because starting without its effect could be harmful. A key that is not on this page is an error that names the
+nearest one (`kraft node --ignore-unknown` turns it into a warning).
 
-A key changes in the file and by a restart, unless the column *changes* says that `kraft configs alter` changes it while
-nodes run, for one broker or for the whole cluster. `listener.name.<listener>.<key>` is a security key of one listener.
+To change a key, edit the file and restart the node. Where the column *changes* permits it, `kraft configs alter`
+changes a key while nodes run, for one broker or for the whole cluster. `listener.name.<listener>.<key>` is a security
+key of one listener.
 
 This page is generated: `make docs`.
 """
 
 
 def render_table() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [_HEAD]
     for chapter in CHAPTERS:
         parts.append(_chapter(_title(chapter.__doc__), chapter.KEYS, "changes", _changes))
@@ -39,7 +40,7 @@ def _chapter(title: str, keys: tuple[ConfigKey, ...], column: str, cell: Callabl
     lines = [
         f"## {title}",
         "",
-        f"| key | type | default | {column} | effect | what it is |",
+        f"| key | type | default | {column} | effect | meaning |",
         "|---|---|---|---|---|---|",
     ]
     lines += [_row(key, cell(key)) for key in keys if not key.is_internal]

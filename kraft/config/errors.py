@@ -1,13 +1,13 @@
-"""ConfigError: a configuration that a node or a topic cannot have."""
+"""ConfigError: an invalid configuration of a node or a topic."""
 
 from __future__ import annotations
 
 
 class ConfigError(Exception):
-    """One key is wrong. The text names the key, what it was, what was expected and, where it helps, what to write.
+    """A configuration key has an invalid value. The text names the key, its value, what was expected and, where that
+    helps, what to write instead.
 
-    `key` is the key's name, or "" if the fault lies in a combination of keys.
-    """
+    `key` is the key's name, or "" if the error lies in a combination of keys."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(f"{key}: {message}" if key else message)

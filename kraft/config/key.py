@@ -1,7 +1,7 @@
-"""ConfigKey: what is known of one configuration key, and how its text becomes a value.
+"""ConfigKey: the definition of one configuration key, and the conversion of its text to a value.
 
-A value is typed by its key: BOOLEAN bool; INT, SHORT, LONG int; DOUBLE float; LIST a tuple of strings; STRING,
-CLASS and PASSWORD str, or None where the key has no default.
+The key's type determines the type of the value: BOOLEAN bool; INT, SHORT and LONG int; DOUBLE float; LIST a tuple of
+strings. STRING, CLASS and PASSWORD are str, or None where the key has no default.
 Source: Kafka's ConfigDef, DescribeConfigsResponse.
 """
 
@@ -17,7 +17,7 @@ from types import MappingProxyType
 from kraft.config.errors import ConfigError
 
 INTEGER_DIGITS_MAX = 100
-"""Longer numbers fit no type; Python refuses to read very long ones."""
+"""Numbers with more digits fit no type, and Python refuses to convert very long ones."""
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -26,11 +26,12 @@ _DOUBLE = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[d
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 Validator = Callable[[ConfigValue], str | None]
-"""Gives None for a good value, else what was expected: `must be at least 1`. Its docstring says what is valid."""
+"""Returns None for a valid value, else what was expected: `must be at least 1`. Its docstring describes the valid
+values."""
 
 
 class KeyType(IntEnum):
-    """The types of DescribeConfigs, with their codes on the wire."""
+    """Types of configuration keys, with their codes in DescribeConfigs responses."""
 
     BOOLEAN = 1
     STRING = 2
@@ -44,7 +45,7 @@ class KeyType(IntEnum):
 
 
 class Effect(Enum):
-    """What setting the key does here."""
+    """Effect of setting a key in this implementation."""
 
     EFFECTIVE = "effective"
     NO_EFFECT = "accepted, no effect"
@@ -52,7 +53,7 @@ class Effect(Enum):
 
 
 class UpdateMode(Enum):
-    """When a broker key may change."""
+    """Whether a broker key can change while nodes run, and at which level."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -61,11 +62,10 @@ class UpdateMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One key. `default` is the value's text as Kafka writes it, or None for no default.
+    """Definition of one key. `default` is the default's text as Kafka writes it, or None for no default.
 
-    `reason` says why a key has no effect or is refused. `broker_key` is, for a topic key, the broker key that gives its
-    default. A REFUSED key may still be set to its default.
-    """
+    `reason` explains why a key has no effect or is refused. `broker_key` is, for a topic key, the broker key that
+    provides its default. A REFUSED key may still be set to its default."""
 
     name: str
     type: KeyType
@@ -80,11 +80,12 @@ class ConfigKey:
 
     @property
     def is_sensitive(self) -> bool:
-        """True for secrets: they are never shown."""
+        """Whether the value is a secret, which is never displayed."""
         return self.type is KeyType.PASSWORD
 
     def parse(self, text: str) -> ConfigValue:
-        """The typed value of `text`. ConfigError if it does not fit type or range, or the key is refused."""
+        """Return the typed value of `text`. Raises ConfigError if it does not fit the key's type or range, or the key
+        is refused."""
         value = _PARSERS[self.type](self.name, text)
         if self.effect is Effect.REFUSED and (self.text_of(value) or "") != (self.default or ""):
             raise ConfigError(self.name, f"{shown(self, text)} is refused: {self.reason}")
@@ -95,13 +96,13 @@ class ConfigKey:
         return value
 
     def check(self, text: str) -> None:
-        """ConfigError if the key cannot be set to this: as `parse`, and a list must have no empty member."""
+        """Raise ConfigError if the key cannot be set to `text`: as `parse`, and a list must not have empty members."""
         self.parse(text)
         if self.type is KeyType.LIST and _trim(text) and not all(_members(text)):
             raise ConfigError(self.name, f"the value {text!r} has an empty member: take a comma away")
 
     def text_of(self, value: ConfigValue) -> str | None:
-        """A value of this key as Kafka writes it: parsed from ` 5000 ` it is 5000, from 0.30 0.3, from a,a a."""
+        """Return a value of this key as Kafka writes it: ` 5000 ` becomes 5000, 0.30 becomes 0.3, and a,a becomes a."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -111,24 +112,24 @@ class ConfigKey:
         return _java_double(value) if isinstance(value, float) else str(value)
 
     def require_dynamic(self, *, per_broker: bool) -> None:
-        """ConfigError unless the key may change while nodes run, for one broker or for the cluster."""
+        """Raise ConfigError unless the key can change while nodes run, for one broker or for the cluster."""
         if self.update_mode is UpdateMode.READ_ONLY:
             raise ConfigError(self.name, "cannot change while the node runs; set it in server.properties and restart")
         if self.update_mode is UpdateMode.PER_BROKER and not per_broker:
             raise ConfigError(self.name, "can be set for one broker only, not for the whole cluster; name a broker id")
 
     def default_value(self) -> ConfigValue:
-        """The default as a typed value, or None."""
+        """Return the default as a typed value, or None."""
         return None if self.default is None else _PARSERS[self.type](self.name, self.default)
 
 
 def shown(key: ConfigKey, text: str) -> str:
-    """`text` as it may be printed: secrets are hidden."""
+    """Return `text` for display: secrets are hidden."""
     return "[hidden]" if key.is_sensitive else repr(text)
 
 
 def _trim(text: str) -> str:
-    """Without the blanks and control characters of ASCII at both ends, as Java trims."""
+    """Strip ASCII blanks and control characters from both ends, as Java's String.trim does."""
     return text.strip(_JAVA_BLANKS)
 
 
@@ -162,7 +163,7 @@ def _double(name: str, text: str) -> float:
 
 
 def _java_double(value: float) -> str:
-    """As Java's Double.toString: from a thousandth to ten million with a decimal point, else as 1.0E7."""
+    """Format a float as Java's Double.toString: decimal notation from 0.001 to 10 million, else scientific (1.0E7)."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()

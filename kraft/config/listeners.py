@@ -1,7 +1,7 @@
 """Listeners: the grammar of `listeners`, `advertised.listeners` and `listener.security.protocol.map`.
 
-A list entry is `NAME://host:port`; an IPv6 host stands in brackets; an empty host means every address in a bind, and
-this host's own name where it is advertised. Source: Kafka's KafkaConfig, KIP-103.
+A list entry is `NAME://host:port`. An IPv6 host is written in brackets. An empty host means every address where a
+listener is bound, and this host's own name where it is advertised. Source: Kafka's KafkaConfig, KIP-103.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kraft.config.errors import ConfigError
 
 
 class SecurityProtocol(Enum):
-    """How a listener is protected; the value is Kafka's code on the wire."""
+    """Security protocol of a listener; the value is Kafka's code on the wire."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -28,7 +28,7 @@ class SecurityProtocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """One listener. `host` is "" for every address; `port` 0 asks for a free one."""
+    """One listener. An empty `host` means every address; with `port` 0 the operating system picks a free port."""
 
     name: str
     host: str
@@ -41,7 +41,7 @@ class ListenerConfig:
 
 
 def parse_security_map(key: str, entries: Sequence[str]) -> dict[str, SecurityProtocol]:
-    """`NAME:PROTOCOL` entries as a map from listener name."""
+    """Parse `NAME:PROTOCOL` entries into a map from listener name to protocol."""
     protocols: dict[str, SecurityProtocol] = {}
     for entry in entries:
         name, colon, protocol = entry.partition(":")
@@ -59,7 +59,7 @@ def parse_security_map(key: str, entries: Sequence[str]) -> dict[str, SecurityPr
 def parse_listeners(
     key: str, entries: Sequence[str], protocols: Mapping[str, SecurityProtocol]
 ) -> tuple[ListenerConfig, ...]:
-    """The listeners of a list, in its order. ConfigError on a bad entry or a name or port that stands twice."""
+    """Parse a list of listeners, in order. ConfigError on a malformed entry, or if a name or port occurs twice."""
     listeners = tuple(_parse_listener(key, entry, protocols) for entry in entries)
     names = [listener.name for listener in listeners]
     for name in names:
@@ -69,7 +69,7 @@ def parse_listeners(
 
 
 def parse_host_port(key: str, text: str) -> tuple[str, int]:
-    """`host:port` with an optional bracketed IPv6 host."""
+    """Parse `host:port`; an IPv6 host may be in brackets."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ConfigError(key, f"{text!r}: expected host:port with a port from 0 to 65535")

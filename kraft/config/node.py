@@ -1,7 +1,7 @@
 """NodeConfig: one node's properties, checked as a whole.
 
-Every rule that needs more than one key is here or in `kraft.config.roles`. The mapping that came in is kept
-(`properties`), so that what was set can be told from what is a default. Source: Kafka's KafkaConfig.
+Every rule that involves more than one key is here or in `kraft.config.roles`. The original mapping is kept in
+`properties`, to distinguish explicit settings from defaults. Source: Kafka's KafkaConfig.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kraft.seam import Address, DialMap
 
 @dataclass(frozen=True, slots=True)
 class VoterAddress:
-    """One static voter: its node id and where its controller listener is reached."""
+    """A static voter: its node id and the address of its controller listener."""
 
     node_id: int
     host: str
@@ -30,10 +30,9 @@ class VoterAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """What one node was told. `advertised_listeners` of a controller are those of its controller listeners.
+    """Configuration of one node. The `advertised_listeners` of a controller are those of its controller listeners.
 
-    `warnings` are sentences to log once at start: keys that have no effect, unknown keys that were let through.
-    """
+    `warnings` are sentences to log once at start: keys without effect, and unknown keys that were permitted."""
 
     node_id: int
     roles: frozenset[str]
@@ -48,14 +47,14 @@ class NodeConfig:
     rack: str | None
     host_id: str | None
     dial_map: DialMap
-    """(node id, listener) → where that node is dialled instead of at its advertised address."""
+    """(node id, listener) → address to dial instead of that node's advertised address."""
     warnings: tuple[str, ...]
     properties: Mapping[str, str] = field(repr=False)
     values: Mapping[str, ConfigValue] = field(repr=False)
 
     @staticmethod
     def parse(properties: Mapping[str, str], *, ignore_unknown: bool = False) -> NodeConfig:
-        """The node that these properties describe. ConfigError names the key, what was expected, and the nearest key
+        """Parse and check a node's properties. ConfigError names the key, what was expected, and the known key nearest
         to an unknown one; `ignore_unknown` turns unknown keys into warnings."""
         given, warnings = _known(properties, ignore_unknown)
         values = {name: broker_key(name).parse(text) for name, text in given.items()}
@@ -73,44 +72,45 @@ class NodeConfig:
         return "broker" in self.roles
 
     def overlay(self, dynamic: Mapping[str, str]) -> NodeConfig:
-        """This node with dynamic broker settings over its own; identity, roles and listeners stay as they are.
-        Unknown keys are passed over."""
+        """Return this configuration with dynamic broker settings applied on top. Identity, roles and listeners stay as
+        they are. Unknown keys are ignored."""
         keys = {name: BROKER_KEYS.get(strip_listener_prefix(name)) for name in dynamic}
         changed = {name: key.parse(dynamic[name]) for name, key in keys.items() if key is not None}
         return replace(self, values={**self.values, **changed}, properties={**self.properties, **dynamic})
 
     def is_set(self, key: str) -> bool:
-        """Whether the key was given, rather than left at its default."""
+        """Return whether the key was set explicitly instead of left at its default."""
         return key in self.properties
 
     def integer(self, key: str) -> int:
-        """The value of an INT, SHORT or LONG key that has one."""
+        """Return the value of an INT, SHORT or LONG key that has a value."""
         value = self._value(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         raise ConfigError(key, f"has the value {value!r}, which is not a whole number")
 
     def boolean(self, key: str) -> bool:
-        """The value of a BOOLEAN key."""
+        """Return the value of a BOOLEAN key."""
         value = self._value(key)
         if isinstance(value, bool):
             return value
         raise ConfigError(key, f"has the value {value!r}, which is not a boolean")
 
     def float(self, key: str) -> float:
-        """The value of a DOUBLE key."""
+        """Return the value of a DOUBLE key."""
         value = self._value(key)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value
         raise ConfigError(key, f"has the value {value!r}, which is not a number")
 
     def string(self, key: str) -> str:
-        """The value of a STRING, CLASS or PASSWORD key; "" if it is not set and has no default."""
+        """Return the value of a STRING, CLASS or PASSWORD key; "" if it is not set and has no default."""
         value = self._value(key)
         return value if isinstance(value, str) else "" if value is None else str(value)
 
     def list(self, key: str) -> tuple[str, ...]:
-        """The value of a LIST key, or of a STRING key with commas; () if it is not set and has no default."""
+        """Return the value of a LIST key, or of a comma-separated STRING key; () if it is not set and has no
+        default."""
         value = self._value(key)
         if value is None:
             return ()
@@ -121,20 +121,24 @@ class NodeConfig:
         raise ConfigError(key, f"has the value {value!r}, which is not a list")
 
     def tls(self, listener_name: str) -> TlsConfig | None:
-        """The TLS settings of a listener, `listener.name.<name>.ssl.…` before `ssl.…`; None for one without TLS."""
+        """Return a listener's TLS settings; None if it does not use TLS. `listener.name.<name>.ssl.…` has precedence
+        over `ssl.…`."""
         for listener in self.listeners:
             if listener.name == listener_name:
                 return tls_config(listener, self.values) if listener.security_protocol.uses_tls else None
         raise ConfigError("listeners", f"there is no listener {listener_name}")
 
     def dial_tls(self, listener_name: str, protocol: SecurityProtocol | None = None) -> TlsConfig | None:
-        """The TLS settings for dialling another node's listener of this name, bound here or not; None without TLS.
-        `protocol`: what that node says of it, else what listener.security.protocol.map does."""
+        """Return the TLS settings for dialling another node's listener of this name, whether bound here or not; None
+        without TLS.
+
+        `protocol`: the security protocol that the other node reported; by default the one in
+        listener.security.protocol.map."""
         protocol = protocol or protocol_of(self, listener_name)
         if not protocol.uses_tls:
             return None
         own = next((listener for listener in self.listeners if listener.name == listener_name), None)
-        is_bound = own is not None and own.security_protocol.uses_tls  # else there need be no key for it
+        is_bound = own is not None and own.security_protocol.uses_tls  # otherwise no key needs to exist for it
         return tls_config(ListenerConfig(listener_name, "", 0, protocol), self.values, is_bound=is_bound)
 
     def _value(self, key: str) -> ConfigValue:

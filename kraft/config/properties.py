@@ -1,7 +1,7 @@
-"""The .properties format: text in, ordered pairs out.
+r"""Parser and writer of the .properties format: text from and to ordered pairs.
 
-Keys end at the first unescaped `=`, `:` or white space; `#` and `!` start comments; a backslash at the end of a line
-joins the next one; `\\t \\n \\r \\f \\uXXXX` are escapes. Source: java.util.Properties.
+A key ends at the first unescaped `=`, `:` or white space. `#` and `!` start comments. A backslash at the end of a line
+joins the next line. `\t \n \r \f \uXXXX` are escapes. Source: java.util.Properties.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ _ESCAPES = MappingProxyType({"t": "\t", "n": "\n", "r": "\r", "f": "\f"})
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The file's pairs; a key that stands twice has its last value. ConfigError names the line of a bad escape."""
+    """Return the file's keys and values; a key that occurs twice has its last value. ConfigError names the line of a
+    bad escape."""
     return {key: value for _, key, value in numbered_properties(text)}
 
 
 def numbered_properties(text: str) -> list[tuple[int, str, str]]:
-    """Line number, key and value of each pair, in the file's order. ConfigError as above."""
+    """Return line number, key and value of each pair, in file order. ConfigError names the line of a bad escape."""
     split = ((number, *_split(line)) for number, line in _logical_lines(text))
     return [(number, _unescape(key, number), _unescape(value, number)) for number, key, value in split]
 
 
 def render_properties(pairs: Mapping[str, str], *, comment: str = "") -> str:
-    """A file that `parse_properties` reads back to `pairs`."""
+    """Return the text of a file that `parse_properties` reads back as `pairs`."""
     lines = [f"# {line}" for line in comment.splitlines()]
     lines += [f"{_escape(key, key=True)}={_escape(value, key=False)}" for key, value in pairs.items()]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
-"""The rules that tie roles, listeners and the quorum together.
+"""Rules that involve roles, listeners and the quorum together.
 
-A controller listens only on controller listeners, a broker on none of them, a node of both roles on both kinds; what is
-advertised must be reachable; a controller must be among the static voters, a broker alone must not.
+A controller listens only on controller listeners, a broker on none of them, and a node with both roles on both kinds.
+An advertised address must be reachable. A controller must be among the static voters; a node that is only a broker must
+not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Listeners = tuple[ListenerConfig, ...]
 
 
 def resolve_listeners(config: NodeConfig) -> tuple[Listeners, Listeners, str]:
-    """Listeners, advertised listeners and the inter-broker listener's name ("" on a pure controller)."""
+    """Return listeners, advertised listeners and the inter-broker listener's name ("" on a node that is only a
+    controller)."""
     if not config.roles:
         raise ConfigError("process.roles", "is not set; write controller, broker or controller,broker")
     if not config.controller_listener_names:
@@ -42,7 +44,7 @@ def resolve_listeners(config: NodeConfig) -> tuple[Listeners, Listeners, str]:
 
 
 def check_roles(config: NodeConfig) -> None:
-    """ConfigError if roles, listeners and voters do not fit together."""
+    """Raise ConfigError if roles, listeners and voters contradict each other."""
     _check_voters(config)
     bound = {listener.name for listener in config.listeners}
     controllers = _controllers(config)
@@ -110,7 +112,8 @@ def _check_voters(config: NodeConfig) -> None:
 
 
 def protocol_of(config: NodeConfig, listener_name: str) -> SecurityProtocol:
-    """How a listener of this name is protected, bound here or not. ConfigError if the map does not know it."""
+    """Return the security protocol of a listener name, bound here or not. Raises ConfigError if
+    listener.security.protocol.map lacks the name."""
     protocols = _protocols(config)
     if listener_name not in protocols:
         known = ", ".join(sorted(protocols))

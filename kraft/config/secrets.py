@@ -1,4 +1,4 @@
-"""Which settings hold what nobody is shown: passwords, also those of one listener."""
+"""Which settings hold secrets that are never displayed: passwords, including those of a single listener."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HIDDEN = "[hidden]"
 
 @cache
 def is_secret_key(name: str) -> bool:
-    """Whether the value of this setting must not be shown. A setting that is not known is none."""
+    """Return whether the value of this setting is a secret. An unknown setting is not."""
     known = BROKER_KEYS.get(name) or TOPIC_KEYS.get(name)
     if known is None:
         base = name.rpartition("listener.name.")[2]

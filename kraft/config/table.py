@@ -1,4 +1,4 @@
-"""The table of all keys, and what is asked of it: look-ups, synonyms, and the nearest key to a misspelt one."""
+"""The table of all keys: look-up, topic keys and their broker synonyms, and the nearest key to a misspelt one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TOPIC_SYNONYMS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
         "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
     }
 )
-"""Topic key → the broker keys that give its default, the first that is set wins; each with its factor to ms."""
+"""Topic key → the broker keys that give its default, each with its factor to ms. The first key that is set applies."""
 
 
 PER_LISTENER_KEYS = frozenset(
@@ -61,35 +61,35 @@ PER_LISTENER_KEYS = frozenset(
         "truststore.certificates",
     )
 )
-"""These change while nodes run only under the prefix of a listener."""
+"""Keys that can change while nodes run only with a listener's prefix."""
 
 
 def broker_key(name: str) -> ConfigKey:
-    """The row of a broker key; `listener.name.<listener>.<key>` gives the row of `<key>`. ConfigError if unknown."""
+    """Return the definition of a broker key; `listener.name.<listener>.<key>` returns that of `<key>`. Raises
+    ConfigError if unknown."""
     return _look_up(BROKER_KEYS, strip_listener_prefix(name), "broker")
 
 
 def topic_key(name: str) -> ConfigKey:
-    """The row of a topic key. ConfigError if unknown."""
+    """Return the definition of a topic key. Raises ConfigError if unknown."""
     return _look_up(TOPIC_KEYS, name, "topic")
 
 
 def broker_synonym(topic_key_name: str) -> str | None:
-    """The broker key that gives a topic key its default, or None for a topic key without one."""
+    """Return the broker key that provides a topic key's default, or None if there is none."""
     synonyms = TOPIC_SYNONYMS.get(topic_key_name)
     return synonyms[0][0] if synonyms else None
 
 
 def validate_topic_config(name: str, value: str) -> None:
-    """ConfigError if `name` is no topic key or cannot have this value."""
+    """Raise ConfigError if `name` is not a topic key or cannot have this value."""
     topic_key(name).check(value)
 
 
 def validate_broker_config(name: str, value: str, *, per_broker: bool) -> None:
-    """ConfigError if a broker key may not be changed while nodes run, not at this level, or not to this value.
+    """Raise ConfigError if a broker key cannot be changed while nodes run, at this level, or to this value.
 
-    A key that Kafka does not define is taken: brokers pass it over.
-    """
+    A key that Kafka does not define is accepted: brokers ignore it."""
     key = BROKER_KEYS.get(strip_listener_prefix(name))
     if key is None:
         return
@@ -100,7 +100,7 @@ def validate_broker_config(name: str, value: str, *, per_broker: bool) -> None:
 
 
 def strip_listener_prefix(name: str) -> str:
-    """`ssl.keystore.location` for `listener.name.internal.ssl.keystore.location`; other names as they are."""
+    """Return `ssl.keystore.location` for `listener.name.internal.ssl.keystore.location`; other names unchanged."""
     if not name.startswith("listener.name."):
         return name
     rest = name.removeprefix("listener.name.").partition(".")[2]

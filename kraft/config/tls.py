@@ -1,4 +1,4 @@
-"""TlsConfig: what a listener's TLS needs, from `ssl.…` keys. Stores are PEM, in files or in line (KIP-651)."""
+"""TlsConfig: TLS settings of a listener, from its `ssl.…` keys. Stores are PEM, in files or inline (KIP-651)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ _PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """TLS of one listener, for the side that accepts and for the side that dials.
+    """TLS settings of one listener, for accepting and for dialling.
 
-    Either `keystore_location` names a PEM file with key and certificate chain, or `private_key` and
-    `certificate_chain` hold PEM text; the same for `truststore_location` and `trusted_certificates`. `client_auth` is
-    none, requested or required. `check_hostname` is for the dialling side.
-    """
+    Either `keystore_location` names a PEM file with key and certificate chain, or `private_key` and `certificate_chain`
+    hold PEM text. The same applies to `truststore_location` and `trusted_certificates`. `client_auth` is none,
+    requested or required. `check_hostname` applies to the dialling side."""
 
     keystore_location: str | None
     private_key: str | None
@@ -35,8 +34,8 @@ class TlsConfig:
 
 
 def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue], *, is_bound: bool = True) -> TlsConfig:
-    """The settings of a listener with TLS. ConfigError if a store is not PEM, or if one is missing that it needs: to
-    dial a listener that is not bound here takes no key of one's own."""
+    """Return the TLS settings of a listener. Raises ConfigError if a store is not PEM, or a required store is missing.
+    Dialling a listener that is not bound here needs no private key."""
     prefix = f"listener.name.{listener.name.lower()}."
 
     def value(key: str) -> ConfigValue:
@@ -77,7 +76,8 @@ def tls_config(listener: ListenerConfig, values: Mapping[str, ConfigValue], *, i
 
 
 def _client_auth(listener: ListenerConfig, own: ConfigValue, of_all: ConfigValue) -> str:
-    """Clients of a SASL listener have a name from SASL: only the key of this listener asks them for a certificate."""
+    """Return client_auth. Clients of a SASL listener authenticate with SASL, so only a listener-specific key makes it
+    request certificates."""
     found = own if own is not None or listener.security_protocol is SecurityProtocol.SASL_SSL else of_all
     return found if isinstance(found, str) and found else "none"
 

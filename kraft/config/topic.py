@@ -1,8 +1,8 @@
 """TopicConfig: a topic's settings, resolved from four layers.
 
-The order is Kafka's: the topic's own overrides, then dynamic broker settings (the caller has laid this broker's over
-the cluster's), then the node's file, then the built-in default. A layer's older spellings (`log.retention.hours`) count
-in their order within the layer.
+The order is Kafka's: the topic's own overrides, dynamic broker settings, the node's file, the built-in default. The
+caller has already applied the broker's dynamic settings over the cluster's. Synonyms (`log.retention.hours`) are
+considered in their order within each layer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Resolved settings. Times are in ms, sizes in bytes; -1 in `retention_ms` and `retention_bytes` is no limit."""
+    """Resolved settings of a topic. Times are in ms, sizes in bytes; -1 in `retention_ms` and `retention_bytes` means
+    no limit."""
 
     segment_bytes: int
     segment_ms: int
@@ -53,7 +54,8 @@ class TopicConfig:
 
     @staticmethod
     def resolve(overrides: Mapping[str, str], dynamic_broker: Mapping[str, str], node: NodeConfig) -> TopicConfig:
-        """The settings of a topic with these overrides on this node. ConfigError if a value does not parse."""
+        """Return the settings of a topic with these overrides on this node. Raises ConfigError if a value does not
+        parse."""
 
         def integer(name: str) -> int:
             value = topic_value(name, overrides, dynamic_broker, node)
@@ -101,7 +103,7 @@ class TopicConfig:
 def topic_value(
     name: str, overrides: Mapping[str, str], dynamic_broker: Mapping[str, str], node: NodeConfig | None
 ) -> ConfigValue:
-    """One topic key's value on this node, from the first layer that has it. Without a node its file counts as empty."""
+    """Return one topic key's value, from the first layer that has it. Without a node, the file layer is empty."""
     key = TOPIC_KEYS.get(name) or topic_key(name)
     if name in overrides:
         return key.parse(overrides[name])
@@ -118,8 +120,8 @@ def topic_value(
 def validate_topic_configs(
     overrides: Mapping[str, str], dynamic_broker: Mapping[str, str] = _NONE, node: NodeConfig | None = None
 ) -> None:
-    """Each of a topic's overrides alone, then together with what the topic inherits. ConfigError names the first that
-    is wrong."""
+    """Check each of a topic's overrides alone, then together with what the topic inherits. ConfigError names the first
+    invalid one."""
     for name, text in overrides.items():
         topic_key(name).check(text)
     low, high = "min.compaction.lag.ms", "max.compaction.lag.ms"

@@ -1,4 +1,6 @@
-"""Validators: each gives None for a good value, else the rest of the sentence `it …`; its docstring is for the docs."""
+"""Validators: each returns None for a valid value, else how to complete the sentence "it …". Their docstrings are shown
+in the documentation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ CONVERSION = (
 
 
 def at_least(minimum: int) -> Validator:
-    """A number that is not below `minimum`."""
+    """A number of at least `minimum`."""
 
     def check(value: ConfigValue) -> str | None:
         good = isinstance(value, int | float) and value >= minimum
@@ -50,7 +52,7 @@ def one_of(*words: str, any_case: bool = False) -> Validator:
 
 
 def each_of(*words: str) -> Validator:
-    """A list whose members are all among these words."""
+    """A list with only these words as members."""
 
     def check(value: ConfigValue) -> str | None:
         good = isinstance(value, tuple) and all(word in words for word in value)

@@ -1,5 +1,6 @@
 """Pure: the active controller's decisions. decide(image, context, command) -> Decision. May import kraft.image,
-kraft.config and kraft.wire."""
+kraft.config and kraft.wire.
+"""
 
 from kraft.control.commands import (
     ActivateController,

@@ -1,7 +1,7 @@
 """The commands that the active controller decides, as frozen values.
 
-Those of brokers mirror the internal messages. Plans (fencing, leaving at shutdown, electing for leaderless
-partitions) carry a `cursor`: where the next slice begins.
+Commands of brokers mirror the internal messages. Plans (fencing, controlled shutdown, elections for leaderless
+partitions) have a `cursor`: where the next slice begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kraft.image import Endpoint, FeatureRange
 
 
 class Cursor(NamedTuple):
-    """The next partition that a plan looks at, in the order of topic names."""
+    """The next partition of a plan, in the order of topic names."""
 
     topic: str
     partition: int
@@ -29,8 +29,9 @@ START = Cursor("", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerCommand:
-    """A broker incarnation registers. `dead_broker_epoch` is the epoch of the old incarnation if a probe found that one
-    gone; `replaced_epoch`, behind the first slice, of the one that this registration has begun to replace."""
+    """A broker incarnation registers. `dead_broker_epoch` is the epoch of the previous incarnation if a probe proved it
+    dead. `replaced_epoch` is set after the first slice: the epoch of the incarnation that this registration is
+    replacing."""
 
     cluster_id: str
     broker_id: int
@@ -48,7 +49,7 @@ class RegisterBrokerCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeat:
-    """A broker is alive, and says what state it wants to be in."""
+    """A heartbeat of a broker, with the state that it requests."""
 
     broker_id: int
     broker_epoch: int
@@ -57,12 +58,13 @@ class BrokerHeartbeat:
     want_shut_down: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
     log_ends: tuple[tuple[UUID, int], ...] = ()
-    """Topic id and partition of those whose log's end it told."""
+    """(topic id, partition) of the log ends in this heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoseDirectories:
-    """These log directories of a broker went offline; its heartbeat is decided when that is dealt with."""
+class HandleOfflineDirectories:
+    """Command: handle log directories of a broker that went offline. The broker's heartbeat is decided once the
+    partitions in them are handled."""
 
     heartbeat: BrokerHeartbeat
     directories: tuple[UUID, ...]
@@ -70,7 +72,7 @@ class LoseDirectories:
 
 
 class FenceCause(Enum):
-    """Why a broker is fenced. Only an expired session may lead to an unclean election."""
+    """Reason why a broker is fenced. Only an expired session may lead to an unclean election."""
 
     SESSION_EXPIRED = "session expired"
     PROCESS_DIED = "process died"
@@ -78,7 +80,7 @@ class FenceCause(Enum):
 
 
 class FenceTarget(NamedTuple):
-    """Whom to fence; void unless broker epoch and connection number are still current when the plan begins."""
+    """A broker to fence, unless broker epoch or connection number are out of date when the plan begins."""
 
     broker_id: int
     broker_epoch: int
@@ -87,8 +89,9 @@ class FenceTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceBrokers:
-    """Take these brokers out of every ISR, elect, then fence them. `cursor` is None until the first slice;
-    `led_is_done`: the partitions that they led have been dealt with, and the others are next."""
+    """Command: remove these brokers from every ISR, elect leaders, then fence the brokers. `cursor` is None until the
+    first slice. `led_is_done` is set once the partitions that these brokers led are handled; the other partitions are
+    next."""
 
     targets: tuple[FenceTarget, ...]
     cause: FenceCause
@@ -99,7 +102,7 @@ class FenceBrokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutDownBroker:
-    """Take a broker that shuts down out of every ISR, slice by slice, then record its controlled shutdown."""
+    """Command: remove a stopping broker from every ISR, in slices, then record its controlled shutdown."""
 
     broker_id: int
     broker_epoch: int
@@ -109,7 +112,7 @@ class ShutDownBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerCommand:
-    """Delete a registration; `done` and `not_registered` are the two answers."""
+    """Command: delete a registration; `done` and `not_registered` are the two possible replies."""
 
     broker_id: int
     done: Any
@@ -119,8 +122,9 @@ class UnregisterBrokerCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaderless:
-    """Elect leaders where there are none. `broker_id` limits it to partitions with a replica on that broker;
-    `recoverable` to these, by topic id and number, of which brokers have told how far their logs reach."""
+    """Command: elect leaders for partitions without one. `broker_id` limits it to partitions with a replica on that
+    broker. `recoverable` limits it to these (topic id, partition), for which brokers have reported how far their logs
+    reach."""
 
     broker_id: int | None = None
     recoverable: tuple[tuple[UUID, int], ...] = ()
@@ -130,13 +134,13 @@ class ElectLeaderless:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceLeaders:
-    """Give leadership back to preferred replicas, one slice."""
+    """Command: move leadership back to preferred replicas, one slice."""
 
     cursor: Cursor = START
 
 
 class ProposedMember(NamedTuple):
-    """A member of a proposed ISR; epoch -1 if the leader does not know it."""
+    """A member of a proposed ISR; the epoch is -1 if the leader does not know the member's broker epoch."""
 
     broker_id: int
     broker_epoch: int
@@ -155,7 +159,7 @@ class PartitionProposal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartition:
-    """A leader proposes new ISRs. `answered` are the answers of earlier slices."""
+    """A leader's proposal of new ISRs. `answered` are the results of earlier slices."""
 
     broker_id: int
     broker_epoch: int
@@ -165,7 +169,7 @@ class AlterPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirs:
-    """A broker tells the log directories of replicas: (topic id, partition, directory id)."""
+    """A broker's report of the log directories of its replicas: (topic id, partition, directory id)."""
 
     broker_id: int
     broker_epoch: int
@@ -174,7 +178,7 @@ class AssignReplicasToDirs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds:
-    """A broker wants a block of producer ids."""
+    """A broker's request for a block of producer ids."""
 
     broker_id: int
     broker_epoch: int
@@ -193,7 +197,7 @@ class RegisterControllerCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivateController:
-    """This node became the active controller: bootstrap an empty log."""
+    """Command: bootstrap an empty log; sent when this node becomes the active controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +210,9 @@ class AdminRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestOfTopics:
-    """A CreateTopics that is decided in slices of whole topics: those before `first` are answered in `results`.
-    `draft`: what there is already of the one at `first`, if that is decided in steps."""
+class CreateTopicsSlice:
+    """The remaining slices of a CreateTopics request, each of whole topics. The topics before `first` have their
+    answers in `results`. `draft` is the partial result of the topic at `first`, if that one is decided in steps."""
 
     asked: AdminRequest
     first: int = 0
@@ -217,9 +221,9 @@ class RestOfTopics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestOfGrowth:
-    """A CreatePartitions that is decided in slices of whole topics: those before `first` are answered in `results`.
-    `draft`: what there is already of the one at `first`, if that is decided in steps."""
+class CreatePartitionsSlice:
+    """The remaining slices of a CreatePartitions request, each of whole topics. The topics before `first` have their
+    answers in `results`. `draft` is the partial result of the topic at `first`, if that one is decided in steps."""
 
     asked: AdminRequest
     first: int = 0
@@ -228,9 +232,10 @@ class RestOfGrowth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestOfReassignments:
-    """An AlterPartitionReassignments that is decided in slices. `wanted`: (topic, partition, replicas) of all of it;
-    `doubled`: those that stand twice; `answers` are those of the partitions before."""
+class ReassignmentsSlice:
+    """The remaining slices of an AlterPartitionReassignments request. `wanted` is the whole request as (topic,
+    partition, replicas); `doubled` are the partitions that it names twice; `answers` belong to the partitions decided
+    so far."""
 
     asked: AdminRequest
     wanted: tuple[tuple[str, int, tuple[int, ...] | None], ...]

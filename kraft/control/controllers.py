@@ -1,4 +1,4 @@
-"""What controllers do for themselves: bootstrap of an empty log, and registration."""
+"""Decisions about controllers: bootstrap of an empty log, and registration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_activate(image: MetadataImage, context: Context, _command: ActivateController) -> Decision:
-    """Bootstrap, in one atomic batch, if the log has no events: features, cluster id, and the min.insync.replicas that
-    eligible leader replicas are counted by."""
+    """Bootstrap an empty log in one atomic batch: features, cluster id, and the min.insync.replicas on which eligible
+    leader replicas depend."""
     if image.metadata_version:
         return Decision(depends_on=image.offset)
     return Decision(events=tuple(bootstrap_events(context)), depends_on=image.offset)
 
 
 def bootstrap_events(context: Context) -> list[Event]:
-    """What a new cluster's log begins with."""
+    """Return the first events of a new cluster's log."""
     min_insync_replicas = str(context.config.integer(MIN_INSYNC_REPLICAS))
     return [
         *bootstrap_feature_events(),
@@ -32,14 +32,14 @@ def bootstrap_events(context: Context) -> list[Event]:
 
 
 def decide_register_controller(image: MetadataImage, context: Context, command: RegisterControllerCommand) -> Decision:
-    """Record a controller's endpoints and features, if they are new."""
+    """Record a controller's endpoints and features, if they have changed."""
     if command.cluster_id != context.cluster_id:
         reply = RegisterControllerReply(
             error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=f"this is cluster {context.cluster_id}"
         )
         return Decision(reply=reply, depends_on=image.offset)
     if not is_node_id(command.controller_id):
-        text = f"{command.controller_id} is no controller id"
+        text = f"{command.controller_id} is not a controller id"
         reply = RegisterControllerReply(error_code=ErrorCode.INVALID_REGISTRATION, error_message=text)
         return Decision(reply=reply, depends_on=image.offset)
     missing = unsupported_feature(image, command.features)

@@ -1,7 +1,7 @@
 """decide(image, context, command) -> Decision: the table of all commands.
 
 Pure: same arguments, same decision. The caller appends the events as one batch, replays them at once into its
-speculative image, and lets the reply go when the high watermark allows it.
+speculative image, and sends the reply when the high watermark allows it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from kraft.control import commands
 from kraft.control.brokers.assign_directories import decide_assign_directories
-from kraft.control.brokers.directories import decide_lose_directories
+from kraft.control.brokers.directories import decide_offline_directories
 from kraft.control.brokers.fencing import decide_fence
 from kraft.control.brokers.heartbeats import decide_elect_leaderless, decide_heartbeat, decide_shut_down
 from kraft.control.brokers.registration import decide_register_broker, decide_unregister
@@ -27,11 +27,11 @@ from kraft.control.partitions.isr import decide_alter_partition
 from kraft.control.partitions.reassignments import (
     decide_alter_reassignments,
     decide_list_reassignments,
-    decide_rest_of_reassignments,
+    decide_reassignments_slice,
 )
 from kraft.control.producer_ids import decide_allocate_producer_ids
-from kraft.control.topics.create_delete import decide_create_topics, decide_delete_topics, decide_rest_of_topics
-from kraft.control.topics.grow import decide_create_partitions, decide_rest_of_growth
+from kraft.control.topics.create_delete import decide_create_topics, decide_create_topics_slice, decide_delete_topics
+from kraft.control.topics.grow import decide_create_partitions, decide_create_partitions_slice
 from kraft.image import MetadataImage
 from kraft.wire.api_keys import ApiKey
 
@@ -51,11 +51,11 @@ ADMIN: Mapping[int, Decide] = MappingProxyType(
         ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
     }
 )
-"""What a client may ask of the active controller, directly or forwarded by a broker."""
+"""Handlers of client requests to the active controller, sent directly or forwarded by a broker."""
 
 
 def decide_admin(image: MetadataImage, context: Context, command: commands.AdminRequest) -> Decision:
-    """Look the request's key up."""
+    """Decide a client's request by its key."""
     return ADMIN[command.api_key](image, context, command)
 
 
@@ -65,7 +65,7 @@ COMMANDS: Mapping[type, Decide] = MappingProxyType(
         commands.BrokerHeartbeat: decide_heartbeat,
         commands.FenceBrokers: decide_fence,
         commands.ShutDownBroker: decide_shut_down,
-        commands.LoseDirectories: decide_lose_directories,
+        commands.HandleOfflineDirectories: decide_offline_directories,
         commands.UnregisterBrokerCommand: decide_unregister,
         commands.ElectLeaderless: decide_elect_leaderless,
         commands.RebalanceLeaders: decide_rebalance,
@@ -75,13 +75,13 @@ COMMANDS: Mapping[type, Decide] = MappingProxyType(
         commands.RegisterControllerCommand: decide_register_controller,
         commands.ActivateController: decide_activate,
         commands.AdminRequest: decide_admin,
-        commands.RestOfTopics: decide_rest_of_topics,
-        commands.RestOfGrowth: decide_rest_of_growth,
-        commands.RestOfReassignments: decide_rest_of_reassignments,
+        commands.CreateTopicsSlice: decide_create_topics_slice,
+        commands.CreatePartitionsSlice: decide_create_partitions_slice,
+        commands.ReassignmentsSlice: decide_reassignments_slice,
     }
 )
 
 
 def decide(image: MetadataImage, context: Context, command: Any) -> Decision:
-    """The decision for this command on this image at this moment. KeyError for a command that is none."""
+    """Return the decision for this command on this image in this context. Raises KeyError for an unknown command."""
     return COMMANDS[type(command)](image, context, command)

@@ -1,6 +1,6 @@
-"""What a decision reads beside the image (`Context`), and what it gives (`Decision`).
+"""The inputs of a decision beside the image (`Context`), and its result (`Decision`).
 
-Invariants: a decision mutates nothing; it depends on its arguments alone. A reply, with or without events, may leave
+Invariants: a decision mutates nothing and depends only on its arguments. A reply, with or without events, may be sent
 only when the high watermark has reached both `depends_on` and the decision's own events (M9).
 """
 
@@ -16,32 +16,38 @@ from kraft.config import NodeConfig
 from kraft.image.events import Event
 
 PARTITION_CHANGES_PER_SLICE_MAX = 1_000
-"""A plan is cut so that no slice holds the loop for long: other commands come between two slices."""
+"""Maximum partition changes in one slice of a plan, so that no slice blocks the loop for long. Other commands run
+between two slices."""
 
-LOOKS_PER_SLICE_MAX = 1_000
-"""Elections are cut too after so many partitions that may be concerned, whether they change or not."""
+PARTITIONS_PER_SLICE_MAX = 1_000
+"""Maximum partitions that one slice of an election checks, whether they change or not."""
 
 LEAVES_PER_SLICE_MAX = 80
-"""And any plan after so many leaves of partitions, of which it looks whether they are concerned at all: 20,000."""
+"""Maximum leaves (blocks of partitions) that one slice of any plan searches for affected partitions: 20,000 partitions.
+"""
 
 FENCE_CHANGES_PER_SLICE_MAX = 500
-"""The slices of a fence are shorter: every node replays them while clients wait for new leaders."""
+"""Maximum changes in one slice of a fence. It is smaller because every node replays the slice while clients wait for
+new leaders."""
 
 EVENTS_PER_SLICE = 1_000
-"""A client's request that is answered part by part is decided in slices of about so many events."""
+"""Approximate number of events in one slice of a client's request that is answered part by part."""
 
 EVENTS_PER_COMMAND_MAX = 10_000
-"""A client's request that needs more events than this is refused with POLICY_VIOLATION, as in Kafka."""
+"""Maximum number of events of a client's request. A request that needs more is rejected with POLICY_VIOLATION, as in
+Kafka."""
 TOO_LARGE = (
     "Unable to perform excessively large batch operation. It needs more than "
     f"{EVENTS_PER_COMMAND_MAX} metadata events; ask for less at once."
 )
 
 
-class ToldLogEnd(NamedTuple):
-    """How far a broker's log of a partition reaches, as of `partition_epoch`. `last_epoch` is the newest leader epoch
-    that the log knows (-1: none); `since_ms` is when it was told first; `epochs` are the newest (leader epoch, start
-    offset) of the log, oldest first, none from a broker of an older release."""
+class ReportedLogEnd(NamedTuple):
+    """The log end that a broker has reported for its replica of a partition, as of `partition_epoch`.
+
+    `last_epoch` is the newest leader epoch in the log (-1: none). `since_ms` is when this end was first reported.
+    `epochs` are the newest (leader epoch, start offset) of the log, oldest first; empty for a broker of an older
+    release."""
 
     partition_epoch: int
     last_epoch: int
@@ -50,17 +56,16 @@ class ToldLogEnd(NamedTuple):
     epochs: tuple[tuple[int, int], ...] = ()
 
 
-_NO_LOG_ENDS: Mapping[tuple[UUID, int], ToldLogEnd] = MappingProxyType({})
+_NO_LOG_ENDS: Mapping[tuple[UUID, int], ReportedLogEnd] = MappingProxyType({})
 
 
 class BrokerSession(NamedTuple):
-    """What the active controller knows of one broker incarnation beside the log; lost with leadership.
+    """The active controller's volatile state of one broker incarnation, which is lost with leadership.
 
-    `connection_number` is the connection that its heartbeats came on last, and `is_connected` says whether that is
-    still up. `metadata_offset` is that of the newest image whose roles it has taken, exclusive. `shutdown_offset` is
-    where its controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then. `log_ends` are by topic id and
-    partition, of those without ISR and ELR.
-    """
+    `connection_number` is the connection of its last heartbeat, and `is_connected` tells whether that is still up.
+    `metadata_offset` is the end offset of the newest image that it has applied. `shutdown_offset` is where its
+    controlled shutdown was complete in the log; SHUTDOWN_UNDER_WAY until then. `log_ends` are by topic id and
+    partition, for partitions without ISR and ELR."""
 
     broker_epoch: int
     last_heard_ms: int
@@ -68,12 +73,12 @@ class BrokerSession(NamedTuple):
     is_connected: bool = False
     metadata_offset: int = -1
     shutdown_offset: int | None = None
-    log_ends: Mapping[tuple[UUID, int], ToldLogEnd] = _NO_LOG_ENDS
+    log_ends: Mapping[tuple[UUID, int], ReportedLogEnd] = _NO_LOG_ENDS
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks: the session's principal and address, as the broker that forwards tells them."""
+    """The requester: principal and address of the session; a broker that forwards a request passes them on."""
 
     principal: str = "User:ANONYMOUS"
     client_address: str = ""
@@ -87,12 +92,13 @@ Authorize = Callable[[Requester, str, str, str], bool]
 
 
 def allow_all(_requester: Requester, _operation: str, _resource_type: str, _name: str) -> bool:
-    """The first implementation of the gate: everything is allowed."""
+    """Allow everything."""
     return True
 
 
 SHUTDOWN_UNDER_WAY = (1 << 63) - 1
-"""Above every offset: the plan that moves leadership away from a broker that shuts down is not complete."""
+"""Value for a shutdown offset while the plan that moves leadership away from the stopping broker is not complete: an
+offset above all others."""
 
 
 _NO_SESSIONS: Mapping[int, BrokerSession] = MappingProxyType({})
@@ -100,13 +106,13 @@ _NO_SESSIONS: Mapping[int, BrokerSession] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The moment of the decision.
+    """The circumstances of a decision.
 
     `next_offset` is the offset that the first event will get. `sessions` are by broker id. `being_fenced` are brokers
-    whose fencing, re-registration or controlled shutdown is under way: they are not eligible for anything. `being_lost`
-    are log directories that went offline, whose loss is under way: nor are the replicas in those.
-    `recently_fenced` are brokers that were fenced before their session time-out and whose session time-out has not
-    passed: no unclean election may go past them (K3).
+    with a fencing, re-registration or controlled shutdown in progress: they are not eligible for anything.
+    `directories_going_offline` are offline log directories that a plan is still handling: their replicas are not
+    eligible either. `recently_fenced` are brokers that were fenced before their session timeout, and whose session
+    timeout has not passed: no unclean election may pass them over (K3).
     """
 
     now_ms: int
@@ -116,7 +122,7 @@ class Context:
     cluster_id: str
     sessions: Mapping[int, BrokerSession] = field(default_factory=lambda: _NO_SESSIONS)
     being_fenced: frozenset[int] = frozenset()
-    being_lost: frozenset[UUID] = frozenset()
+    directories_going_offline: frozenset[UUID] = frozenset()
     recently_fenced: frozenset[int] = frozenset()
     authorize: Authorize = allow_all
 
@@ -125,12 +131,12 @@ class Context:
         return self.config.integer("broker.session.timeout.ms")
 
     def is_connected(self, broker_id: int) -> bool:
-        """Whether the connection that this broker's heartbeats come on is up."""
+        """Return whether the connection of this broker's heartbeats is up."""
         session = self.sessions.get(broker_id)
         return session is not None and session.is_connected
 
     def is_session_live(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether this incarnation was heard within the session time-out."""
+        """Return whether this incarnation sent a heartbeat within the session timeout."""
         session = self.sessions.get(broker_id)
         return (
             session is not None
@@ -141,10 +147,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """The command is not done: decide this one next, on the newest image, with other commands in between. The reply
-    belongs to the last of the chain. `at_once`: with no other command in between, for what is decided in steps and
-    takes effect as a whole; the decision then has no events. `is_answered`: the reply belongs to this decision, and
-    nobody waits for the rest."""
+    """The command is not done: decide this command next, on the newest image. Other commands may run in between, and
+    the reply belongs to the last command of the chain.
+
+    `at_once`: no other command may run in between, because the result takes effect as a whole; the decision then has no
+    events. `is_answered`: the reply belongs to this decision, and the remaining slices have no requester."""
 
     command: Any
     at_once: bool = False
@@ -153,7 +160,8 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownOffset:
-    """Remember where this broker's controlled shutdown was complete in the log, or that it is under way."""
+    """Effect of a decision: store the offset at which this broker's controlled shutdown was complete in the log, or
+    that it is in progress."""
 
     broker_id: int
     broker_epoch: int
@@ -165,8 +173,9 @@ Effect = FollowUp | ShutdownOffset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Do in this order: append `events` as one atomic batch; replay them; run `effects`; send `reply` when the high
-    watermark has reached `depends_on` (the end offset of the image that was read) and the batch's end."""
+    """The result of a decision, to be carried out in this order: append `events` as one atomic batch, replay them, and
+    run `effects`. Send `reply` when the high watermark has reached the end of the batch and `depends_on`, the end
+    offset of the image that was read."""
 
     events: tuple[Event, ...] = ()
     reply: Any = None

@@ -1,7 +1,7 @@
-"""Features: what this release supports, what a new cluster gets, and when a level may be finalized (KIP-584).
+"""Features: levels that this release supports, levels of a new cluster, and when a level may be finalized (KIP-584).
 
-Invariants: a finalized level is inside the range of every registered broker and controller; a request succeeds or fails
-as a whole; a downgrade must be asked for by its type and lose no metadata.
+Invariants: a finalized level is inside the range of every registered broker and controller. A request succeeds or fails
+as a whole. A downgrade must be requested by its type and lose no metadata.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
     FeatureRange(ELR_FEATURE, 0, 1),
     FeatureRange(METADATA_VERSION_FEATURE, min(METADATA_VERSIONS), max(METADATA_VERSIONS)),
 )
-"""What every node of this release registers with."""
+"""The feature ranges with which every node of this release registers."""
 
 BOOTSTRAP_FEATURES: tuple[tuple[str, int], ...] = (
     (METADATA_VERSION_FEATURE, max(METADATA_VERSIONS)),
@@ -44,7 +44,8 @@ class _Refusal(NamedTuple):
 
 
 def unsupported_feature(image: MetadataImage, features: Iterable[FeatureRange]) -> str | None:
-    """The first finalized feature whose level is outside these ranges, as a sentence; None if there is none."""
+    """Return a sentence about the first finalized feature whose level is outside these ranges; None if there
+    is none."""
     ranges = {feature.name: feature for feature in features}
     for name in sorted(image.features):
         level = image.features[name]
@@ -58,7 +59,7 @@ def unsupported_feature(image: MetadataImage, features: Iterable[FeatureRange]) 
 
 
 def bootstrap_feature_events() -> list[Event]:
-    """The features of a new cluster."""
+    """Return the events that set the features of a new cluster."""
     return [
         FeatureLevel(name, level, RELEASE if name == METADATA_VERSION_FEATURE else None)
         for name, level in BOOTSTRAP_FEATURES
@@ -66,7 +67,7 @@ def bootstrap_feature_events() -> list[Event]:
 
 
 def decide_update_features(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """UpdateFeatures, in its newest version: all updates or none."""
+    """Decide UpdateFeatures in its newest version: all updates or none."""
     request = command.request
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         return _answer(image, _Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is needed"))
@@ -89,7 +90,7 @@ def decide_update_features(image: MetadataImage, context: Context, command: Admi
 
 
 def refuse_update(image: MetadataImage, name: str, level: int, upgrade_type: int) -> _Refusal | None:
-    """Why this feature may not be set to this level, or None."""
+    """Return why this feature may not be set to this level, or None."""
     reason = _reason_of_refusal(image, name, level, upgrade_type)
     if reason is None:
         return None
@@ -137,7 +138,7 @@ def _registered_ranges(image: MetadataImage) -> list[tuple[str, tuple[FeatureRan
 
 
 def loses_metadata(name: str, current: int, level: int) -> bool:
-    """Whether event versions that were written at the current level may not be written at the lower one."""
+    """Return whether the lower level cannot write event versions that may exist at the current level."""
     if name != METADATA_VERSION_FEATURE:
         return False
     return any(level < since <= current and table for since, table in EVENT_VERSIONS_BY_METADATA_VERSION.items())
@@ -148,7 +149,7 @@ def _answer(image: MetadataImage, refusal: _Refusal | None) -> Decision:
 
 
 def update_features_response(refusal: _Refusal | None) -> Any:
-    """The newest UpdateFeaturesResponse."""
+    """Return the newest UpdateFeaturesResponse."""
     from datetime import timedelta
 
     from kio.schema.update_features.v2.response import UpdateFeaturesResponse

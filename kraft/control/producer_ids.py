@@ -1,5 +1,6 @@
-"""Blocks of producer ids. Invariant: an id is handed out once, also across failovers: the end of the block is committed
-before the block leaves (M17)."""
+"""Blocks of producer ids. Invariant: an id is allocated once, also across failovers, because the end of the block is
+committed before the block is handed out (M17).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ PRODUCER_ID_MAX = (1 << 63) - 1
 
 
 def decide_allocate_producer_ids(image: MetadataImage, _context: Context, command: AllocateProducerIds) -> Decision:
-    """The next block for this broker."""
+    """Allocate the next block for this broker."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         reply = AllocateProducerIdsReply(error_code=ErrorCode.STALE_BROKER_EPOCH)

@@ -1,4 +1,4 @@
-"""What the controller answers to brokers: pure values, turned into internal messages by the node.
+"""The controller's replies to brokers: pure values, which the node turns into internal messages.
 
 Each has an `error_code` of Kafka; NONE is 0.
 """
@@ -19,7 +19,7 @@ class RegisterBrokerReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
+class BrokerHeartbeatReply:
     error_code: ErrorCode = ErrorCode.NONE
     is_caught_up: bool = False
     is_fenced: bool = True
@@ -28,7 +28,7 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredPartitionReply:
-    """The partition as it is after the command, if there is no error."""
+    """The partition after the command, if there is no error."""
 
     topic_id: UUID
     partition_id: int

@@ -1,7 +1,7 @@
-"""The volatile side of brokers on the active controller: when each was last heard, and on which connection.
+"""The volatile state of brokers on the active controller: when each last sent a heartbeat, and on which connection.
 
-Invariants: lost with leadership; a new active controller gives every unfenced broker a full session time-out; a
-heartbeat counts when it arrives, whatever waits before it.
+Invariants: the state is dropped when leadership is lost. A new active controller gives every unfenced broker a full
+session timeout. A heartbeat counts when it arrives, even if commands are queued before it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from uuid import UUID
 from rpds import HashTrieMap
 
 from kraft.control import BrokerSession, FenceTarget
-from kraft.control.decision import ToldLogEnd
+from kraft.control.decision import ReportedLogEnd
 from kraft.image import MetadataImage
 from kraft.wire.rpc.controller_messages import LOG_ENDS_MAX, LogEndRow, LogEpochs
 
 
 class Sessions:
-    """Sessions by broker id. Times are ms of the monotonic clock."""
+    """The sessions of all brokers, by broker id. Times are ms of the monotonic clock."""
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
@@ -29,12 +29,13 @@ class Sessions:
         self.view: Mapping[int, BrokerSession] = MappingProxyType(self._sessions)
 
     def clear(self) -> None:
-        """Leadership is lost."""
+        """Drop everything, because leadership is lost."""
         self._sessions.clear()
         self._recently_fenced.clear()
 
     def begin(self, image: MetadataImage, now_ms: int, connections: Mapping[int, tuple[int, bool]]) -> None:
-        """This node became the active controller. `connections`: broker id → (connection number, is it up)."""
+        """Start all sessions when this node becomes the active controller. `connections`: broker id → (connection
+        number, is it up)."""
         self.clear()
         for broker in image.sorted_brokers():
             if broker.fenced:
@@ -44,13 +45,13 @@ class Sessions:
             self._sessions[broker.broker_id] = BrokerSession(broker.broker_epoch, now_ms, number, is_up)
 
     def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A registration was decided. Its session is live before it is committed and answered: another process with
-        this id, whose request comes in between, is a twin of a live broker."""
+        """Start a session as soon as a registration is decided, before it is committed and answered. If another process
+        registers with this id in between, the controller then recognises that a live broker has the id."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
 
-    def heard(
+    def record_heartbeat(
         self,
         broker_id: int,
         broker_epoch: int,
@@ -60,7 +61,7 @@ class Sessions:
         log_ends: Sequence[LogEndRow] = (),
         log_epochs: Sequence[LogEpochs] = (),
     ) -> None:
-        """A registration or heartbeat of the current incarnation arrived."""
+        """Renew the session on a registration or heartbeat of the current incarnation."""
         old = self._sessions.get(broker_id)
         if old is None or old.broker_epoch != broker_epoch:
             old = BrokerSession(broker_epoch, now_ms)
@@ -69,50 +70,52 @@ class Sessions:
             connection_number=connection_number,
             is_connected=True,
             metadata_offset=max(old.metadata_offset, metadata_offset),
-            log_ends=_taken(old.log_ends, log_ends, log_epochs, now_ms),
+            log_ends=_merge_log_ends(old.log_ends, log_ends, log_epochs, now_ms),
         )
 
     def connection_ended(self, connection_number: int) -> None:
-        """A connection is over."""
+        """Note that a connection has ended."""
         for broker_id, session in self._sessions.items():
             if session.connection_number == connection_number:
                 self._sessions[broker_id] = session._replace(is_connected=False)
 
     def shutdown_offset(self, broker_id: int, broker_epoch: int, offset: int | None) -> None:
-        """Where a controlled shutdown is complete in the log; None if none is under way."""
+        """Store the offset at which a controlled shutdown is complete in the log; None if no shutdown is in
+        progress."""
         session = self._sessions.get(broker_id)
         if session is not None and session.broker_epoch == broker_epoch:
             self._sessions[broker_id] = session._replace(shutdown_offset=offset)
 
     def forget(self, broker_id: int) -> None:
-        """The registration is gone."""
+        """Drop the session of a broker that is no longer registered."""
         self._sessions.pop(broker_id, None)
         self._recently_fenced.pop(broker_id, None)
 
     def fenced_fast(self, broker_id: int, now_ms: int) -> None:
-        """Fenced before its session time-out: no unclean election may go past it until that has passed."""
+        """Note that a broker was fenced before its session timeout. Until that timeout, no unclean election may choose
+        another replica instead of waiting for this broker."""
         session = self._sessions.get(broker_id)
         heard_ms = now_ms if session is None else session.last_heard_ms
         self._recently_fenced[broker_id] = heard_ms + self._timeout_ms
 
     def unfenced(self, broker_id: int) -> None:
-        """It is back."""
+        """Note that a broker is unfenced again."""
         self._recently_fenced.pop(broker_id, None)
 
     @property
     def recently_fenced(self) -> frozenset[int]:
-        """Brokers whose fence is younger than their session time-out."""
+        """Fenced brokers whose session timeout has not passed yet."""
         return frozenset(self._recently_fenced)
 
     def end_recent_fences(self, now_ms: int) -> bool:
-        """Forget those whose session time-out has passed by now. True if there was one."""
+        """Forget fenced brokers whose session timeout has passed. Return whether there was one."""
         over = [broker_id for broker_id, until_ms in self._recently_fenced.items() if until_ms <= now_ms]
         for broker_id in over:
             del self._recently_fenced[broker_id]
         return bool(over)
 
     def expired(self, image: MetadataImage, now_ms: int) -> tuple[FenceTarget, ...]:
-        """Unfenced brokers that were not heard for the session time-out."""
+        """Return unfenced brokers that have sent no heartbeat for the session timeout."""
         targets: list[FenceTarget] = []
         for broker in image.sorted_brokers():
             if broker.fenced:
@@ -125,7 +128,8 @@ class Sessions:
         return tuple(targets)
 
     def next_deadline_ms(self, image: MetadataImage, being_fenced: frozenset[int] = frozenset()) -> int | None:
-        """When the next session or recent fence ends, but for those of brokers that a plan takes out already."""
+        """Return when the next session expires, or when the session timeout of the next recently fenced broker has
+        passed. Brokers that a plan is already fencing do not count."""
         times = list(self._recently_fenced.values())
         for broker_id, broker in image.brokers.items():
             session = self._sessions.get(broker_id)
@@ -134,15 +138,16 @@ class Sessions:
         return min(times, default=None)
 
 
-def _taken(
-    known: Mapping[tuple[UUID, int], ToldLogEnd],
+def _merge_log_ends(
+    known: Mapping[tuple[UUID, int], ReportedLogEnd],
     rows: Sequence[LogEndRow],
     log_epochs: Sequence[LogEpochs],
     now_ms: int,
-) -> Mapping[tuple[UUID, int], ToldLogEnd]:
-    """What is told now in the place of what was known, or beside it if there may be more to tell; what stayed the same
-    was told when it was told first."""
-    taken: HashTrieMap[tuple[UUID, int], ToldLogEnd] = HashTrieMap()
+) -> Mapping[tuple[UUID, int], ReportedLogEnd]:
+    """Merge the log ends that a broker reports into those it reported before. A full report may be one part of many, so
+    earlier log ends stay; otherwise the report replaces them. An unchanged log end keeps the time of its first report.
+    """
+    taken: HashTrieMap[tuple[UUID, int], ReportedLogEnd] = HashTrieMap()
     if len(rows) >= LOG_ENDS_MAX:
         taken = known if isinstance(known, HashTrieMap) else HashTrieMap(known)
     told = zip(rows, chain(log_epochs, repeat(())), strict=False)
@@ -150,6 +155,6 @@ def _taken(
         old = known.get((topic_id, partition_id))
         is_known = old is not None and old.partition_epoch == partition_epoch
         since_ms = old.since_ms if old is not None and is_known else now_ms
-        end = ToldLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms, epochs)
+        end = ReportedLogEnd(partition_epoch, last_epoch, log_end_offset, since_ms, epochs)
         taken = taken.insert((topic_id, partition_id), end)
     return taken

@@ -1,14 +1,14 @@
-"""The active controller's line of commands: decide, append, replay, park the reply. All of it synchronous on the loop.
+"""The active controller's command queue: decide, append, replay, park the reply. All of it is synchronous on the loop.
 
-What is decided or appended in steps (`FollowUp.at_once`, very large batches) has the line to itself until it is done:
-commands that come meanwhile wait in their order, and others have the loop between two steps. When it is free, the
-controller's own fences come first; then the slices of plans and those that wait take turns.
+A command that is decided or appended in steps (`FollowUp.at_once`, very large batches) holds the queue until it is
+done: other commands wait in order, and the loop serves other work between two steps. When the queue is free, the
+controller's own fences come first; then slices of plans and waiting commands take turns.
 
-Invariants: `image` is the committed image plus everything appended and not yet committed; no reply leaves before the
-high watermark has reached what it depends on and its own events (M9); losing leadership drops the image and fails every
-parked reply and every plan (B32). A plan's next slice is decided on the newest image, and when most of what plans have
-appended is committed: whoever else is answered waits for that. A command whose decision or reply raises fails alone;
-events that are in the log and not in `image` stop the node.
+Invariants: `image` is the committed image plus everything appended and not yet committed. A reply leaves only when the
+high watermark has reached its own events and everything it depends on (M9). Losing leadership drops the image and fails
+every parked reply and every plan (B32). The next slice of a plan is decided on the newest image, once most of what
+plans have appended is committed, so that other replies do not wait behind plans. A command whose decision or reply
+raises fails alone. Events that are in the log but not in `image` stop the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kraft.control import Context, Decision, FollowUp, ShutdownOffset, decide
 from kraft.control.commands import (
     START,
     FenceBrokers,
-    LoseDirectories,
+    HandleOfflineDirectories,
     RegisterBrokerCommand,
     ShutDownBroker,
     UnregisterBrokerCommand,
@@ -36,51 +36,54 @@ from kraft.seam.measures import Histogram
 from kraft.wire.error_codes import ErrorCode
 
 EVENTS_PER_STEP_MAX = 2_000
-"""A batch of more events is encoded and replayed in steps of so many."""
+"""Maximum number of events per step: a larger batch is encoded and replayed in several steps."""
 
 PLAN_EVENTS_AHEAD_MAX = 1_000
-"""While more events of plans than this are not committed, plans wait: those who ask for other things are answered
-behind them. So two slices of a thousand events are under way at a time, or three of a fence: one is decided while
-others are being committed."""
+"""Maximum number of uncommitted events of plans. Above it, plans wait, because other replies wait behind those events.
+Two slices of a thousand events may be in flight at a time, or three of a fence: one is decided while others are being
+committed."""
 
 TURN_NS_MAX = 5_000_000
-"""Of those that waited for the line, as many are decided in one step as fit into this time."""
+"""Maximum nanoseconds that one step of the event loop spends on deciding waiting commands."""
 
 NS_PER_MS = 1e6
 
 WAITING_MAX = 1_000
-"""While so many wait for the line, others are told to come again (REQUEST_TIMED_OUT)."""
+"""Maximum number of waiting commands; further ones are answered REQUEST_TIMED_OUT."""
 
 
 class CommandHost(Protocol):
-    """Who owns the line: gives each decision its context, and hears what was decided."""
+    """Owner of the queue: gives each decision its context, and is notified of the results."""
 
     def context(self) -> Context: ...
 
     def decided(self, command: Any, decision: Decision) -> None:
-        """The decision's events are appended and replayed."""
+        """Called when the events of a decision are appended and replayed."""
         ...
 
     def appended(self, prepared: PreparedImage) -> None:
-        """A decision's events are in the log, and this is the image that they make."""
+        """Called when the events of a decision are in the log, with the image that results from them."""
         ...
 
     def shutdown_offset(self, effect: ShutdownOffset) -> None: ...
 
-    def work_waits(self) -> None:
-        """There is something for `run_next`: call it soon, until it says that there is nothing."""
+    def work_available(self) -> None:
+        """Called when `run_next` has work: call it soon, until it returns False."""
         ...
 
     def failed(self, command: Any, problem: Exception) -> None:
-        """Deciding this command, or a later step of it, or its waiter's reply, has raised. Its waiter is told next."""
+        """Called when this command has raised: in its decision, in a later step of it, or in the `reply` callback of
+        its waiter. The waiter is notified next."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
-    """Who waits for a command: `reply` gets the decision's reply, once it may be known; `lost` is called instead if
-    leadership is lost first; `failed` if too many wait (REQUEST_TIMED_OUT), or if the command, or `reply`, has raised
-    (UNKNOWN_SERVER_ERROR). Each is called at most once."""
+class CommandWaiter:
+    """Callbacks of a command's requester. Each is called at most once.
+
+    `reply` gets the decision's reply once everything that the reply depends on is committed. `lost` is called if
+    leadership is lost first. `failed` is called if too many commands wait (REQUEST_TIMED_OUT), or if the command or
+    `reply` has raised (UNKNOWN_SERVER_ERROR)."""
 
     reply: Callable[[Any], None]
     lost: Callable[[], None]
@@ -88,45 +91,45 @@ class Waiter:
 
 
 def _ignore(_told: Any) -> None:
-    """Nobody waits for this."""
+    """Ignore a reply or an error."""
 
 
-def _nothing() -> None:
-    """Nobody needs to know."""
+def _ignore_loss() -> None:
+    """Ignore a loss of leadership."""
 
 
-NOBODY = Waiter(_ignore, _nothing, _ignore)
+NO_WAITER = CommandWaiter(_ignore, _ignore_loss, _ignore)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _QueuedCommand:
     command: Any
-    waiter: Waiter
+    waiter: CommandWaiter
     since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """A decision with events, and the batch that is made of them."""
+    """A decision that has events, and the batch that is being built from these events."""
 
-    asked: _Asked
+    asked: _QueuedCommand
     next_offset: int
     decision: Decision
     batch: BatchBuilder
 
 
-def _who_asked(step: _Asked | _Decided) -> _Asked:
-    return step if isinstance(step, _Asked) else step.asked
+def _queued_command_of(step: _QueuedCommand | _Decided) -> _QueuedCommand:
+    return step if isinstance(step, _QueuedCommand) else step.asked
 
 
 @dataclass(frozen=True, slots=True)
-class _Parked:
-    asked: _Asked
+class _ParkedReply:
+    asked: _QueuedCommand
     offset: int
     reply: Any
 
 
-class CommandLine:
+class CommandQueue:
     """Decides commands one after the other while this node is the active controller."""
 
     def __init__(self, quorum: Quorum, host: CommandHost, clock: Clock) -> None:
@@ -136,47 +139,49 @@ class CommandLine:
         self._clock = clock
         self._epoch = -1
         self._high_watermark = 0
-        self._parked: deque[_Parked] = deque()
-        self._under_way: _Asked | _Decided | None = None
-        """What has the line to itself: the next step of a decision, or of a batch."""
-        self._urgent: deque[_Asked] = deque()
-        self._waiting: deque[_Asked] = deque()
-        self._follow_ups: deque[_Asked] = deque()
+        self._parked: deque[_ParkedReply] = deque()
+        self._in_progress: _QueuedCommand | _Decided | None = None
+        """The next step of the command that holds the queue: of its decision, or of its batch."""
+        self._urgent: deque[_QueuedCommand] = deque()
+        self._waiting: deque[_QueuedCommand] = deque()
+        self._follow_ups: deque[_QueuedCommand] = deque()
         self._steps_owed = 0
-        """To plans, before those that wait go on: one for each step that had the line while a plan was there."""
+        """Number of steps that plans may take before waiting commands continue: one for each step that other commands
+        took while a plan existed."""
         self._plan_events: deque[tuple[int, int]] = deque()
-        """Each slice that is not known to be committed, and is not its plan's last: its end offset, how many events."""
+        """(end offset, number of events) of each slice of a plan that is not known to be committed. A plan's last slice
+        is left out."""
         self.queue_ms = Histogram()
-        """How long commands waited for the line."""
+        """Histogram of how long commands waited in the queue, in ms."""
         self.processing_ms = Histogram()
-        """How long decisions took, each step by itself."""
+        """Histogram of how long decisions took, in ms. Each step of a decision counts by itself."""
         self.started = 0
-        """Commands whose decision began."""
+        """Number of commands whose decision has started."""
         self.timed_out = 0
-        """Commands that were refused, for too many waited."""
+        """Number of commands that were rejected because too many were waiting."""
 
     @property
     def is_active(self) -> bool:
         return self.image is not None
 
     @property
-    def is_taken(self) -> bool:
-        """Something has the line to itself: nothing else is decided."""
-        return self._under_way is not None
+    def is_held(self) -> bool:
+        """Whether a command holds the queue, so that nothing else is decided."""
+        return self._in_progress is not None
 
     def activate(self, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
-        """This node leads: all below the end of its log is replayed in `committed`, but for records without events."""
+        """Start deciding as the leader. `committed` is the image up to the log end, except records without events."""
         self.image = committed
         self._epoch = epoch
         self._high_watermark = high_watermark
 
     def deactivate(self) -> None:
-        """Leadership is lost: drop what is not known to be committed, and fail everybody who waits."""
+        """Stop after a loss of leadership: drop everything not known to be committed, and fail all waiters."""
         self.image = None
-        under_way, self._under_way = self._under_way, None
+        under_way, self._in_progress = self._in_progress, None
         left = [parked.asked for parked in self._parked]
         if under_way is not None:
-            left.append(_who_asked(under_way))
+            left.append(_queued_command_of(under_way))
         left += (*self._urgent, *self._waiting, *self._follow_ups)
         for queue in (self._parked, self._urgent, self._waiting, self._follow_ups, self._plan_events):
             queue.clear()
@@ -184,30 +189,30 @@ class CommandLine:
         for asked in left:
             asked.waiter.lost()
 
-    def submit(self, command: Any, waiter: Waiter = NOBODY) -> None:
-        """Decide now, or, while the line is taken, after those that wait. The waiter is called at once, or when the
-        high watermark allows it."""
-        asked = _Asked(command, waiter, self._clock.monotonic_ns())
+    def submit(self, command: Any, waiter: CommandWaiter = NO_WAITER) -> None:
+        """Decide a command now or, while the queue is held, after the commands that wait already. The waiter is called
+        at once, or when the high watermark allows it."""
+        asked = _QueuedCommand(command, waiter, self._clock.monotonic_ns())
         if self.image is None:
             waiter.lost()
-        elif not self.is_taken and not self._urgent and not self._waiting:
+        elif not self.is_held and not self._urgent and not self._waiting:
             self._guarded(asked, self._decide, asked)
-        elif len(self._waiting) < WAITING_MAX or waiter is NOBODY:
+        elif len(self._waiting) < WAITING_MAX or waiter is NO_WAITER:
             self._waiting.append(asked)
         else:
             self.timed_out += 1
             waiter.failed(ErrorCode.REQUEST_TIMED_OUT)
 
     def submit_first(self, command: Any) -> None:
-        """A command of the controller's own: decide now, or, while the line is taken, before those that wait."""
-        asked = _Asked(command, NOBODY, self._clock.monotonic_ns())
-        if self.is_taken:
+        """Decide a command of the controller itself: now, or before all waiting ones while the queue is held."""
+        asked = _QueuedCommand(command, NO_WAITER, self._clock.monotonic_ns())
+        if self.is_held:
             self._urgent.append(asked)
         elif self.image is not None:
             self._guarded(asked, self._decide, asked)
 
-    def _decide(self, asked: _Asked) -> None:
-        """Decide the command, and count how long it waited and took."""
+    def _decide(self, asked: _QueuedCommand) -> None:
+        """Decide the command, and measure its waiting time and its duration."""
         began_ns = self._clock.monotonic_ns()
         if asked.since_ns:
             self.started += 1
@@ -217,7 +222,7 @@ class CommandLine:
         finally:
             self.processing_ms.update((self._clock.monotonic_ns() - began_ns) / NS_PER_MS)
 
-    def _decide_now(self, asked: _Asked) -> None:
+    def _decide_now(self, asked: _QueuedCommand) -> None:
         image = self.image
         if image is None:
             asked.waiter.lost()
@@ -230,21 +235,22 @@ class CommandLine:
         self._fill(_Decided(asked, context.next_offset, decision, BatchBuilder(image, decision.events)))
 
     def _fill(self, decided: _Decided) -> None:
-        """The next events of the batch, and, when it is complete, into the log with it: in a step of its own if the
-        events took several."""
+        """Add the next events to the batch. A complete batch is appended: at once if one step sufficed, else in a step
+        of its own."""
         begun = len(decided.batch.values)
         is_complete = decided.batch.take(EVENTS_PER_STEP_MAX)
         if is_complete and begun in (0, len(decided.batch.values)):
             self._append(decided)
         else:
-            self._take_line(decided)
+            self._hold_queue(decided)
 
-    def _take_line(self, step: _Asked | _Decided) -> None:
-        self._under_way = step
-        self._host.work_waits()
+    def _hold_queue(self, step: _QueuedCommand | _Decided) -> None:
+        self._in_progress = step
+        self._host.work_available()
 
     def _append(self, decided: _Decided) -> None:
-        """One atomic batch; and the image that it makes is the speculative image, built first: it may not fit."""
+        """Append one atomic batch. The image after it is built first, because that may fail; it becomes the speculative
+        image."""
         before, values = self.image, decided.batch.values
         end_offset = decided.next_offset + len(values)
         image, delta = decided.batch.build(end_offset, self._epoch)
@@ -252,7 +258,7 @@ class CommandLine:
             appended = self._quorum.append(values)
             require(
                 appended == end_offset,
-                f"events were decided for offset {decided.next_offset} but stand at {appended - len(values)}",
+                f"events were decided for offset {decided.next_offset} but were appended at {appended - len(values)}",
             )
             if before is not None and self.image is before:
                 self.image = image
@@ -266,10 +272,10 @@ class CommandLine:
             raise
         except Exception as problem:
             what = f"the events of {type(decided.asked.command).__name__} below offset {end_offset}"
-            raise InvariantError(f"{what} may be in the log, and are not carried out: {problem!r}") from problem
+            raise InvariantError(f"{what} may be in the log, but are not applied: {problem!r}") from problem
 
-    def _carry_out(self, asked: _Asked, decision: Decision, end_offset: int) -> None:
-        """What is left of a decision when its events are appended: who hears of it, its effects, its reply."""
+    def _carry_out(self, asked: _QueuedCommand, decision: Decision, end_offset: int) -> None:
+        """Finish a decision whose events are appended: notify the host, carry out its effects, park its reply."""
         self._host.decided(asked.command, decision)
         following: FollowUp | None = None
         for effect in decision.effects:
@@ -280,42 +286,43 @@ class CommandLine:
         is_over = following is None or following.is_answered
         if following is not None and following.at_once:
             require(not decision.events, "what is decided in steps has no events before the last")
-            self._take_line(_Asked(following.command, asked.waiter))
+            self._hold_queue(_QueuedCommand(following.command, asked.waiter))
         elif following is not None:
-            self._follow_ups.append(_Asked(following.command, NOBODY if is_over else asked.waiter))
-            self._host.work_waits()
-        if is_over and asked.waiter is not NOBODY:
-            self._park(_Parked(asked, end_offset, decision.reply))
+            self._follow_ups.append(_QueuedCommand(following.command, NO_WAITER if is_over else asked.waiter))
+            self._host.work_available()
+        if is_over and asked.waiter is not NO_WAITER:
+            self._park(_ParkedReply(asked, end_offset, decision.reply))
 
-    def _park(self, parked: _Parked) -> None:
+    def _park(self, parked: _ParkedReply) -> None:
         if parked.offset <= self._high_watermark and not self._parked:
             self._reply(parked)
         else:
             self._parked.append(parked)
 
-    def _reply(self, parked: _Parked) -> None:
+    def _reply(self, parked: _ParkedReply) -> None:
         self._guarded(parked.asked, parked.asked.waiter.reply, parked.reply)
 
     def high_watermark_reached(self, high_watermark: int) -> None:
-        """Everything below is committed: release the replies that waited for it, in order."""
+        """Release the replies that waited for offsets below the high watermark, in order."""
         self._high_watermark = max(self._high_watermark, high_watermark)
         while self._parked and self._parked[0].offset <= self._high_watermark:
             self._reply(self._parked.popleft())
         if self._follow_ups:
-            self._host.work_waits()
+            self._host.work_available()
 
     def run_next(self) -> bool:
-        """The next step of what has the line; else a command of the controller's own; else the next slice of a plan, or
-        a turn of those that wait. Plans have as many steps as others had meanwhile, and those that wait let them go
-        first, also while plans wait for commits: so does every reply. False if there was nothing that may run now."""
-        under_way, self._under_way = self._under_way, None
+        """Run the next step, and return False if nothing may run now. The order is: the command that holds the queue, a
+        command of the controller itself, then the next slice of a plan or a turn of waiting commands. Plans get as many
+        steps as other commands had meanwhile. Steps owed to plans come before waiting commands even while the plans
+        wait for commits, because every reply waits for those commits too."""
+        under_way, self._in_progress = self._in_progress, None
         if under_way is not None:
             self._owe_plans()
-            self._go_on(under_way)
+            self._continue(under_way)
         elif self._urgent:
             self._take(self._urgent)
         elif self._follow_ups and (self._steps_owed or not self._waiting):
-            if not self._plans_may_go_on():
+            if not self._may_plans_continue():
                 return False
             self._steps_owed = max(0, self._steps_owed - 1)
             self._next_slice()
@@ -329,15 +336,15 @@ class CommandLine:
     def _owe_plans(self) -> None:
         self._steps_owed = self._steps_owed + 1 if self._follow_ups else 0
 
-    def _plans_may_go_on(self) -> bool:
-        """Little of what plans have appended is not committed."""
+    def _may_plans_continue(self) -> bool:
+        """Return whether few enough events of plans are uncommitted."""
         ahead, high_watermark = self._plan_events, self._quorum.high_watermark
         while ahead and ahead[0][0] <= high_watermark:
             ahead.popleft()
         return sum(events for _, events in ahead) <= PLAN_EVENTS_AHEAD_MAX
 
     def _next_slice(self) -> None:
-        """Plans that take brokers out come before others: their clients wait for new leaders."""
+        """Run a slice of a plan. Plans that remove brokers come first: their clients wait for new leaders."""
         plans = self._follow_ups
         first = next((number for number, asked in enumerate(plans) if leaving_brokers(asked.command)), 0)
         asked = plans[first]
@@ -345,56 +352,58 @@ class CommandLine:
         self._guarded(asked, self._decide, asked)
 
     def _take_turn(self) -> None:
-        """Those that wait longest, for a few milliseconds, or until one takes the line."""
+        """Decide the oldest waiting commands, for a few milliseconds or until one of them holds the queue."""
         end_ns = self._clock.monotonic_ns() + TURN_NS_MAX
-        while self._waiting and not self.is_taken:
+        while self._waiting and not self.is_held:
             self._take(self._waiting)
             if self._clock.monotonic_ns() >= end_ns:
                 break
 
-    def _take(self, queue: deque[_Asked]) -> None:
+    def _take(self, queue: deque[_QueuedCommand]) -> None:
         asked = queue.popleft()
         self._guarded(asked, self._decide, asked)
 
-    def _go_on(self, under_way: _Asked | _Decided) -> None:
-        asked = _who_asked(under_way)
+    def _continue(self, under_way: _QueuedCommand | _Decided) -> None:
+        asked = _queued_command_of(under_way)
         if isinstance(under_way, _Decided) and under_way.next_offset == self._quorum.log_end_offset:
             self._guarded(asked, self._fill, under_way)
-        else:  # a draft; or the quorum has appended a record of its own, and it was decided for another offset
+        # a decision in steps; or the quorum has appended a record of its own since, so that the offset is no longer
+        # right
+        else:
             self._guarded(asked, self._decide, asked)
 
-    def _guarded(self, asked: _Asked, step: Callable[[Any], None], value: Any) -> None:
-        """A command's step. What it raises is told to the host and to who waits for the command, and harms nobody
-        else."""
+    def _guarded(self, asked: _QueuedCommand, step: Callable[[Any], None], value: Any) -> None:
+        """Run a step of a command. An exception is reported to the host and to the command's waiter, and affects no
+        other command."""
         try:
             step(value)
         except (DiskError, InvariantError):
             raise
-        except Exception as problem:  # noqa: BLE001 - told to the host, and to the waiter
+        except Exception as problem:  # noqa: BLE001 - reported to the host and to the waiter
             self._host.failed(asked.command, problem)
             asked.waiter.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def brokers_being_fenced(self) -> frozenset[int]:
-        """Brokers that a plan under way takes out: not eligible for anything."""
+        """Return brokers that a running plan removes; they are not eligible for anything."""
         if not self._follow_ups:
             return frozenset()
         return frozenset(broker_id for asked in self._follow_ups for broker_id in leaving_brokers(asked.command))
 
-    def directories_being_lost(self) -> frozenset[UUID]:
-        """Log directories that a plan under way takes replicas away from."""
+    def directories_going_offline(self) -> frozenset[UUID]:
+        """Return log directories from which a running plan removes replicas."""
         if not self._follow_ups:
             return frozenset()
         commands = (asked.command for asked in self._follow_ups)
         return frozenset(
             directory
             for command in commands
-            if isinstance(command, LoseDirectories)
+            if isinstance(command, HandleOfflineDirectories)
             for directory in command.directories
         )
 
 
 def leaving_brokers(command: Any) -> tuple[int, ...]:
-    """Whom a plan takes out, once its first slice is decided."""
+    """Return the brokers that a plan removes, once its first slice is decided."""
     match command:
         case FenceBrokers(targets=targets, cursor=cursor) if cursor is not None:
             return tuple(target.broker_id for target in targets)

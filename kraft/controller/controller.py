@@ -4,7 +4,7 @@ It listens to the quorum (after the publisher, so that the committed image is cu
 and keeps volatile state: sessions, connections, probes, timers. Decisions are in `kraft.control`.
 
 Invariants: only the active controller decides, on an image that it alone appended to in this epoch (M13). Uncommitted
-state does not outlive its leadership (B32). A heartbeat counts when it arrives.
+state does not survive its leadership (B32). A heartbeat counts when it arrives.
 Source: KIP-631, Kafka's QuorumController, docs/decisions/11-own-events-once.md.
 """
 
@@ -28,23 +28,23 @@ from kraft.control import (
 from kraft.control.brokers.probing import (
     BecameActive,
     BecameStandby,
+    BrokerConnectionEnded,
     BrokerForgotten,
     BrokerKnown,
-    ConnectionEnded,
-    HeartbeatHeard,
+    HeartbeatReceived,
     Probe,
     ProbeActions,
     ProbeAnswered,
     ProbeInput,
     ProbeOutcome,
     Probing,
-    Tick,
+    TimePassed,
 )
 from kraft.control.commands import ShutDownBroker
 from kraft.control.decision import Authorize, allow_all
 from kraft.controller.broker_sessions import Sessions
-from kraft.controller.command_queue import CommandLine
-from kraft.controller.own_registration import ControllerRegistration
+from kraft.controller.command_queue import CommandQueue
+from kraft.controller.own_registration import OwnRegistration
 from kraft.controller.periodic_work import PeriodicWork
 from kraft.controller.probes import Prober
 from kraft.controller.queries import answer_failed
@@ -65,16 +65,16 @@ from kraft.wire.server import Request, ServerConnection
 log = structlog.get_logger("kraft.controller")
 
 
-def _trouble(problem: Exception) -> dict[str, Any]:
-    """What is logged of it: where it comes from, unless it is the values that say it all."""
+def _error_fields(problem: Exception) -> dict[str, Any]:
+    """Return the log fields for an exception: with its traceback, unless its text alone explains it."""
     return {"error": repr(problem), "exc_info": None if isinstance(problem, CannotEncode) else problem}
 
 
 IDLE_MS = 60_000
-"""The timers look around at least this often."""
+"""Maximum time between two runs of the timers."""
 
 OUR_REASONS = frozenset((CloseReason.LOCAL, CloseReason.BAD_BYTES, CloseReason.IDLE, CloseReason.SHUTDOWN))
-"""A connection that ended for one of these was ended by us."""
+"""Close reasons that mean that this node itself ended the connection."""
 
 
 class Controller:
@@ -101,20 +101,20 @@ class Controller:
         self.prober = Prober(config, peers, cluster_id)
         self.sessions = Sessions(config.integer("broker.session.timeout.ms"))
         self.probing = Probing()
-        self.line = CommandLine(quorum, self, seam.clock)
-        self.registration = ControllerRegistration(
+        self.queue = CommandQueue(quorum, self, seam.clock)
+        self.registration = OwnRegistration(
             config,
             seam.clock,
             quorum,
             publisher,
             peers,
-            self.line,
+            self.queue,
             cluster_id=cluster_id,
             incarnation_id=self.incarnation_id,
         )
         self.voter_changes = VoterChanges(config, quorum, peers, seam.clock, cluster_id)
         self.membership = VoterMembership(config, seam.clock, quorum, peers, cluster_id)
-        self.periodic = PeriodicWork(config, self.line, self.sessions, lambda: self.image)
+        self.periodic = PeriodicWork(config, self.queue, self.sessions, lambda: self.image)
         self.registrations_probed: set[int] = set()
         self._random = seam.random.stream("controller")
         self.authorize = authorize
@@ -122,52 +122,52 @@ class Controller:
         self._timers_changed = trio.Event()
         self._work = trio.Event()
         self._probe_deadline_ms: int | None = None
-        self._line_is_awaited = False
-        """The timers have something to do when the line of commands is free again."""
+        self._timers_await_queue = False
+        """Whether the timers wait for the command queue to become free."""
         publisher.subscribe(self._published)
         publisher.subscribe_leader(lambda _leader_id, _epoch: self.registration.changed())
         quorum.add_listener(self)
 
-    # what the quorum tells
+    # callbacks of the quorum
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """The publisher has replayed these already."""
+        """Release replies. The publisher has replayed the batches already."""
         if batches:
-            self.line.high_watermark_reached(batches[-1].next_offset)
+            self.queue.high_watermark_reached(batches[-1].next_offset)
 
     def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
-        """The publisher has loaded it; a leader never loads one."""
-        if self.line.is_active:
+        """Do nothing: the publisher has loaded the snapshot. A leader never loads one."""
+        if self.queue.is_active:
             raise InvariantError(f"the active controller was given a snapshot at offset {offset}")
 
     def replay_ahead(self, batch: CommittedBatch, events_max: int) -> None:
-        """Nothing: the publisher replays."""
+        """Do nothing: the publisher replays."""
 
     def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
-        """Nothing, too."""
+        """Do nothing: the publisher loads snapshots."""
         return iter(())
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
-        """The publisher remembers it."""
+        """Do nothing: the publisher stores the leader."""
 
     def on_became_leader(self, epoch: int, start_offset: int) -> None:
-        """All that was before this epoch is replayed: decide from here on."""
+        """Start deciding: everything before this epoch is replayed."""
         committed = self.publisher.image
         now_ms = self.clock.monotonic_ms()
         log.info("active controller", node_id=self.config.node_id, epoch=epoch, offset=committed.offset)
-        self.line.activate(committed, epoch, self.quorum.high_watermark)
+        self.queue.activate(committed, epoch, self.quorum.high_watermark)
         connections = {broker_id: self.probing.connection(broker_id) for broker_id in committed.broker_ids()}
         self.sessions.begin(committed, now_ms, {one: known for one, known in connections.items() if known})
         self.probe(BecameActive())
         self.periodic.begin(now_ms)
-        self.line.submit(ActivateController())
+        self.queue.submit(ActivateController())
         self.registration.changed()
         self.timers_changed()
 
     def on_lost_leadership(self) -> None:
-        """Drop what is not committed, and what was only known to the active controller."""
+        """Drop uncommitted state, and state that only the active controller keeps."""
         log.info("no longer the active controller", node_id=self.config.node_id)
-        self.line.deactivate()
+        self.queue.deactivate()
         self.sessions.clear()
         self.registrations_probed.clear()
         self.probe(BecameStandby())
@@ -185,15 +185,15 @@ class Controller:
         if delta.controllers:
             self.registration.changed()
 
-    # what the line of commands asks
+    # callbacks of the command queue
 
     @property
     def image(self) -> MetadataImage:
         """The speculative image of the active controller, else the committed one."""
-        return self.line.image if self.line.image is not None else self.publisher.image
+        return self.queue.image if self.queue.image is not None else self.publisher.image
 
     def context(self) -> Context:
-        """This moment, for a decision."""
+        """Return the context of a decision made now."""
         return Context(
             now_ms=self.clock.monotonic_ms(),
             next_offset=self.quorum.log_end_offset,
@@ -201,18 +201,18 @@ class Controller:
             config=self.config,
             cluster_id=self.cluster_id,
             sessions=self.sessions.view,
-            being_fenced=self.line.brokers_being_fenced(),
-            being_lost=self.line.directories_being_lost(),
+            being_fenced=self.queue.brokers_being_fenced(),
+            directories_going_offline=self.queue.directories_going_offline(),
             recently_fenced=self.sessions.recently_fenced,
             authorize=self.authorize,
         )
 
     def appended(self, prepared: PreparedImage) -> None:
-        """When this is committed, the publisher need not replay it again."""
+        """Give the publisher the new image, so that it need not replay the batch when it commits."""
         self.publisher.prepare(prepared)
 
     def decided(self, command: Any, decision: Decision) -> None:
-        """Keep the volatile side in step with what was just appended."""
+        """Update the volatile state for the events that were just appended."""
         if not decision.events:
             return
         now_ms = self.clock.monotonic_ms()
@@ -239,27 +239,28 @@ class Controller:
             self.sessions.unfenced(broker_id)
 
     def shutdown_offset(self, effect: ShutdownOffset) -> None:
-        """Part of a broker's session."""
+        """Store the offset at which a broker's controlled shutdown is complete in that broker's session."""
         self.sessions.shutdown_offset(effect.broker_id, effect.broker_epoch, effect.offset)
 
-    def work_waits(self) -> None:
-        """It is run by `run`."""
+    def work_available(self) -> None:
+        """Wake `run`, which then runs the steps of the command queue."""
         self._work.set()
 
     def failed(self, command: Any, problem: Exception) -> None:
-        """One command's trouble; what this controller needs to lead at all must not fail."""
-        log.error("command failed", command=type(command).__name__, **_trouble(problem))
+        """Report the failure of one command. If the command was to make this controller active, raise instead: a
+        controller that cannot become active stops its node."""
+        log.error("command failed", command=type(command).__name__, **_error_fields(problem))
         if isinstance(command, ActivateController):
             raise InvariantError(f"this controller cannot become active: {problem!r}") from problem
         if isinstance(command, FenceBrokers):
             self.periodic.fence_failed(self.clock.monotonic_ms())
             self.timers_changed()
-        elif isinstance(command, ShutDownBroker):  # the broker asks again, and the plan begins anew
+        elif isinstance(command, ShutDownBroker):  # the broker repeats its request, and the plan restarts
             self.sessions.shutdown_offset(command.broker_id, command.broker_epoch, None)
 
     def start_voter_change(self, asked: VoterChange, answer: Callable[[VotersRefused], None]) -> None:
-        """Carry out a change of the voters beside everything else, and say what became of it; also if this controller
-        ends meanwhile, or does not run."""
+        """Carry out a voter change in a task, and answer with its result. The answer also comes if this controller is
+        not running, or ends meanwhile."""
 
         async def carry_out() -> None:
             outcome = NOT_LEADER
@@ -281,7 +282,8 @@ class Controller:
     # requests and connections
 
     def handle(self, request: Request) -> bool:
-        """Serve a request of the controller listener; False if its key is none of ours. WireError if it is damaged."""
+        """Serve a request of the controller listener; return False if its key is not served here. Raises WireError if
+        it is damaged."""
         handler = REQUESTS.get(request.api_key)
         if handler is None:
             return False
@@ -290,17 +292,17 @@ class Controller:
         except (WireError, InvariantError):
             raise
         except Exception as problem:  # noqa: BLE001 - one request's trouble must not end the others
-            log.error("request failed", api_key=request.api_key, client_id=request.client_id, **_trouble(problem))
+            log.error("request failed", api_key=request.api_key, client_id=request.client_id, **_error_fields(problem))
             if not request.is_answered:
                 answer_failed(request)
         return True
 
     def connection_closed(self, connection: ServerConnection, reason: CloseReason) -> None:
-        """A connection to the controller listener is over."""
+        """Handle the end of a connection to the controller listener."""
         self.sessions.connection_ended(connection.number)
-        self.probe(ConnectionEnded(connection.number, reason in OUR_REASONS))
+        self.probe(BrokerConnectionEnded(connection.number, reason in OUR_REASONS))
 
-    def heard(
+    def record_heartbeat(
         self,
         broker_id: int,
         broker_epoch: int,
@@ -309,25 +311,26 @@ class Controller:
         log_ends: Sequence[LogEndRow] = (),
         log_epochs: Sequence[LogEpochs] = (),
     ) -> None:
-        """A broker told of itself on this connection; on a standby too, so that it knows whose connection it is."""
-        self.probe(HeartbeatHeard(broker_id, broker_epoch, connection_number))
-        image = self.line.image
+        """Record a heartbeat or registration on this connection. A standby records it too, to know which connection
+        belongs to which broker."""
+        self.probe(HeartbeatReceived(broker_id, broker_epoch, connection_number))
+        image = self.queue.image
         broker = None if image is None else image.brokers.get(broker_id)
         if broker is not None and broker.broker_epoch == broker_epoch:
             now_ms = self.clock.monotonic_ms()
-            self.sessions.heard(
+            self.sessions.record_heartbeat(
                 broker_id, broker_epoch, connection_number, now_ms, metadata_offset, log_ends, log_epochs
             )
 
     # probes
 
     def probe(self, happened: ProbeInput) -> None:
-        """Tell the failure detector, and do what it says."""
+        """Give an input to the failure detector, and carry out its actions."""
         actions = self.probing.step(happened, self.clock.monotonic_ms())
         self._start_probes(actions)
         if actions.fence:
             log.info("brokers are gone", broker_ids=[target.broker_id for target in actions.fence])
-            self.line.submit_first(FenceBrokers(targets=actions.fence, cause=FenceCause.PROCESS_DIED))
+            self.queue.submit_first(FenceBrokers(targets=actions.fence, cause=FenceCause.PROCESS_DIED))
         if actions.deadline_ms != self._probe_deadline_ms:
             self._probe_deadline_ms = actions.deadline_ms
             self.timers_changed()
@@ -345,7 +348,7 @@ class Controller:
     # timers
 
     def timers_changed(self) -> None:
-        """A deadline may be nearer than the timers think."""
+        """Wake the timers, because a deadline may now be earlier."""
         self._timers_changed.set()
 
     async def run(self) -> None:
@@ -358,17 +361,17 @@ class Controller:
                 nursery.start_soon(self.registration.run)
                 nursery.start_soon(self.membership.run)
                 await trio.sleep_forever()
-            finally:  # before the last task has ended: a closed nursery refuses what may still be asked
+            finally:  # before the last task has ended: a closed nursery would reject later requests
                 self._nursery = None
 
     async def _run_plans(self) -> None:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self.line.run_next():
-                if self._line_is_awaited and not self.line.is_taken:
-                    self._line_is_awaited = False
-                    self.run_due_timers()  # now: what waits may take the line in the next step
+            while self.queue.run_next():
+                if self._timers_await_queue and not self.queue.is_held:
+                    self._timers_await_queue = False
+                    self.run_due_timers()  # now, because a waiting command may hold the queue again in the next step
                     self.timers_changed()
                 await trio.lowlevel.checkpoint()
 
@@ -376,12 +379,12 @@ class Controller:
         while True:
             self._timers_changed = trio.Event()
             pause_ms = max(0, self.next_deadline_ms() - self.clock.monotonic_ms())
-            self._line_is_awaited = self.line.is_taken
+            self._timers_await_queue = self.queue.is_held
             await self.clock.wait_at_most(self._timers_changed, pause_ms)
             self.run_due_timers()
 
     def next_deadline_ms(self) -> int:
-        """When `run_due_timers` has something to do at the latest."""
+        """Return when `run_due_timers` must run at the latest."""
         times = [self.clock.monotonic_ms() + IDLE_MS]
         if self._probe_deadline_ms is not None:
             times.append(self._probe_deadline_ms)
@@ -391,14 +394,14 @@ class Controller:
 
     @property
     def _may_decide(self) -> bool:
-        """The line is free, and the log would take what is decided: while a resignation waits for the disk it would
-        not, and what is due stays due until leadership is lost."""
-        return self.line.image is not None and not self.line.is_taken and self.quorum.is_leader
+        """Whether the queue is free and the log would accept events. The log accepts none while a resignation waits for
+        the disk. Due work then waits until leadership is lost."""
+        return self.queue.image is not None and not self.queue.is_held and self.quorum.is_leader
 
     def run_due_timers(self) -> None:
-        """Do all that is due by now."""
+        """Carry out everything that is due by now."""
         now_ms = self.clock.monotonic_ms()
         if self._probe_deadline_ms is not None and self._probe_deadline_ms <= now_ms:
-            self.probe(Tick())
+            self.probe(TimePassed())
         if self._may_decide:
             self.periodic.run_due(now_ms)

@@ -1,7 +1,7 @@
-"""The controller's process side: its listeners, and the way of a request to the quorum or to the controller.
+"""The controller's listeners, and the dispatch of requests to the quorum or to the controller.
 
-`run_controller` binds every controller listener of the node and serves until cancelled. A broker may run beside it in
-the same process, on the same quorum; their listeners are apart.
+`run_controller` binds every controller listener of the node and serves until cancelled. A broker may run in the same
+process, on the same quorum, with separate listeners.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.controller")
 
 MEMORY_BUDGET_BYTES = 256 * 1024 * 1024
-"""For the frames of a controller's connections, if it is given no budget to share."""
+"""Size of the memory budget for the frames of a controller's connections, if the controller is not given a shared
+budget."""
 
 
 class ControllerListeners:
@@ -59,7 +60,7 @@ class ControllerListeners:
         self.bound: dict[str, BoundListener] = {}
 
     def bind(self) -> None:
-        """Listen. AddressInUse names the port that is taken."""
+        """Start listening. Raises AddressInUse, which names the port that is taken."""
         for listener in self._config.listeners:
             if listener.name in self._config.controller_listener_names:
                 binding = Binding(listener.name, Address(listener.host, listener.port), self._config.tls(listener.name))
@@ -67,7 +68,7 @@ class ControllerListeners:
         self._controller.registration.listening(self.advertised())
 
     def advertised(self) -> tuple[Endpoint, ...]:
-        """The endpoints that others are told."""
+        """The endpoints that this controller advertises."""
         endpoints: list[Endpoint] = []
         for listener in self._config.advertised_listeners:
             bound = self.bound.get(listener.name)
@@ -78,7 +79,7 @@ class ControllerListeners:
         return tuple(endpoints)
 
     def close(self) -> None:
-        """Stop to accept, and end every connection after what was answered has left."""
+        """Stop accepting, and end every connection once its responses are sent."""
         for bound in self.bound.values():
             bound.close()
         for connection in list(self._connections):
@@ -116,7 +117,7 @@ class ControllerListeners:
             raise WireError(f"request key {request.api_key} is not served by controllers")
 
     def _may_act(self, request: Request) -> bool:
-        """Nodes of the cluster alone send internal requests."""
+        """Return whether the sender may send internal requests: only nodes of the cluster may."""
         return self._controller.authorize(requester_of(request), "CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
 
 
@@ -131,7 +132,7 @@ async def run_controller(
     meter: RequestMeter | None = None,
     task_status: trio.TaskStatus[ControllerListeners] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Bind the controller listeners, and serve until cancelled. AddressInUse if a port is taken."""
+    """Bind the controller listeners, and serve until cancelled. Raises AddressInUse if a port is taken."""
     listeners = ControllerListeners(config, seam, quorum, controller, budget, faults, meter)
     listeners.bind()
     task_status.started(listeners)

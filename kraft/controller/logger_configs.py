@@ -1,5 +1,5 @@
-"""DescribeConfigs and IncrementalAlterConfigs of a controller's listener: the loggers of this node and nothing else, as
-the loggers of a node that is no broker cannot be reached through brokers. Source: KIP-412, KIP-919.
+"""DescribeConfigs and IncrementalAlterConfigs on a controller's listener. They cover only the loggers of this node,
+because brokers cannot forward requests for the loggers of a controller-only node. Source: KIP-412, KIP-919.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SOURCE_LOGGER, TYPE_STRING = 6, 2
 
 
 def describe_loggers(controller: Controller, requester: Requester, message: Any) -> Any:
-    """DescribeConfigs: each resource succeeds or fails alone. A resource may be named once: all loggers for a few bytes
-    each would make a long answer to a short request."""
+    """Answer DescribeConfigs: each resource succeeds or fails alone. A resource may be named only once, because a short
+    request could otherwise demand a very long response."""
     cls = messages.response_class(ApiKey.DESCRIBE_CONFIGS)
     repeated = _repeated(message.resources)
     results = [_described(controller, requester, one, is_repeated=_id(one) in repeated) for one in message.resources]
@@ -32,7 +32,7 @@ def describe_loggers(controller: Controller, requester: Requester, message: Any)
 
 
 def alter_levels(controller: Controller, requester: Requester, message: Any) -> Any:
-    """IncrementalAlterConfigs: each resource succeeds or fails alone. A resource may be named once."""
+    """Answer IncrementalAlterConfigs: each resource succeeds or fails alone. A resource may be named only once."""
     cls = messages.response_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     result_class = messages.nested_class(cls, "responses")
     results, repeated = [], _repeated(message.resources)
@@ -68,7 +68,9 @@ def _described(controller: Controller, requester: Requester, resource: Any, *, i
 
 def _check(controller: Controller, requester: Requester, operation: str, resource: Any) -> None:
     if resource.resource_type != ConfigResourceType.BROKER_LOGGER:
-        text = "a controller's listener knows the loggers of its node (BROKER_LOGGER) alone; ask a broker"
+        text = (
+            "a controller's listener serves only the loggers of its node (BROKER_LOGGER); send this request to a broker"
+        )
         raise RefusedLevels(ErrorCode.INVALID_REQUEST, text)
     if not controller.authorize(requester, operation, "CLUSTER", "kafka-cluster"):
         text = f"{operation} is not allowed on BROKER_LOGGER {resource.resource_name!r}"

@@ -1,4 +1,6 @@
-"""Each controller's own registration: the active one gets to know every controller's endpoints and feature levels."""
+"""Each controller's own registration, by which the active controller learns every controller's endpoints and feature
+levels.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,8 @@ import trio
 
 from kraft.control import RegisterControllerCommand
 from kraft.control.features import SUPPORTED_FEATURES
-from kraft.image import ControllerRegistration as Registered
-from kraft.image import Endpoint
-from kraft.node.peers import RequestFailed
+from kraft.image import ControllerRegistration, Endpoint
+from kraft.node.peers import PeerRequestFailed
 from kraft.seam import Address, Peer
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import RegisterControllerRequest
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kraft.config import NodeConfig
-    from kraft.controller.command_queue import CommandLine
+    from kraft.controller.command_queue import CommandQueue
     from kraft.node.peers import Peers
     from kraft.quorum.publisher import MetadataPublisher
     from kraft.quorum.quorum import Quorum
@@ -34,8 +35,9 @@ BACKOFF_MS_MAX = 2_000
 PURPOSE = "controller-registration"
 
 
-class ControllerRegistration:
-    """Registers this controller with the active one, whenever the committed image does not show it as it is."""
+class OwnRegistration:
+    """Registers this controller with the active one, whenever its registration in the committed image is missing or
+    outdated."""
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class ControllerRegistration:
         quorum: Quorum,
         publisher: MetadataPublisher,
         peers: Peers,
-        line: CommandLine,
+        queue: CommandQueue,
         *,
         cluster_id: str,
         incarnation_id: UUID,
@@ -54,23 +56,23 @@ class ControllerRegistration:
         self._quorum = quorum
         self._publisher = publisher
         self._peers = peers
-        self._line = line
+        self._queue = queue
         self._cluster_id = cluster_id
         self._incarnation_id = incarnation_id
         self._changed = trio.Event()
         self.endpoints: tuple[Endpoint, ...] = ()
 
     def changed(self) -> None:
-        """Another leader, or another image: look again."""
+        """Check the registration again, after a change of the leader or of the image."""
         self._changed.set()
 
     def listening(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """The controller listeners are bound; these are advertised."""
+        """Set the advertised listeners, once they are bound."""
         self.endpoints = endpoints
         self.changed()
 
     async def run(self) -> None:
-        """Keep the registration right until cancelled."""
+        """Keep the registration up to date until cancelled."""
         backoff_ms = BACKOFF_MS
         while True:
             self._changed = trio.Event()
@@ -82,15 +84,15 @@ class ControllerRegistration:
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
 
     async def _is_settled(self) -> bool:
-        """True if there is nothing to do, or it was done; False to try again."""
-        own = Registered(self._config.node_id, self._incarnation_id, self.endpoints, SUPPORTED_FEATURES)
+        """Register with the active controller if needed. Return False if that must be retried."""
+        own = ControllerRegistration(self._config.node_id, self._incarnation_id, self.endpoints, SUPPORTED_FEATURES)
         leader_id = self._publisher.leader_id
         is_known = self._publisher.image.controllers.get(self._config.node_id) == own
         if is_known or leader_id is None or not self.endpoints:
             return True
         if leader_id == self._config.node_id:
-            if self._line.is_active:
-                self._line.submit(self._command())
+            if self._queue.is_active:
+                self._queue.submit(self._command())
             return True
         return await self._register_at(leader_id)
 
@@ -117,7 +119,7 @@ class ControllerRegistration:
         )
         try:
             answer = await self._peers.request(peer, message, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
-        except RequestFailed:
+        except PeerRequestFailed:
             return False
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER):
             log.warning("registration refused", error=ErrorCode.of(answer.error_code).name, why=answer.error_message)

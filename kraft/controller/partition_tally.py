@@ -1,4 +1,4 @@
-"""PartitionTally: what operators count of all partitions, kept up with each published change instead of counted anew.
+"""PartitionTally: metrics over all partitions, updated from each published change instead of being counted again.
 
 Source: Kafka's ControllerMetricsChanges.
 """
@@ -11,22 +11,22 @@ from kraft.image.partitions import NO_LEADER, TopicImage
 
 
 class PartitionTally:
-    """Of the newest published image; elections are counted since the node started. `published` is a subscriber of the
-    publisher."""
+    """Counts for the newest published image; elections are counted since the node started. `published` subscribes to
+    the publisher."""
 
     def __init__(self) -> None:
         self.partitions = 0
         self.offline = 0
         """Partitions without a leader."""
         self.not_preferred = 0
-        """Partitions whose leader is not their preferred one."""
+        """Partitions whose leader is not their preferred replica."""
         self.unclean_elections = 0
-        """Leaders that were neither in sync nor eligible."""
+        """Elections of leaders that were neither in the ISR nor in the ELR."""
         self.eligible_elections = 0
-        """Leaders that were not in sync, but eligible (KIP-966)."""
+        """Elections of leaders that were in the ELR instead of the ISR (KIP-966)."""
 
     def published(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta) -> None:
-        """Take what changed into account."""
+        """Update the counts for a published change."""
         for topic_id in delta.deleted_topics:
             topic = old.topics.get_by_id(topic_id)
             if topic is not None:

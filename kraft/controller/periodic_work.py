@@ -1,7 +1,7 @@
-"""What an active controller does by the clock: it fences brokers whose sessions are over, gives leadership back to
-preferred replicas, and looks for leaders where there are none.
+"""Periodic work of an active controller: fence brokers whose sessions have expired, move leadership back to preferred
+replicas, and elect leaders for partitions without one.
 
-Invariant: all whose session is over leave in one plan, so that none takes over from another.
+Invariant: all brokers with expired sessions are fenced in one plan, so that none of them becomes leader for another.
 Source: KIP-631, Kafka's QuorumController (leader.imbalance.check.interval.seconds,
 unclean.leader.election.interval.ms).
 """
@@ -17,62 +17,62 @@ from kraft.control.partitions.elections import is_imbalanced
 if TYPE_CHECKING:
     from kraft.config import NodeConfig
     from kraft.controller.broker_sessions import Sessions
-    from kraft.controller.command_queue import CommandLine
+    from kraft.controller.command_queue import CommandQueue
     from kraft.image import MetadataImage
 
 FENCE_AGAIN_MS = 1_000
-"""After a fence whose decision has failed, expired sessions are looked at again only this much later."""
+"""Delay before expired sessions are checked again after a fence whose decision failed."""
 
 
 class PeriodicWork:
-    """When what is due. All times are ms of the controller's clock."""
+    """Deadlines of the periodic work. All times are ms of the controller's clock."""
 
     def __init__(
-        self, config: NodeConfig, line: CommandLine, sessions: Sessions, image: Callable[[], MetadataImage]
+        self, config: NodeConfig, queue: CommandQueue, sessions: Sessions, image: Callable[[], MetadataImage]
     ) -> None:
-        """`image()` is what the active controller decides on."""
+        """`image()` returns the image on which the active controller decides."""
         self._config = config
-        self._line = line
+        self._queue = queue
         self._sessions = sessions
         self._image = image
         self._rebalance_ms: int | None = None
         self._unclean_ms: int | None = None
         self._fence_ms = 0
-        """No fence of expired sessions before."""
+        """Time before which expired sessions are not fenced."""
         self.sessions_expired = 0
 
     def begin(self, now_ms: int) -> None:
-        """This controller becomes active."""
+        """Start when this controller becomes active."""
         self._rebalance_ms = now_ms + self._rebalance_interval_ms
         self._unclean_ms = now_ms + self._unclean_interval_ms
 
     def fence_failed(self, now_ms: int) -> None:
-        """It is tried again, a while later."""
+        """Delay the next fence after a failed one."""
         self._fence_ms = now_ms + FENCE_AGAIN_MS
 
     def deadlines_ms(self) -> list[int]:
-        """When there is something to do; nothing on a standby."""
-        image = self._line.image
+        """Return the times at which work falls due; none on a standby."""
+        image = self._queue.image
         if image is None:
             return []
         times = [at for at in (self._rebalance_ms, self._unclean_ms) if at is not None]
-        sessions_ms = self._sessions.next_deadline_ms(image, self._line.brokers_being_fenced())
+        sessions_ms = self._sessions.next_deadline_ms(image, self._queue.brokers_being_fenced())
         if sessions_ms is not None:
             times.append(max(sessions_ms, self._fence_ms))
         return times
 
     def run_due(self, now_ms: int) -> None:
-        """Do all that is due by now, on an active controller whose line of commands is free."""
+        """Carry out due work, on an active controller whose command queue is free."""
         self._fence_expired(now_ms)
         if self._sessions.end_recent_fences(now_ms):
-            self._line.submit(ElectLeaderless())
+            self._queue.submit(ElectLeaderless())
         if self._rebalance_ms is not None and self._rebalance_ms <= now_ms:
             self._rebalance_ms = now_ms + self._rebalance_interval_ms
             if self._config.boolean("auto.leader.rebalance.enable") and is_imbalanced(self._image()):
-                self._line.submit(RebalanceLeaders())
+                self._queue.submit(RebalanceLeaders())
         if self._unclean_ms is not None and self._unclean_ms <= now_ms:
             self._unclean_ms = now_ms + self._unclean_interval_ms
-            self._line.submit(ElectLeaderless())
+            self._queue.submit(ElectLeaderless())
 
     @property
     def _rebalance_interval_ms(self) -> int:
@@ -85,9 +85,9 @@ class PeriodicWork:
     def _fence_expired(self, now_ms: int) -> None:
         if now_ms < self._fence_ms:
             return
-        being_fenced = self._line.brokers_being_fenced()
+        being_fenced = self._queue.brokers_being_fenced()
         expired = self._sessions.expired(self._image(), now_ms)
         targets = tuple(target for target in expired if target.broker_id not in being_fenced)
         if targets:
             self.sessions_expired += len(targets)
-            self._line.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))
+            self._queue.submit_first(FenceBrokers(targets=targets, cause=FenceCause.SESSION_EXPIRED))

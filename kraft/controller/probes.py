@@ -1,4 +1,4 @@
-"""Asking a broker's address who is there: sends Identify, and turns what comes back into a ProbeOutcome.
+"""Probes: send Identify to a broker's address, and turn the response or failure into a ProbeOutcome.
 
 The judgement is in `kraft.control.brokers.probing`; nothing is decided here.
 """
@@ -12,28 +12,29 @@ from uuid import UUID
 from kraft.config import ConfigError, NodeConfig, SecurityProtocol
 from kraft.control.brokers.probing import PROBE_TIMEOUT_MS, ProbeOutcome
 from kraft.image import BrokerRegistration, Endpoint
-from kraft.node.peers import Failed, Outcome, Peers
+from kraft.node.peers import CallOutcome, Failed, Peers
 from kraft.seam import Address, Peer
 from kraft.wire.rpc.controller_messages import IdentifyRequest, IdentifyResponse
 
 PURPOSE = "identify"
 
-OUTCOMES: Mapping[Outcome, ProbeOutcome] = MappingProxyType(
+OUTCOMES: Mapping[CallOutcome, ProbeOutcome] = MappingProxyType(
     {
-        Outcome.REFUSED: ProbeOutcome.REFUSED,
-        Outcome.CLOSED: ProbeOutcome.CLOSED,
-        Outcome.TIMED_OUT: ProbeOutcome.SILENT,
-        Outcome.UNREACHABLE: ProbeOutcome.SILENT,
-        Outcome.BAD_ANSWER: ProbeOutcome.SILENT,
-        Outcome.NO_COMMON_VERSION: ProbeOutcome.SILENT,
-        Outcome.ABANDONED: ProbeOutcome.SILENT,
+        CallOutcome.REFUSED: ProbeOutcome.REFUSED,
+        CallOutcome.CLOSED: ProbeOutcome.CLOSED,
+        CallOutcome.TIMED_OUT: ProbeOutcome.SILENT,
+        CallOutcome.UNREACHABLE: ProbeOutcome.SILENT,
+        CallOutcome.BAD_ANSWER: ProbeOutcome.SILENT,
+        CallOutcome.NO_COMMON_VERSION: ProbeOutcome.SILENT,
+        CallOutcome.ABANDONED: ProbeOutcome.SILENT,
     }
 )
-"""What a request without an answer says. An answer that does not parse proves nothing: it may be a newer release."""
+"""Probe outcome for each way in which a request can end without a valid response. A response that does not parse proves
+nothing: it may come from a newer release."""
 
 
 class Prober:
-    """Sends probes over the node's pool of connections."""
+    """Sends probes to brokers over the node's pool of connections."""
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class Prober:
         self._purpose = purpose
 
     def endpoint_of(self, broker: BrokerRegistration) -> Endpoint:
-        """Where this broker is probed: its inter-broker listener, or the first one that it registered."""
+        """Return the address at which a broker is probed: its inter-broker listener, or the first one that it
+        registered."""
         return self._choose(broker.endpoints)
 
     def _choose(self, endpoints: Sequence[Endpoint]) -> Endpoint:
@@ -59,7 +61,8 @@ class Prober:
         return next((endpoint for endpoint in endpoints if endpoint.name == wanted), endpoints[0])
 
     def problem_with(self, endpoints: Sequence[Endpoint]) -> str | None:
-        """Why a broker with these endpoints could not be probed from here, whoever answers; None if it could."""
+        """Return why the active controller, with its configuration, could never probe a broker with these endpoints;
+        None if it could."""
         for endpoint in endpoints:
             if endpoint.security_protocol not in SecurityProtocol.__members__:
                 known = ", ".join(SecurityProtocol.__members__)
@@ -74,7 +77,7 @@ class Prober:
     def probe(
         self, broker_id: int, incarnation_id: UUID, endpoint: Endpoint, on_outcome: Callable[[ProbeOutcome], None]
     ) -> None:
-        """Ask, and call back once with the outcome, never inside this call."""
+        """Send a probe; call back once with the outcome, never inside this call."""
         peer = Peer(broker_id, endpoint.name, Address(endpoint.host, endpoint.port), self._tls(endpoint))
 
         def answered(answer: object) -> None:

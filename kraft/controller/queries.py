@@ -1,5 +1,6 @@
-"""What a controller answers without deciding anything: ApiVersions, DescribeQuorum, DescribeCluster (KIP-919), and
-what concerns the loggers of this node alone."""
+"""Requests that a controller answers without a decision: ApiVersions, DescribeQuorum, DescribeCluster (KIP-919), and
+those for this node's loggers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ FIRST_WITH_ZERO_MINIMUM = 4
 
 
 def handle_api_versions(controller: Controller, request: Request) -> None:
-    """What this listener serves, and the cluster's features; an unknown version gets a v0 body with error 35."""
+    """Answer ApiVersions: the keys of this listener, and the cluster's features. A request in an unknown version gets a
+    body of version 0 with error 35 (UNSUPPORTED_VERSION)."""
     served = CONTROLLER_APIS[ApiKey.API_VERSIONS]
     if not served.min <= request.api_version <= served.max:
         head = struct.pack(">hi", ErrorCode.UNSUPPORTED_VERSION, 1)
@@ -43,7 +45,7 @@ def handle_api_versions(controller: Controller, request: Request) -> None:
 
 
 def api_versions_response(controller: Controller, version: int) -> Any:
-    """The newest ApiVersionsResponse; before version 4 a feature whose range starts at 0 cannot be told."""
+    """Return the newest ApiVersionsResponse. Before version 4 it leaves out features whose range starts at 0."""
     cls = messages.response_class(ApiKey.API_VERSIONS)
     key_class = messages.nested_class(cls, "api_keys")
     supported_class = messages.nested_class(cls, "supported_features")
@@ -74,7 +76,8 @@ def api_versions_response(controller: Controller, version: int) -> Any:
 
 
 def describe_quorum(controller: Controller, requester: Requester, message: Any) -> Any:
-    """DescribeQuorum: voters and observers, as the leader sees them; others say who is asked instead."""
+    """Answer DescribeQuorum: voters and observers as the leader sees them. A node that does not lead names the leader
+    instead."""
     cls = messages.response_class(ApiKey.DESCRIBE_QUORUM)
     if not controller.authorize(requester, "DESCRIBE", "CLUSTER", "kafka-cluster"):
         return messages.build(cls, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -92,7 +95,7 @@ def describe_quorum(controller: Controller, requester: Requester, message: Any) 
         return messages.build(cls, topics=topics)
     partition = (
         _described(controller, topic_class)
-        if controller.line.is_active
+        if controller.queue.is_active
         else _refused(topic_class, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     )
     topic = messages.build(topic_class, topic_name=METADATA_TOPIC, partitions=[partition])
@@ -138,7 +141,7 @@ def _directory_id(value: str) -> UUID | None:
 
 
 def _nodes(controller: Controller, cls: Any) -> list[Any]:
-    """Every voter with its controller listeners."""
+    """Return every voter with its controller listeners."""
     node_class = messages.nested_class(cls, "nodes")
     listener_class = messages.nested_class(node_class, "listeners")
     name = controller.config.controller_listener_names[0]
@@ -153,8 +156,8 @@ def _nodes(controller: Controller, cls: Any) -> list[Any]:
 
 
 def describe_cluster(controller: Controller, requester: Requester, message: Any) -> Any:
-    """DescribeCluster for clients that were given controllers as bootstrap: the controllers take the brokers' place.
-    On a controller it needs the right to alter the cluster."""
+    """Answer DescribeCluster for clients that bootstrap from controllers: it lists controllers instead of brokers. On a
+    controller it needs the right to alter the cluster."""
     cls = messages.response_class(ApiKey.DESCRIBE_CLUSTER)
     if not controller.authorize(requester, "ALTER", "CLUSTER", "kafka-cluster"):
         return messages.build(cls, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -190,18 +193,18 @@ READS: Mapping[int, Callable[[Any, Requester, Any], Any]] = MappingProxyType(
         ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_levels,
     }
 )
-"""(controller, who asks, request in its newest class) -> response in its newest class."""
+"""Handlers: (controller, requester, request in its newest class) -> response in its newest class."""
 
 
 def requester_of(request: Request) -> Requester:
-    """Who is at the other end of a connection to the controller listener."""
+    """Return the identity at the other end of a connection to the controller listener."""
     transport = request.connection.transport
     principal = ANONYMOUS.principal if transport.peer_principal is None else f"User:{transport.peer_principal}"
     return Requester(principal, transport.peer_host, request.client_id)
 
 
 def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> None:
-    """Answer from committed state."""
+    """Answer a read from committed state."""
     message = messages.decode_request(api_key, request.api_version, request.body)
     response = READS[api_key](controller, requester_of(request), message)
     request.respond(messages.encode_response(api_key, request.api_version, response))
@@ -209,8 +212,8 @@ def handle_read(api_key: ApiKey, controller: Controller, request: Request) -> No
 
 
 def answer_failed(request: Request) -> None:
-    """Tell who asked that the request failed here, in the request's own answer: a closed connection would be taken for
-    this controller's end, and the request be sent again."""
+    """Report a failed request in its own response type. If the connection were closed instead, the sender would
+    conclude that this controller has stopped, and would repeat the request."""
     key, version = request.api_key, request.api_version
     if key >= FIRST_INTERNAL_KEY:
         answer = response_classes()[key](error_code=ErrorCode.UNKNOWN_SERVER_ERROR)  # type: ignore[call-arg]
@@ -233,5 +236,5 @@ _NOT_DECIDED = MappingProxyType(
 
 
 def not_decided(api_key: int, error: ErrorCode) -> Any:
-    """The answer to a request that only the active controller decides, and that is not decided here, or not now."""
+    """Return the response to a request that needs the active controller and cannot be decided here or now."""
     return messages.build(messages.response_class(api_key), error_code=error, error_message=_NOT_DECIDED[error])

@@ -24,7 +24,7 @@ from kraft.control import (
 from kraft.control.brokers.probing import ProbeOutcome
 from kraft.control.commands import PartitionProposal, ProposedMember
 from kraft.control.decide import ADMIN
-from kraft.controller.command_queue import Waiter
+from kraft.controller.command_queue import CommandWaiter
 from kraft.controller.queries import READS, handle_api_versions, handle_read, not_decided, requester_of
 from kraft.controller.voter_requests import VOTER_REQUESTS, submit_voter_change
 from kraft.image import Endpoint, FeatureRange
@@ -55,8 +55,9 @@ def _answer(request: Request, response: RpcMessage) -> None:
 
 def _waiter(
     controller: Controller, request: Request, response: Callable[..., RpcMessage], make: Callable[[Any], RpcMessage]
-) -> Waiter:
-    """Answers with `make(reply)`, or with NOT_CONTROLLER or another error in the class `response`."""
+) -> CommandWaiter:
+    """Return a waiter that answers a request with `make(reply)`, or with NOT_CONTROLLER or another error in a response
+    of class `response`."""
 
     def lost() -> None:
         _answer(request, response(error_code=ErrorCode.NOT_CONTROLLER, leader_id=leader_id(controller)))
@@ -64,11 +65,12 @@ def _waiter(
     def failed(error: ErrorCode) -> None:
         _answer(request, response(error_code=error))
 
-    return Waiter(lambda reply: _answer(request, make(reply)), lost, failed)
+    return CommandWaiter(lambda reply: _answer(request, make(reply)), lost, failed)
 
 
 def leader_id(controller: Controller) -> int:
-    """The active controller as far as this one knows; -1 for none, or if this one is no longer active itself."""
+    """Return the id of the active controller, as far as this one knows; -1 if it knows none or has itself just lost the
+    role."""
     known = controller.quorum.leader_and_epoch[0]
     return -1 if known is None or known == controller.config.node_id else known
 
@@ -81,7 +83,7 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
     asked = _read(rpc_cluster.RegisterBrokerRequest, request)
     endpoints = tuple(Endpoint(*row) for row in asked.endpoints)
     problem = controller.prober.problem_with(endpoints)
-    if problem is not None:  # once it is in the log, every controller would meet it there
+    if problem is not None:  # once it is in the log, every controller would hit this problem
         code, text = ErrorCode.INVALID_REGISTRATION, f"broker {asked.broker_id}: {problem}"
         _answer(request, rpc_cluster.RegisterBrokerResponse(error_code=code, error_message=text))
         return
@@ -98,23 +100,25 @@ def handle_register_broker(controller: Controller, request: Request) -> None:
     )
 
     def registered(reply: Any) -> RpcMessage:
-        # On a connection that has ended since nothing more is heard, and its end is not told twice.
+        # A connection that has already ended must not be recorded: its end was reported before, and will not be again.
         if reply.error_code is ErrorCode.NONE and request.connection.closed_because is None:
-            controller.heard(asked.broker_id, reply.broker_epoch, request.connection.number)
+            controller.record_heartbeat(asked.broker_id, reply.broker_epoch, request.connection.number)
         return rpc_cluster.RegisterBrokerResponse(
             error_code=int(reply.error_code), error_message=reply.error_message, broker_epoch=reply.broker_epoch
         )
 
     waiter = _waiter(controller, request, rpc_cluster.RegisterBrokerResponse, registered)
-    if not _ask_the_old_one(controller, request, command, waiter):
-        controller.line.submit(command, waiter)
+    if not _probe_previous_incarnation(controller, request, command, waiter):
+        controller.queue.submit(command, waiter)
 
 
-def _ask_the_old_one(controller: Controller, request: Request, command: RegisterBrokerCommand, waiter: Waiter) -> bool:
-    """Probe the incarnation that this registration would replace, and decide when it is known; False if there is none
-    with a live session, or the answer is awaited already. Whoever has gone meanwhile replaces nobody: one that lives
-    asks again."""
-    image = controller.line.image
+def _probe_previous_incarnation(
+    controller: Controller, request: Request, command: RegisterBrokerCommand, waiter: CommandWaiter
+) -> bool:
+    """Probe the incarnation that this registration would replace, and decide when the outcome is known. Return False if
+    that incarnation has no live session, or is being probed already. If the requester's connection has ended meanwhile,
+    nothing is replaced; a live broker repeats its registration."""
+    image = controller.queue.image
     old = None if image is None else image.brokers.get(command.broker_id)
     if old is None or old.incarnation_id == command.incarnation_id:
         return False
@@ -130,16 +134,16 @@ def _ask_the_old_one(controller: Controller, request: Request, command: Register
             return
         is_dead = outcome in (ProbeOutcome.OTHER, ProbeOutcome.REFUSED, ProbeOutcome.CLOSED)
         dead_epoch = old.broker_epoch if is_dead else None
-        controller.line.submit(replace(command, dead_broker_epoch=dead_epoch), waiter)
+        controller.queue.submit(replace(command, dead_broker_epoch=dead_epoch), waiter)
 
     controller.prober.probe(old.broker_id, old.incarnation_id, controller.prober.endpoint_of(old), answered)
     return True
 
 
 def handle_heartbeat(controller: Controller, request: Request) -> None:
-    """The broker lives: that counts at once; its change of state is a command."""
+    """Handle a heartbeat: it renews the session at once; a change of the broker's state is a command."""
     asked = _read(rpc_cluster.HeartbeatRequest, request)
-    controller.heard(
+    controller.record_heartbeat(
         asked.broker_id,
         asked.broker_epoch,
         request.connection.number,
@@ -165,11 +169,11 @@ def handle_heartbeat(controller: Controller, request: Request) -> None:
             should_shut_down=reply.should_shut_down,
         )
 
-    controller.line.submit(command, _waiter(controller, request, rpc_cluster.HeartbeatResponse, make))
+    controller.queue.submit(command, _waiter(controller, request, rpc_cluster.HeartbeatResponse, make))
 
 
 def handle_alter_partition(controller: Controller, request: Request) -> None:
-    """A leader proposes ISRs."""
+    """Handle a leader's proposal of new ISRs."""
     asked = _read(rpc_cluster.AlterPartitionRequest, request)
     command = AlterPartition(
         broker_id=asked.broker_id,
@@ -205,11 +209,11 @@ def handle_alter_partition(controller: Controller, request: Request) -> None:
             ),
         )
 
-    controller.line.submit(command, _waiter(controller, request, rpc_cluster.AlterPartitionResponse, make))
+    controller.queue.submit(command, _waiter(controller, request, rpc_cluster.AlterPartitionResponse, make))
 
 
 def handle_assign_replicas_to_dirs(controller: Controller, request: Request) -> None:
-    """A broker tells where its replicas are."""
+    """Handle a broker's report of the log directories of its replicas."""
     asked = _read(rpc_cluster.AssignReplicasToDirsRequest, request)
     command = AssignReplicasToDirs(
         broker_id=asked.broker_id, broker_epoch=asked.broker_epoch, assignments=asked.assignments
@@ -218,11 +222,11 @@ def handle_assign_replicas_to_dirs(controller: Controller, request: Request) -> 
     def make(reply: Any) -> RpcMessage:
         return rpc_cluster.AssignReplicasToDirsResponse(error_code=int(reply.error_code))
 
-    controller.line.submit(command, _waiter(controller, request, rpc_cluster.AssignReplicasToDirsResponse, make))
+    controller.queue.submit(command, _waiter(controller, request, rpc_cluster.AssignReplicasToDirsResponse, make))
 
 
 def handle_allocate_producer_ids(controller: Controller, request: Request) -> None:
-    """A broker wants a block of producer ids."""
+    """Handle a broker's request for a block of producer ids."""
     asked = _read(rpc_cluster.AllocateProducerIdsRequest, request)
 
     def make(reply: Any) -> RpcMessage:
@@ -231,11 +235,11 @@ def handle_allocate_producer_ids(controller: Controller, request: Request) -> No
         )
 
     command = AllocateProducerIds(broker_id=asked.broker_id, broker_epoch=asked.broker_epoch)
-    controller.line.submit(command, _waiter(controller, request, rpc_cluster.AllocateProducerIdsResponse, make))
+    controller.queue.submit(command, _waiter(controller, request, rpc_cluster.AllocateProducerIdsResponse, make))
 
 
 def handle_register_controller(controller: Controller, request: Request) -> None:
-    """Another controller tells its endpoints and features."""
+    """Handle another controller's registration of its endpoints and features."""
     asked = _read(rpc_cluster.RegisterControllerRequest, request)
     command = RegisterControllerCommand(
         cluster_id=asked.cluster_id,
@@ -250,11 +254,11 @@ def handle_register_controller(controller: Controller, request: Request) -> None
             error_code=int(reply.error_code), error_message=reply.error_message
         )
 
-    controller.line.submit(command, _waiter(controller, request, rpc_cluster.RegisterControllerResponse, make))
+    controller.queue.submit(command, _waiter(controller, request, rpc_cluster.RegisterControllerResponse, make))
 
 
 def handle_forward(controller: Controller, request: Request) -> None:
-    """A client's request that came through a broker, with who asked."""
+    """Handle a client's request that a broker forwarded with the client's identity."""
     asked = _read(rpc_cluster.ForwardRequest, request)
     key = asked.forwarded_key
     if key not in READS and key not in ADMIN and key not in VOTER_REQUESTS:
@@ -272,8 +276,8 @@ def handle_forward(controller: Controller, request: Request) -> None:
     waiter = _waiter(controller, request, rpc_cluster.ForwardResponse, make)
     requester = Requester(asked.principal, asked.client_address, asked.client_id)
     if key in ADMIN:
-        controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
-    elif not controller.line.is_active:
+        controller.queue.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
+    elif not controller.queue.is_active:
         waiter.lost()
     elif key in VOTER_REQUESTS:
         submit_voter_change(controller, key, requester, message, waiter.reply)
@@ -282,7 +286,7 @@ def handle_forward(controller: Controller, request: Request) -> None:
 
 
 def handle_admin(controller: Controller, request: Request) -> None:
-    """A client's request that came to the controller listener itself."""
+    """Handle a client's request that was sent to the controller listener itself."""
     key, version = request.api_key, request.api_version
     message = messages.decode_request(key, version, request.body)
     requester = requester_of(request)
@@ -292,16 +296,16 @@ def handle_admin(controller: Controller, request: Request) -> None:
             request.respond(messages.encode_response(key, version, response))
             request.connection.meter.count_answer(key, response)
 
-    waiter = Waiter(
+    waiter = CommandWaiter(
         reply,
         lambda: reply(not_decided(key, ErrorCode.NOT_CONTROLLER)),
         lambda error: reply(not_decided(key, error)),
     )
-    controller.line.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
+    controller.queue.submit(AdminRequest(api_key=key, request=message, requester=requester), waiter)
 
 
 def handle_voter_change(controller: Controller, request: Request) -> None:
-    """A change of the voters that came to the controller listener itself."""
+    """Handle a voter change that was sent to the controller listener itself."""
     key, version = request.api_key, request.api_version
     message = messages.decode_request(key, version, request.body)
 
@@ -334,4 +338,4 @@ REQUESTS: Mapping[int, Handler] = MappingProxyType(
         ApiKey.UPDATE_RAFT_VOTER: handle_voter_change,
     }
 )
-"""What the controller listener answers, beside the quorum's own messages."""
+"""Handlers of the controller listener by key, without the quorum's own messages."""

@@ -1,8 +1,8 @@
-"""A controller's own place among the voters (KIP-853): update its address after a move, and join if configured to.
+"""A controller's own entry among the voters (KIP-853): it updates its address after a move, and joins if configured to.
 
-A controller that is no voter asks to become one if controller.quorum.auto.join.enable is set. A node that returned with
-an empty disk is another replica: its old key is removed first, then it joins. Static voter sets, which the
-configuration names, are left alone. Source: KIP-853.
+A controller that is not a voter asks to become one if controller.quorum.auto.join.enable is set. A node that returned
+with an empty disk is another replica: its old key is removed first, then it joins. Static voter sets from the
+configuration are left alone. Source: KIP-853.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kraft.node.peers import RequestFailed
+from kraft.node.peers import PeerRequestFailed
 from kraft.quorum.node_settings import controller_listener, peer_tls
 from kraft.raft.identity import Voter
 from kraft.seam import Address, Peer, WireError
@@ -31,14 +31,14 @@ log = structlog.get_logger("kraft.quorum")
 
 PURPOSE = "voter-membership"
 UPDATE_PERIODS = 3
-"""A voter that is named at another address says so every so many fetch time-outs."""
+"""Period, in fetch timeouts, in which a voter with an outdated address in the voter set reports its address."""
 JOIN_PERIOD_MS = 1_000
 TIMEOUT_MS = 10_000
 KRAFT_VERSIONS = MappingProxyType({"min_supported_version": 0, "max_supported_version": 1})
 
 
 class VoterMembership:
-    """`run` keeps this controller's entry right until cancelled."""
+    """Keeps this controller's own entry in the voter set up to date; `run` runs until cancelled."""
 
     def __init__(self, config: NodeConfig, clock: Clock, quorum: Quorum, peers: Peers, cluster_id: str) -> None:
         self._clock = clock
@@ -53,17 +53,16 @@ class VoterMembership:
         self._update_ms = UPDATE_PERIODS * config.integer("controller.quorum.fetch.timeout.ms")
 
     async def run(self) -> None:
-        """Look now and then; what is refused is asked again. Where the configuration names the voters there is nothing
-        to look for."""
+        """Check periodically, and repeat refused requests. With static voters there is nothing to do."""
         while not self._is_static:
             await self._clock.sleep_ms(JOIN_PERIOD_MS if self._joins else self._update_ms)
-            wish = self._wish()
+            wish = self._needed_change()
             leader = self._leader()
             if wish is not None and leader is not None:
                 await self._ask(leader, *wish)
 
-    def _wish(self) -> tuple[ApiKey, dict[str, Any]] | None:
-        """What to ask the leader for, if anything."""
+    def _needed_change(self) -> tuple[ApiKey, dict[str, Any]] | None:
+        """Return the request that must be sent to the leader, None if the entry is right."""
         quorum = self._quorum
         voters, own = quorum.voters, quorum.own_address
         leader_id, epoch = quorum.leader_and_epoch
@@ -104,7 +103,7 @@ class VoterMembership:
         )
         try:
             answer = await self._peers.request(leader, envelope, timeout_ms=TIMEOUT_MS, purpose=PURPOSE)
-        except RequestFailed as failure:
+        except PeerRequestFailed as failure:
             log.info("voters are not changed", asked=api_key.name, outcome=failure.outcome.value)
             return
         code, text = ErrorCode.of(answer.error_code), None

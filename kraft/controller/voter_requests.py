@@ -1,4 +1,5 @@
-"""AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter as requests: in the newest class of their key, and back.
+"""AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter as requests: decoded from and encoded to the newest class of their
+key.
 
 They come from clients through a broker, from Kafka's tools to the controller listener itself, and from controllers that
 join or have moved. Only the active controller carries them out.
@@ -33,13 +34,13 @@ Read = Callable[["Controller", Any], VoterChange | VotersRefused]
 def submit_voter_change(
     controller: Controller, api_key: int, requester: Requester, message: Any, reply: Callable[[Any], None]
 ) -> None:
-    """Carry out the request; `reply` gets the response when it is committed, or refused."""
+    """Carry out the request; `reply` gets the response when the change is committed or refused."""
     operation, read = VOTER_REQUESTS[api_key]
 
     def answer(outcome: VotersRefused) -> None:
         reply(_response(controller, api_key, outcome))
 
-    if not controller.line.is_active:
+    if not controller.queue.is_active:
         answer(NOT_LEADER)
         return
     if not controller.authorize(requester, operation, "CLUSTER", "kafka-cluster"):
@@ -57,7 +58,7 @@ def submit_voter_change(
 
 
 def _response(controller: Controller, api_key: int, outcome: VotersRefused) -> Any:
-    """The newest response of this key."""
+    """Return the newest response class of this key."""
     cls = messages.response_class(api_key)
     if api_key != ApiKey.UPDATE_RAFT_VOTER:
         return messages.build(cls, error_code=outcome.code, error_message=outcome.message or None)
@@ -95,7 +96,7 @@ def _read_update(controller: Controller, message: Any) -> VoterChange | VotersRe
 
 
 def _voter(controller: Controller, message: Any) -> Voter | VotersRefused:
-    """Who is meant, at its address on the controllers' listener."""
+    """Return the voter that a request names, at its address on the controllers' listener."""
     name = controller_listener(controller.config)
     for listener in message.listeners:
         if listener.name == name and 0 < len(listener.host) <= HOST_CHARACTERS_MAX and listener.port > 0:
@@ -114,4 +115,4 @@ VOTER_REQUESTS: Mapping[int, tuple[str, Read]] = MappingProxyType(
         ApiKey.UPDATE_RAFT_VOTER: ("CLUSTER_ACTION", _read_update),
     }
 )
-"""Key → what it takes to be allowed to, and how the request is read."""
+"""By key: the right that a request needs, and its parser."""

@@ -1,7 +1,7 @@
-"""One batch in the making: the bytes of its events, and the image that they make.
+"""One batch under construction: the bytes of its events, and the image that results from them.
 
-The active controller needs both of what it appends. A large batch is made some events at a time; until it is complete
-nobody sees anything of it.
+The active controller needs both for everything that it appends. A large batch is built some events at a time, and takes
+effect only when it is complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kraft.image.replay import ImageBuilder
 
 
 class BatchBuilder:
-    """The events of one batch on top of `image`. `values` are the bytes of those that were taken so far."""
+    """The events of one batch on top of `image`. `values` are the bytes of the events processed so far."""
 
     def __init__(self, image: MetadataImage, events: Sequence[Event]) -> None:
         self.values: list[bytes] = []
@@ -27,18 +27,18 @@ class BatchBuilder:
         self._encoded = EncodedEvents(self._builder)
 
     def take(self, events_max: int) -> bool:
-        """Encode and replay the next events. True when all are done. ReplayFailed if one does not fit."""
+        """Encode and replay the next events. Return True when all are done. Raises ReplayFailed if one does not fit."""
         encode, values, encoded = self._encoder.encode, self.values, self._encoded
         begin = len(values)
         for event in self._events[begin : begin + events_max]:
             data = encode(event)
             values.append(data)
             if isinstance(event, Partition | PartitionChange):
-                encoded.apply(data)  # equal partitions share one value, as on all who replay the log
+                encoded.apply(data)  # equal partitions share one value, as on all nodes that replay the log
             else:
                 encoded.apply_event(event)
         return len(values) == len(self._events)
 
     def build(self, end_offset: int, epoch: int) -> tuple[MetadataImage, ImageDelta]:
-        """The image after the batch, and what it changed."""
+        """Return the image after the batch, and its changes."""
         return self._builder.build(end_offset, epoch), self._builder.delta()

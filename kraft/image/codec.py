@@ -1,8 +1,8 @@
-"""How an event's fields become msgpack and come back: one codec per shape, and the registry of event types.
+"""Conversion of events' fields to and from msgpack: one codec per shape, and the registry of event types.
 
-An event's value in the log is `[type, version, field, ...]`. Fields are append-only and have defaults: a shorter array
-(written by an older release) leaves the rest at their defaults, and what follows the known fields (written by a newer
-release in the same version) is ignored.
+An event's value in the log is `[type, version, field, ...]`. Fields are append-only and have defaults. If an older
+release wrote a shorter array, the missing fields have their defaults. If a newer release wrote more fields in the same
+version, the unknown ones are ignored.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from kraft.image.partitions import intern_directories, intern_replicas
 from kraft.image.registrations import Endpoint, FeatureRange
 
 
-class FieldCodec(NamedTuple):
-    """`to_wire` gives what msgpack packs, `from_wire` takes what it unpacked; None means as it is."""
+class EventFieldCodec(NamedTuple):
+    """Conversion of one event field: `to_wire` returns the value that msgpack packs, `from_wire` takes the value that
+    msgpack unpacked. None means no conversion."""
 
     to_wire: Callable[[Any], Any] | None
     from_wire: Callable[[Any], Any] | None
@@ -27,7 +28,7 @@ class FieldCodec(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def uuid_from_bytes(data: bytes) -> UUID:
-    """A UUID of its 16 bytes; recent ones are shared."""
+    """Return the UUID of these 16 bytes; recent ones are shared."""
     return UUID(bytes=data)
 
 
@@ -44,7 +45,7 @@ DIRECTORIES_MAX = 8192
 
 
 def directories_from_list(values: Iterable[bytes]) -> tuple[UUID, ...]:
-    """The UUIDs of their bytes; recent tuples are shared."""
+    """Return the UUIDs of these bytes; recent tuples are shared."""
     key = tuple(values)
     found = _directories.get(key)
     if found is None:
@@ -55,7 +56,7 @@ def directories_from_list(values: Iterable[bytes]) -> tuple[UUID, ...]:
 
 
 def replicas_from_list(values: list[int]) -> tuple[int, ...]:
-    """The shared tuple of these broker ids."""
+    """Return the shared tuple of these broker ids."""
     return intern_replicas(tuple(values)) if values else ()
 
 
@@ -63,21 +64,20 @@ def _optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else function(value)
 
 
-PLAIN = FieldCodec(None, None)
-UUID_FIELD = FieldCodec(_uuid_bytes, uuid_from_bytes)
-REPLICAS = FieldCodec(None, replicas_from_list)
-OPTIONAL_REPLICAS = FieldCodec(None, _optional(replicas_from_list))
-DIRECTORIES = FieldCodec(_uuids_bytes, directories_from_list)
-OPTIONAL_DIRECTORIES = FieldCodec(_optional(_uuids_bytes), _optional(directories_from_list))
-ENDPOINTS = FieldCodec(None, lambda values: tuple([Endpoint(*value[:4]) for value in values]))
-FEATURES = FieldCodec(None, lambda values: tuple([FeatureRange(*value[:3]) for value in values]))
+PLAIN = EventFieldCodec(None, None)
+UUID_FIELD = EventFieldCodec(_uuid_bytes, uuid_from_bytes)
+REPLICAS = EventFieldCodec(None, replicas_from_list)
+OPTIONAL_REPLICAS = EventFieldCodec(None, _optional(replicas_from_list))
+DIRECTORIES = EventFieldCodec(_uuids_bytes, directories_from_list)
+OPTIONAL_DIRECTORIES = EventFieldCodec(_optional(_uuids_bytes), _optional(directories_from_list))
+ENDPOINTS = EventFieldCodec(None, lambda values: tuple([Endpoint(*value[:4]) for value in values]))
+FEATURES = EventFieldCodec(None, lambda values: tuple([FeatureRange(*value[:3]) for value in values]))
 
 
 @dataclass(frozen=True, slots=True)
 class EventType:
     """One event type of the registry: its number (Kafka's record type where there is one), the highest version that
-    this release reads, its class, and how its fields are taken out and converted. Positions count from the first
-    field."""
+    this release reads, its class, and the conversion of its fields. Positions count from the first field."""
 
     number: int
     max_version: int
@@ -88,8 +88,8 @@ class EventType:
     from_wire: tuple[tuple[int, Callable[[Any], Any]], ...]
 
 
-def event_type(number: int, max_version: int, event_class: type, codecs: tuple[FieldCodec, ...]) -> EventType:
-    """The registry's entry of a dataclass with these codecs, one per field in order."""
+def event_type(number: int, max_version: int, event_class: type, codecs: tuple[EventFieldCodec, ...]) -> EventType:
+    """Return the registry entry of a dataclass with these codecs, one per field in order."""
     attributes = [field.name for field in fields(event_class)]
     if len(codecs) != len(attributes):
         raise TypeError(f"{event_class.__name__} needs a codec for each field")

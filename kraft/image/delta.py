@@ -1,5 +1,6 @@
-"""ImageDelta: what differs between two images. Collected during replay, or found by comparing two images after a
-snapshot was loaded (then what the snapshot lacks counts as deleted)."""
+"""ImageDelta: the differences between two images. They are collected during replay, or found by comparing two images
+after a snapshot was loaded. In the latter case, what the snapshot lacks counts as deleted.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class TopicDelta:
-    """A topic that exists in the new image and differs from the old one: which partitions changed (all, if it is
-    new), in order."""
+    """A topic of the new image that differs from the old one, with its changed partitions (all, if it is new)
+    in order."""
 
     name: str
     topic_id: UUID
@@ -30,8 +31,8 @@ class TopicDelta:
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
-    """What changed. A topic that was deleted and created again under its name is in both `deleted_topics` (old id) and
-    `topics` (new id). Brokers, controllers, configs and features are listed also when they are gone."""
+    """The differences. A topic that was deleted and created again under its name is in both `deleted_topics` (old id)
+    and `topics` (new id). Removed brokers, controllers, configs and features are listed as well."""
 
     topics: Mapping[UUID, TopicDelta] = field(default_factory=dict)
     deleted_topics: Mapping[UUID, str] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class ImageDelta:
 
     @staticmethod
     def between(old: MetadataImage, new: MetadataImage) -> ImageDelta:
-        """All that differs, in a stable order."""
+        """Return all differences, in a stable order."""
         steps = ImageDelta.compare(old, new)
         while True:
             try:
@@ -66,7 +67,7 @@ class ImageDelta:
 
     @staticmethod
     def compare(old: MetadataImage, new: MetadataImage) -> Generator[None, None, ImageDelta]:
-        """As `between`, with a yield behind every leaf of partitions that was compared."""
+        """Same as `between`, with a yield after every leaf (block of partitions) that was compared."""
         topics: dict[UUID, TopicDelta] = {}
         for topic in new.topics:
             before = old.topics.get_by_id(topic.topic_id)

@@ -1,6 +1,6 @@
-"""dump(image): the events that make this image out of nothing, in a stable order; they are a snapshot's content.
+"""dump(image): the events that build this image from nothing, in a stable order; they are a snapshot's content.
 
-`replay(empty, dump(image)) == image`. The digest is taken over the encoded dump, so that it depends on nothing but the
+Invariant: `replay(empty, dump(image)) == image`. The digest is taken over the encoded dump, so it depends only on the
 image's value.
 """
 
@@ -18,7 +18,8 @@ from kraft.image.partitions import Leaf, TopicImage
 
 
 def dump(image: MetadataImage) -> Iterator[Event]:
-    """The snapshot's events: features first (they say how to read the rest), then brokers, topics, configs."""
+    """Return the snapshot's events: features first (they determine how to read the others), then brokers, topics,
+    configs."""
     yield from _dump_before_topics(image)
     for topic in image.topics:
         yield from _dump_topic(topic)
@@ -79,7 +80,7 @@ def _dump_topic(topic: TopicImage) -> Iterator[Event]:
 
 
 def encoded_dump(image: MetadataImage, events_per_chunk: int) -> Iterator[list[bytes]]:
-    """The dump as chunks of encoded events, in the versions that the finalized metadata.version allows."""
+    """Yield the dump as chunks of encoded events, in the versions that the finalized metadata.version allows."""
     chunk: list[bytes] = []
     for value in _encoded(dump(image), image.metadata_version):
         chunk.append(value)
@@ -95,18 +96,18 @@ def _encoded(dumped: Iterator[Event], metadata_version: int) -> Iterator[bytes]:
 
 
 class Digester:
-    """Digests of one image after another. A topic is encoded again when its value is another one: its leaves are tuples
-    all the way down, so the same leaves are the same value. So are the maps of brokers, controllers, features and
-    configs, which change far less often than topics do."""
+    """Computes digests of one image after another, and encodes only what changed. A topic with the same leaves is
+    unchanged, because leaves are immutable tuples. The same holds for the maps of brokers, controllers, features and
+    configs, which change far less often than topics."""
 
     def __init__(self) -> None:
         self._topics: dict[UUID, tuple[tuple[Leaf, ...], str, int, bytes]] = {}
         self._image = MetadataImage()
-        """The last one; what stands before its topics, and after them."""
+        """The last image that was digested, and the encoded events before and after its topics."""
         self._ends = _encoded_ends(self._image)
 
     def digest(self, image: MetadataImage) -> str:
-        """A canonical digest: equal exactly for equal images at the same offset."""
+        """Return a canonical digest: equal exactly for equal images at the same offset."""
         version, before, topics = image.metadata_version, self._topics, {}
         if not _has_same_ends(image, self._image):
             self._ends = _encoded_ends(image)
@@ -125,7 +126,7 @@ class Digester:
 
 
 def _has_same_ends(one: MetadataImage, other: MetadataImage) -> bool:
-    """Whether all but the topics is the same in both."""
+    """Return whether everything except the topics is the same in both images."""
     return (
         one.brokers is other.brokers
         and one.controllers is other.controllers
@@ -142,11 +143,11 @@ def _encoded_ends(image: MetadataImage) -> tuple[bytes, bytes]:
 
 
 def _framed(dumped: Iterator[Event], metadata_version: int) -> bytes:
-    """Encoded events, each behind its size."""
+    """Return encoded events, each prefixed with its size."""
     encoded = _encoded(dumped, metadata_version)
     return b"".join([part for value in encoded for part in (len(value).to_bytes(4, "big"), value)])
 
 
 def digest(image: MetadataImage) -> str:
-    """A canonical digest: equal exactly for equal images at the same offset."""
+    """Return a canonical digest: equal exactly for equal images at the same offset."""
     return Digester().digest(image)

@@ -1,10 +1,10 @@
-"""Replaying events from their bytes: nodes do it for every event of the log, so the two of partitions have a short cut.
+"""Replay of events from their bytes. Nodes do it for every event of the log, so the two events of partitions have a
+fast path.
 
-It is the same as `builder.apply(decode_event(data))`; but a Partition or PartitionChange of version 0 goes from bytes
-to the image's value without an event in between. Of such an event only the topic's id and the partition's number are
-its own: the bytes behind them, its *tail*, are few different ones, each of which is decoded once and remembered. So
-partitions that are alike share one value. What is out of the ordinary in any way takes the long way, and so gets its
-errors.
+The result is that of `builder.apply(decode_event(data))`, but a Partition or PartitionChange of version 0 is converted
+from bytes to the image's value without an event in between. Only the topic's id and the partition's number are unique
+to such an event. The bytes behind them, its *tail*, have few different values; each is decoded once and cached. Like
+partitions therefore share one value. Anything unusual takes the general path, which also raises the errors.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _PARTITION = bytes((_FIXED_ARRAY | 2 + BY_CLASS[Partition].field_count, Partitio
 _CHANGE = bytes((_FIXED_ARRAY | 2 + BY_CLASS[PartitionChange].field_count, PartitionChange.type_number, 0)) + _UUID
 _HEAD_BYTES = 5
 _NUMBER = _HEAD_BYTES + 16
-"""Where the partition's number stands, behind the topic's id."""
+"""Byte position of the partition's number in an encoded event, right behind the topic's id."""
 _UINT8, _UINT16, _UINT32 = 0xCC, 0xCD, 0xCE
 _unpack = msgpack.unpackb
 _RECOVERY = MappingProxyType({int(state): state for state in RecoveryState})
 _UNUSUAL = (ValueError, KeyError, TypeError, AttributeError, IndexError, msgpack.UnpackException)
 
 TAILS_MAX = 16_384
-"""So many tails are remembered; then the table starts again."""
+"""Maximum cached tails; a full cache is cleared."""
 
 
 class _Change(NamedTuple):
-    """A PartitionChange without its place, in the image's values; None leaves a field as it is."""
+    """A PartitionChange without topic and number, in the image's values; None leaves a field unchanged."""
 
     replicas: Replicas | None
     isr: Replicas | None
@@ -59,7 +59,7 @@ class _Change(NamedTuple):
     directories: tuple[UUID, ...] | None
 
     def of(self, old: PartitionState) -> PartitionState:
-        """The partition after this change."""
+        """Return the partition after this change."""
         return PartitionState(
             old.replicas if self.replicas is None else self.replicas,
             old.isr if self.isr is None else self.isr,
@@ -97,10 +97,11 @@ class EncodedEvents:
         self._topic: TopicBuilder | None = None
         self._topic_bytes = b""
         self._changed: dict[tuple[int, int], tuple[PartitionState, _Change, PartitionState]] = {}
-        """A state's and a change's identity → these two, which so live on, and what the state becomes."""
+        """(id() of a state, id() of a change) → the state and the change themselves, which keeps them alive, and the
+        resulting state."""
 
     def apply(self, data: bytes) -> None:
-        """Replay one event. UnknownEvent, WireError, ReplayFailed."""
+        """Replay one event. Raises UnknownEvent, WireError, ReplayFailed."""
         head = data[:_HEAD_BYTES]
         is_new = head == _PARTITION
         if is_new or head == _CHANGE:
@@ -114,7 +115,7 @@ class EncodedEvents:
         self.apply_event(decode(data))
 
     def apply_event(self, event: Event) -> None:
-        """Replay an event that is one already. ReplayFailed."""
+        """Replay an event that is already decoded. Raises ReplayFailed."""
         self._topic_bytes = b""
         self._builder.apply(event)
 
@@ -131,8 +132,8 @@ class EncodedEvents:
     def _read_partition(
         self, data: bytes, *, is_new: bool
     ) -> tuple[TopicBuilder, int, PartitionState | _Change] | None:
-        """The topic, the partition's number, and what is told of it; None, or one of _UNUSUAL, if something is not as
-        usual. Changes nothing."""
+        """Return topic, partition number, and state or change of an event, without applying the event. Return None, or
+        raise one of _UNUSUAL, if the event needs the general path."""
         number = data[_NUMBER]
         if number < 0x80:
             tail = data[_NUMBER + 1 :]
@@ -165,7 +166,7 @@ class EncodedEvents:
 
 
 def _read_state(data: bytes) -> PartitionState:
-    """What a Partition says. One of _UNUSUAL."""
+    """Return the state in a Partition event. Raises one of _UNUSUAL if it is not a plain one."""
     _, _, _, _, replicas, isr, removing, adding, leader, recovery, *rest = _unpack(data, raw=False)
     leader_epoch, partition_epoch, places, elr, last_known = rest
     return PartitionState(
@@ -184,7 +185,7 @@ def _read_state(data: bytes) -> PartitionState:
 
 
 def _read_change(data: bytes) -> _Change:
-    """What a PartitionChange says. One of _UNUSUAL."""
+    """Return the change in a PartitionChange event. Raises one of _UNUSUAL if it is not a plain one."""
     _, _, _, _, isr, leader, replicas, removing, adding, recovery, places, elr, last = _unpack(data, raw=False)
     if leader is None:
         raise ValueError("a leader is a number")
@@ -202,7 +203,7 @@ def _read_change(data: bytes) -> _Change:
 
 
 def apply_encoded(builder: ImageBuilder, values: Iterable[bytes]) -> None:
-    """Replay encoded events, in order. UnknownEvent, WireError, ReplayFailed."""
+    """Replay encoded events, in order. Raises UnknownEvent, WireError, ReplayFailed."""
     apply = EncodedEvents(builder).apply
     for data in values:
         apply(data)

@@ -1,7 +1,7 @@
-"""Many events to their bytes: what `encode_event` gives for each, at less cost for those of partitions.
+"""Encoding of many events: the same bytes as `encode_event`, at lower cost for the events of partitions.
 
-Of a Partition or PartitionChange only the topic's id and the partition's number are its own. The rest of its bytes, its
-*tail*, is packed once for events that hold the same values.
+Only the topic's id and the partition's number are unique to a Partition or PartitionChange. The other bytes, its
+*tail*, are packed once for all events with the same values.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from kraft.seam import require
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 _HEAD_BYTES = 3
 _ID_BYTES = 18
-"""A topic's id as msgpack has it: two bytes that say so, and its own sixteen."""
+"""Size of a topic's id in msgpack: two bytes of header, and sixteen of the id."""
 
 _APART = ("topic_id", "partition_id", "directories")
-"""An event's place; and its directories, which are told apart by identity, for a UUID takes long to hash."""
+"""Fields that are not part of the cache key: topic and number are unique, and directories are compared by identity,
+because hashing UUIDs is slow."""
 
 
 def _shape(event_class: type[Any], *names: str) -> Callable[[Any], tuple[Any, ...]]:
-    """What gives the values of these fields, which with `_APART` must be all that the class has."""
+    """Return a function that gets these fields of an event. These fields and those in `_APART` must be all fields of
+    the class."""
     known = {field.name for field in fields(event_class)}
     require(
         known == {*names, *_APART},
@@ -65,10 +67,10 @@ _SHAPES: Mapping[type[Event], Callable[[Any], tuple[Any, ...]]] = MappingProxyTy
         ),
     }
 )
-"""What an event says beside its place and its directories."""
+"""Getters of the fields that are part of the cache key."""
 
 TAILS_MAX = 16_384
-"""So many tails are remembered; then the table starts again."""
+"""Maximum cached tails; a full cache is cleared."""
 
 
 class EventEncoder:
@@ -82,10 +84,10 @@ class EventEncoder:
         self._id: UUID | None = None
         self._id_bytes = b""
         self._tails: dict[tuple[Any, ...], tuple[object, bytes, bytes]] = {}
-        """What an event says → its directories, which so keep their identity, and its head and tail."""
+        """Cache key of an event → its directories (a reference that keeps their identity), and its head and tail."""
 
     def encode(self, event: Event) -> bytes:
-        """The bytes of one event."""
+        """Return the bytes of one event."""
         event_class = type(event)
         shape = _SHAPES.get(event_class)
         if shape is None or not isinstance(event, Partition | PartitionChange):

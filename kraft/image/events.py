@@ -1,7 +1,7 @@
 """The events of the metadata log: frozen values, their numbers, versions and bytes.
 
 Type numbers are those of Kafka's metadata records where one exists. A committed event of an unknown type or version
-must stop the node: `UnknownEvent` says so. `written_version` decides which versions may be *written*, by the finalized
+must stop the node, by `UnknownEvent`. `written_version` decides which versions may be *written*, by the finalized
 metadata.version. Source: KIP-631 (metadata records), docs/decisions/06-metadata-log.md.
 """
 
@@ -24,8 +24,8 @@ from kraft.image.codec import (
     PLAIN,
     REPLICAS,
     UUID_FIELD,
+    EventFieldCodec,
     EventType,
-    FieldCodec,
     event_type,
 )
 from kraft.image.partitions import NO_LEADER, Replicas
@@ -39,8 +39,8 @@ UNCHANGED_RECOVERY_STATE = -1
 
 
 class UnknownEvent(Exception):
-    """A committed event of a type or version that this release does not know. `required_release` is the release that
-    introduced the finalized metadata.version, as far as it is known."""
+    """A committed event has a type or version that this release does not know. `required_release` is the release that
+    introduced the finalized metadata.version, if it is known."""
 
     def __init__(self, number: int, version: int, required_release: str | None = None) -> None:
         release = required_release or "the release that finalized the cluster's metadata.version"
@@ -58,7 +58,7 @@ BY_NUMBER: Mapping[int, EventType] = MappingProxyType(_by_number)
 BY_CLASS: Mapping[type, EventType] = MappingProxyType(_by_class)
 
 
-def event(number: int, *codecs: FieldCodec, max_version: int = 0) -> Callable[[EventClass], EventClass]:
+def event(number: int, *codecs: EventFieldCodec, max_version: int = 0) -> Callable[[EventClass], EventClass]:
     """Register an event class under its number, with the codecs of its fields in order."""
 
     def register(event_class: EventClass) -> EventClass:
@@ -81,7 +81,7 @@ class Event:
 @event(0, PLAIN, UUID_FIELD, PLAIN, ENDPOINTS, PLAIN, PLAIN, PLAIN, PLAIN, DIRECTORIES, FEATURES)
 @dataclass(frozen=True, slots=True)
 class RegisterBroker(Event):
-    """A broker incarnation, or an amendment of the same incarnation's registration."""
+    """A broker incarnation registers, or the same incarnation amends its registration."""
 
     broker_id: int
     incarnation_id: UUID
@@ -98,7 +98,7 @@ class RegisterBroker(Event):
 @event(1, PLAIN, PLAIN)
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker(Event):
-    """The registration is gone; replica lists keep the id."""
+    """A registration is removed; replica lists keep the id."""
 
     broker_id: int
     broker_epoch: int
@@ -107,7 +107,7 @@ class UnregisterBroker(Event):
 @event(2, PLAIN, UUID_FIELD)
 @dataclass(frozen=True, slots=True)
 class Topic(Event):
-    """A topic, still without partitions."""
+    """A new topic, still without partitions."""
 
     name: str
     topic_id: UUID
@@ -139,7 +139,7 @@ class Partition(Event):
 @event(4, PLAIN, PLAIN, PLAIN, PLAIN)
 @dataclass(frozen=True, slots=True)
 class Config(Event):
-    """One override of a resource; value None removes it."""
+    """One override of a resource's configuration; the value None removes the override."""
 
     resource_type: int
     resource_name: str
@@ -153,8 +153,8 @@ class Config(Event):
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PartitionChange(Event):
-    """What changes in a partition; None, -2 (leader) and -1 (recovery state) leave a field as it is. Replay raises the
-    partition epoch always, and the leader epoch exactly if `leader` is not -2."""
+    """A change of a partition. None, -2 (leader) and -1 (recovery state) leave a field unchanged. Replay always raises
+    the partition epoch, and the leader epoch exactly if `leader` is not -2."""
 
     topic_id: UUID
     partition_id: int
@@ -172,7 +172,7 @@ class PartitionChange(Event):
 @event(9, UUID_FIELD)
 @dataclass(frozen=True, slots=True)
 class RemoveTopic(Event):
-    """The topic, its partitions and its configs are gone."""
+    """A topic is removed, with its partitions and its configs."""
 
     topic_id: UUID
 
@@ -180,7 +180,8 @@ class RemoveTopic(Event):
 @event(12, PLAIN, PLAIN, PLAIN)
 @dataclass(frozen=True, slots=True)
 class FeatureLevel(Event):
-    """A finalized feature; level 0 removes it. `release` names the release of ours that introduced the level."""
+    """A finalized feature; level 0 removes the feature. `release` names the release of this project that introduced the
+    level."""
 
     name: str
     level: int
@@ -190,7 +191,7 @@ class FeatureLevel(Event):
 @event(15, PLAIN, PLAIN, PLAIN)
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Event):
-    """All producer ids below `next_producer_id` have been handed out, the last block to this broker."""
+    """All producer ids below `next_producer_id` have been allocated, the last block to this broker."""
 
     broker_id: int
     broker_epoch: int
@@ -200,7 +201,7 @@ class ProducerIds(Event):
 @event(17, PLAIN, PLAIN, PLAIN, PLAIN, OPTIONAL_DIRECTORIES)
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChange(Event):
-    """What changes in a registration; None leaves a field as it is."""
+    """A change of a registration; None leaves a field unchanged."""
 
     broker_id: int
     broker_epoch: int
@@ -212,7 +213,7 @@ class BrokerRegistrationChange(Event):
 @event(20)
 @dataclass(frozen=True, slots=True)
 class NoOp(Event):
-    """Nothing; a leader proves progress with it."""
+    """An event without effect, by which a leader proves progress."""
 
 
 @event(27, PLAIN, UUID_FIELD, ENDPOINTS, FEATURES)
@@ -229,8 +230,8 @@ class RegisterController(Event):
 @event(28, PLAIN)
 @dataclass(frozen=True, slots=True)
 class ClearElr(Event):
-    """min.insync.replicas of a topic ("" = of all topics) changed, and with it what ELR members are known to hold: the
-    ELR and last known ELR of its partitions are dropped, but for those whose ISR is empty."""
+    """min.insync.replicas of a topic ("" = of all topics) changed, so ELR members are no longer known to be complete.
+    The ELR and last known ELR of its partitions are dropped, except where the ISR is empty."""
 
     topic_name: str = ""
 
@@ -244,12 +245,12 @@ class ClusterIdentity(Event):
 
 
 EVENT_VERSIONS_BY_METADATA_VERSION: Mapping[int, dict[int, int]] = MappingProxyType({0: {}})
-"""The lowest metadata.version from which on a higher version than 0 of an event type is written: metadata.version →
-(type number → version). A later entry adds to the earlier ones."""
+"""metadata.version → (type number → version): from this level on, the event type is written in this version instead of
+0. A later entry adds to the earlier ones."""
 
 
 def written_version(event_class: type[Event], metadata_version: int) -> int:
-    """The version in which this event is written while this metadata.version is finalized."""
+    """Return the version in which this event is written while this metadata.version is finalized."""
     number = BY_CLASS[event_class].number
     version = 0
     for level in sorted(EVENT_VERSIONS_BY_METADATA_VERSION):
@@ -262,7 +263,7 @@ _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 
 def encode_event(value: Event, version: int = 0) -> bytes:
-    """The bytes of one event: msgpack `[type, version, field, ...]`."""
+    """Return the bytes of one event: msgpack `[type, version, field, ...]`."""
     known = BY_CLASS[type(value)]
     row: list[Any] = [known.number, version, *known.values(value)]
     for position, to_wire in known.to_wire:
@@ -272,7 +273,8 @@ def encode_event(value: Event, version: int = 0) -> bytes:
 
 
 def decode_event(data: bytes | memoryview) -> Event:
-    """The event of these bytes. UnknownEvent if its type or version is not known; WireError if they are no event."""
+    """Return the event of these bytes. Raises UnknownEvent if its type or version is not known, WireError if they are
+    not an event."""
     try:
         row = msgpack.unpackb(data, raw=False)
         number, version = row[0], row[1]

@@ -1,7 +1,7 @@
-"""A topic's partitions as an immutable value in leaves of at most 256, so that a change copies little.
+"""A topic's partitions as an immutable value in leaves of at most 256 partitions, so that a change copies little.
 
-Invariants: partitions are numbered from 0 without holes; every leaf but the last is full; states are shared, never
-changed. Equal tuples are interned, so that 100,000 partitions over a few brokers stay small.
+Invariants: partitions are numbered from 0 without gaps; every leaf but the last is full; states are shared and never
+changed. Equal tuples are interned, so that 100,000 partitions over a few brokers need little memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Replicas = tuple[int, ...]
 
 
 class RecoveryState(IntEnum):
-    """RECOVERING: the leader was elected uncleanly and has not yet told that it dealt with that."""
+    """Whether a partition's leader has recovered. RECOVERING: it was elected uncleanly and has not reported its
+    recovery yet."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -49,7 +50,7 @@ class PartitionState(NamedTuple):
         return bool(self.removing or self.adding)
 
     def directory_of(self, broker_id: int) -> UUID | None:
-        """The log directory assigned to this broker's replica; None if it has no replica or none is known."""
+        """Return the log directory assigned to this broker's replica; None if it has no replica or none is known."""
         if broker_id in self.replicas and self.directories:
             return self.directories[self.replicas.index(broker_id)]
         return None
@@ -58,47 +59,48 @@ class PartitionState(NamedTuple):
 Leaf = tuple[PartitionState, ...]
 
 
-class Holdings(NamedTuple):
-    """What is counted of a topic's partitions, so that nobody need look at all of them: by broker id, how many replicas
-    it has, and of how many partitions it is the preferred leader; and how many partitions are being reassigned."""
+class TopicCounts(NamedTuple):
+    """Counts over a topic's partitions, kept so that they need not be counted again. By broker id: the number of
+    replicas, and the number of partitions whose preferred leader it is. Also the number of partitions being reassigned.
+    """
 
     replicas: Mapping[int, int]
     preferred: Mapping[int, int]
     reassigning: int
 
 
-NOTHING_HELD = Holdings(MappingProxyType({}), MappingProxyType({}), 0)
+NO_COUNTS = TopicCounts(MappingProxyType({}), MappingProxyType({}), 0)
 
 
 class TopicImage:
     """One topic: name, id and partitions. Immutable."""
 
-    __slots__ = ("holdings", "leaves", "name", "partition_count", "topic_id")
+    __slots__ = ("leaves", "name", "partition_count", "partition_counts", "topic_id")
 
     def __init__(
-        self, name: str, topic_id: UUID, leaves: tuple[Leaf, ...] = (), holdings: Holdings = NOTHING_HELD
+        self, name: str, topic_id: UUID, leaves: tuple[Leaf, ...] = (), partition_counts: TopicCounts = NO_COUNTS
     ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.leaves = leaves
         self.partition_count = (len(leaves) - 1) * LEAF_PARTITIONS_MAX + len(leaves[-1]) if leaves else 0
-        self.holdings = holdings
-        """Told of the very same `leaves`."""
+        self.partition_counts = partition_counts
+        """The counts for exactly these `leaves`."""
 
     def partition(self, index: int) -> PartitionState:
-        """The state of partition `index`; KeyError if there is none."""
+        """Return the state of partition `index`. Raises KeyError if there is none."""
         if not 0 <= index < self.partition_count:
             raise KeyError(index)
         return self.leaves[index >> LEAF_SHIFT][index & LEAF_MASK]
 
     def find(self, index: int) -> PartitionState | None:
-        """The state of partition `index`, or None."""
+        """Return the state of partition `index`, or None."""
         if not 0 <= index < self.partition_count:
             return None
         return self.leaves[index >> LEAF_SHIFT][index & LEAF_MASK]
 
     def partitions(self) -> Iterator[tuple[int, PartitionState]]:
-        """(index, state) in order."""
+        """Yield (index, state) in order."""
         index = 0
         for leaf in self.leaves:
             for state in leaf:
@@ -122,7 +124,7 @@ INTERNED_MAX = 65_536
 
 
 def intern_replicas(replicas: Replicas) -> Replicas:
-    """The one shared tuple that equals `replicas`. The table is bounded: it starts again when it is full."""
+    """Return the one shared tuple that equals `replicas`. A full table is cleared."""
     found = _interned.get(replicas)
     if found is None:
         if len(_interned) >= INTERNED_MAX:
@@ -132,7 +134,7 @@ def intern_replicas(replicas: Replicas) -> Replicas:
 
 
 def intern_directories(directories: tuple[UUID, ...]) -> tuple[UUID, ...]:
-    """The one shared tuple that equals `directories`."""
+    """Return the one shared tuple that equals `directories`."""
     found = _interned.get(directories)
     if found is None:
         if len(_interned) >= INTERNED_MAX:

@@ -1,6 +1,6 @@
 """Registrations of brokers and controllers, and the resource types that have configs.
 
-`host_id` is not in Kafka: the failure domain is rack and host.
+`host_id` is not in Kafka: the failure domains are rack and host.
 Source: RegisterBrokerRecord, RegisterControllerRecord, KIP-631, docs/deviations.md.
 """
 
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 UNASSIGNED_DIRECTORY = UUID(int=1)
-"""The replica is not yet placed in a log directory (Kafka's DirectoryId.UNASSIGNED)."""
+"""Directory id of a replica that has no log directory yet (Kafka's DirectoryId.UNASSIGNED)."""
 
 LOST_DIRECTORY = UUID(int=2)
-"""The replica was in a directory that is offline and whose id is not known (DirectoryId.LOST)."""
+"""Directory id of a replica that was in an offline directory with an unknown id (Kafka's DirectoryId.LOST)."""
 
 RESERVED_DIRECTORIES = 100
-"""Directory ids whose integer is below this are reserved."""
+"""Limit of reserved directory ids: ids with an integer value below this are reserved."""
 
 
 class ConfigResourceType(IntEnum):
@@ -32,13 +32,13 @@ class ConfigResourceType(IntEnum):
 
 
 def config_type_name(resource_type: int) -> str:
-    """The type's name for messages; its number if Kafka has no such type."""
+    """Return the type's name for messages; its number if Kafka has no such type."""
     known = ConfigResourceType._value2member_map_.get(resource_type)
     return str(resource_type) if known is None else ConfigResourceType(resource_type).name
 
 
 class Endpoint(NamedTuple):
-    """A listener as others reach it. `security_protocol` is Kafka's name: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
+    """An advertised listener. `security_protocol` is Kafka's name: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
 
     name: str
     host: str
@@ -47,23 +47,24 @@ class Endpoint(NamedTuple):
 
 
 TEXT_CHARACTERS_MAX = 8_191
-"""So many fit the 16-bit lengths of Kafka's strings in every encoding of UTF-8."""
+"""Maximum characters that fit the 16-bit lengths of Kafka's strings in any UTF-8 encoding."""
 PORT_MAX = 65_535
 NODE_ID_MAX = 2**31 - 1
 
 
 def is_node_id(value: int) -> bool:
-    """Whether Kafka's messages can name a node by this id. Logs of earlier releases may hold others."""
+    """Return whether Kafka's messages can contain this node id. Logs of earlier releases may hold ids that they cannot
+    contain."""
     return 0 <= value <= NODE_ID_MAX
 
 
-def tellable_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """The endpoints as Kafka's messages can name them: logs of earlier releases may hold others. A port that is none
-    becomes 0, which nobody listens on."""
-    return tuple([_tellable(endpoint) for endpoint in endpoints])
+def encodable_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return the endpoints in a form that Kafka's messages can contain, because logs of earlier releases may hold other
+    forms. An invalid port becomes 0, which no process listens on."""
+    return tuple([_encodable(endpoint) for endpoint in endpoints])
 
 
-def _tellable(endpoint: Endpoint) -> Endpoint:
+def _encodable(endpoint: Endpoint) -> Endpoint:
     if 0 <= endpoint.port <= PORT_MAX and len(endpoint.name) + len(endpoint.host) <= TEXT_CHARACTERS_MAX:
         return endpoint
     return endpoint._replace(
@@ -82,8 +83,8 @@ class FeatureRange(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """One broker, alive or not. `broker_epoch` is the offset at which this incarnation registered; `fenced` brokers
-    lead nothing and are not shown to clients; `log_dirs` are directory ids that are online."""
+    """One registered broker, alive or not. `broker_epoch` is the offset at which this incarnation registered. `fenced`
+    brokers lead nothing and are not shown to clients. `log_dirs` are the ids of its online directories."""
 
     broker_id: int
     incarnation_id: UUID
@@ -98,28 +99,28 @@ class BrokerRegistration(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Neither fenced nor shutting down: may lead, and may join an ISR."""
+        """Whether the broker is neither fenced nor shutting down: it may lead, and may join an ISR."""
         return not (self.fenced or self.in_controlled_shutdown)
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The endpoint of this listener name, or None."""
+        """Return the endpoint of this listener name, or None."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
     def has_directory(self, directory: UUID) -> bool:
-        """False only if this directory is known to be offline at the broker, or lost. A registration whose directories
-        are all offline has LOST_DIRECTORY in their place."""
+        """Return False only if this directory is known to be offline at the broker, or lost. A registration whose
+        directories are all offline contains LOST_DIRECTORY instead."""
         if directory == UNASSIGNED_DIRECTORY or not self.log_dirs:
             return True
         return directory != LOST_DIRECTORY and directory in self.log_dirs
 
     @property
     def has_any_directory(self) -> bool:
-        """False only if all log directories of the broker are known to be offline."""
+        """Whether the broker has a log directory that may be online; False only if all are known to be offline."""
         return self.log_dirs != (LOST_DIRECTORY,)
 
 
 class ControllerRegistration(NamedTuple):
-    """One controller of the quorum, with the endpoints of its controller listeners and the levels it supports."""
+    """One registered controller, with the endpoints of its controller listeners and the levels it supports."""
 
     controller_id: int
     incarnation_id: UUID
@@ -127,5 +128,5 @@ class ControllerRegistration(NamedTuple):
     features: tuple[FeatureRange, ...]
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The endpoint of this listener name, or None."""
+        """Return the endpoint of this listener name, or None."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)

@@ -1,9 +1,9 @@
-"""replay(image, events) -> image: the only way that metadata changes.
+"""replay(image, events) -> image: the only way in which metadata changes.
 
 Each event type has one function in `REPLAY`. An event that does not fit the image (a change of an unknown partition) is
 a broken invariant: every committed event applies on every node (invariant M14).
 
-`ImageBuilder` is the transient form: it applies many events, and gives one image and one delta.
+`ImageBuilder` is the mutable form: it applies many events, and then builds one image and one delta.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kraft.image.partitions import (
     LEAF_MASK,
     LEAF_PARTITIONS_MAX,
     LEAF_SHIFT,
-    Holdings,
     PartitionState,
     RecoveryState,
     Replicas,
+    TopicCounts,
     TopicImage,
 )
 from kraft.image.registrations import (
@@ -32,8 +32,8 @@ from kraft.image.registrations import (
     BrokerRegistration,
     ConfigResourceType,
     ControllerRegistration,
+    encodable_endpoints,
     is_node_id,
-    tellable_endpoints,
 )
 from kraft.image.topics import TopicsImage
 from kraft.seam import InvariantError
@@ -51,9 +51,10 @@ class TopicBuilder:
     def __init__(self, topic: TopicImage, *, created: bool) -> None:
         self._image = topic
         self._moved: dict[Replicas, int] = {}
-        """Replicas → how many more partitions have them than in the image."""
+        """Tuple of replicas → how many more partitions have these replicas now than in the original image (may be
+        negative)."""
         self._reassigning = 0
-        """How many more partitions are being reassigned than in the image."""
+        """Number of partitions being reassigned, in comparison with the original image (may be negative)."""
         self.name = topic.name
         self.topic_id = topic.topic_id
         self.leaves: list[Any] = list(topic.leaves)
@@ -99,21 +100,21 @@ class TopicBuilder:
 
     def build(self) -> TopicImage:
         leaves = tuple([tuple(leaf) for leaf in self.leaves])
-        return TopicImage(self.name, self.topic_id, leaves, self._holdings())
+        return TopicImage(self.name, self.topic_id, leaves, self._counts())
 
-    def _holdings(self) -> Holdings:
-        known = self._image.holdings
+    def _counts(self) -> TopicCounts:
+        known = self._image.partition_counts
         replicas, preferred = dict(known.replicas), dict(known.preferred)
         for assigned, more in self._moved.items():
             for broker_id in assigned:
                 replicas[broker_id] = replicas.get(broker_id, 0) + more
             for broker_id in assigned[:1]:
                 preferred[broker_id] = preferred.get(broker_id, 0) + more
-        return Holdings(replicas, preferred, known.reassigning + self._reassigning)
+        return TopicCounts(replicas, preferred, known.reassigning + self._reassigning)
 
 
 class ImageBuilder:
-    """Applies events to an image. `build()` gives the new image, `delta()` what changed."""
+    """Applies events to an image. `build()` returns the new image, `delta()` the changes."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._old = image
@@ -134,14 +135,14 @@ class ImageBuilder:
         self.changed_features: set[str] = set()
 
     def apply(self, event: events.Event) -> None:
-        """Replay one event. ReplayFailed if it does not fit."""
+        """Replay one event. Raises ReplayFailed if it does not fit."""
         try:
             REPLAY[type(event)](self, event)
         except (KeyError, IndexError, ValueError) as problem:
             raise ReplayFailed(f"{event!r} does not fit the metadata image: {problem!r}") from problem
 
     def topic(self, topic_id: UUID) -> TopicBuilder:
-        """The transient form of a topic; KeyError if there is none."""
+        """Return the mutable form of a topic. Raises KeyError if there is none."""
         builder = self.topics.get(topic_id)
         if builder is None:
             image = self.by_name[self.names_by_id[topic_id]]
@@ -149,7 +150,7 @@ class ImageBuilder:
         return builder
 
     def build(self, offset: int, epoch: int) -> MetadataImage:
-        """The image after all applied events, standing at `offset`."""
+        """Return the image after all applied events, at `offset`."""
         by_name = self.by_name
         built = [builder.build() for builder in self.topics.values()]
         for topic in built:
@@ -174,18 +175,20 @@ class ImageBuilder:
         )
 
     def _replica_counts(self, built: Iterable[TopicImage]) -> Mapping[int, int]:
-        """Those of all topics: what they were, without the topics that changed or are gone, and with what these are."""
+        """Return the replica counts of all topics: the old counts, minus those of changed and removed topics, plus
+        those of changed and new ones."""
         counts = Counter(self._old.topics.replica_counts)
         for topic_id in {**self.topics, **self.deleted_topics}:
             old = self._old.topics.get_by_id(topic_id)
             if old is not None:
-                counts.subtract(old.holdings.replicas)
+                counts.subtract(old.partition_counts.replicas)
         for topic in built:
-            counts.update(topic.holdings.replicas)
+            counts.update(topic.partition_counts.replicas)
         return counts
 
     def delta(self) -> ImageDelta:
-        """What the applied events changed (an event may have set what was already so), in a stable order."""
+        """Return the changes of the applied events, in a stable order. A value may be listed although its event set it
+        to the same value."""
         topics = {
             builder.topic_id: TopicDelta(
                 builder.name,
@@ -208,14 +211,14 @@ class ImageBuilder:
 
 
 def replay(image: MetadataImage, applied: Iterable[events.Event], end_offset: int, epoch: int) -> MetadataImage:
-    """The image after the events; it stands at `end_offset` (exclusive) in leader epoch `epoch`."""
+    """Return the image after the events, at `end_offset` (exclusive) in leader epoch `epoch`."""
     return replay_with_delta(image, applied, end_offset, epoch)[0]
 
 
 def replay_with_delta(
     image: MetadataImage, applied: Iterable[events.Event], end_offset: int, epoch: int
 ) -> tuple[MetadataImage, ImageDelta]:
-    """The image after the events, and what they changed."""
+    """Return the image after the events, and their changes."""
     builder = ImageBuilder(image)
     for event in applied:
         builder.apply(event)
@@ -231,7 +234,7 @@ def replay_register_broker(builder: ImageBuilder, event: events.RegisterBroker) 
             broker_id=event.broker_id,
             incarnation_id=event.incarnation_id,
             broker_epoch=event.broker_epoch,
-            endpoints=tellable_endpoints(event.endpoints),
+            endpoints=encodable_endpoints(event.endpoints),
             rack=None if event.rack is None else event.rack[:TEXT_CHARACTERS_MAX],
             host_id=event.host_id,
             fenced=event.fenced,
@@ -310,7 +313,7 @@ def replay_partition_change(builder: ImageBuilder, event: events.PartitionChange
 
 
 def changed_partition(old: PartitionState, event: events.PartitionChange) -> PartitionState:
-    """The partition after this change."""
+    """Return the partition after this change."""
     set_leader = event.leader != events.UNCHANGED_LEADER
     recovery = event.leader_recovery_state
     return PartitionState(
@@ -377,7 +380,7 @@ def replay_register_controller(builder: ImageBuilder, event: events.RegisterCont
     builder.controllers = builder.controllers.insert(
         event.controller_id,
         ControllerRegistration(
-            event.controller_id, event.incarnation_id, tellable_endpoints(event.endpoints), event.features
+            event.controller_id, event.incarnation_id, encodable_endpoints(event.endpoints), event.features
         ),
     )
     builder.changed_controllers.add(event.controller_id)
@@ -392,7 +395,8 @@ def replay_clear_elr(builder: ImageBuilder, event: events.ClearElr) -> None:
         topic = builder.topic(topic_id)
         for index in range(topic.partition_count):
             state = topic.get(index)
-            # With an empty ISR the high watermark stands still: what the ELR holds is safe, and may be all there is.
+            # With an empty ISR the high watermark does not move: the ELR members stay complete, and may hold the only
+            # copies.
             if state.isr and (state.elr or state.last_known_elr):
                 epoch = state.partition_epoch + 1
                 topic.put(index, state._replace(elr=(), last_known_elr=(), partition_epoch=epoch))
@@ -405,7 +409,7 @@ def replay_cluster_identity(builder: ImageBuilder, event: events.ClusterIdentity
 
 
 def replay_nothing(_builder: ImageBuilder, _event: events.NoOp) -> None:
-    """NoOp changes nothing but the offset."""
+    """Replay a NoOp, which changes only the offset."""
 
 
 REPLAY: Mapping[type[events.Event], Callable[[ImageBuilder, Any], None]] = MappingProxyType(

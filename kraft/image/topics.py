@@ -1,7 +1,7 @@
 """All topics, by name and by id, as one immutable value with a stable order of iteration.
 
-Persistent maps iterate in an order that differs between processes, so nothing iterates them directly: iteration here is
-by name, and the sorted names are kept from one value to the next until a topic is created or deleted.
+Persistent maps iterate in an order that differs between processes, so they are never iterated directly. Iteration is by
+name, and the sorted names are kept from one value to the next until a topic is created or deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TopicsImage:
         self.names_by_id: HashTrieMap[UUID, str] = HashTrieMap() if names_by_id is None else names_by_id
         self._names = names
         self.replica_counts = replica_counts
-        """Broker id → how many replicas it has, of all topics together."""
+        """Broker id → number of its replicas over all topics."""
 
     def get(self, name: str) -> TopicImage | None:
         return self.by_name.get(name)
@@ -51,14 +51,14 @@ class TopicsImage:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         if self._names is None:
             self._names = tuple(sorted(self.by_name))
         return self._names
 
     @property
     def known_names(self) -> tuple[str, ...] | None:
-        """The sorted names if somebody has asked for them already."""
+        """The sorted names, or None if they have not been computed yet."""
         return self._names
 
     def __iter__(self) -> Iterator[TopicImage]:

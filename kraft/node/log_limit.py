@@ -1,8 +1,8 @@
-"""Log lines that a client or a peer can cause as often as it likes: one per client and minute, with a count of the
-others.
+"""A rate limit for log lines that a client or a peer can cause at will: one line per client and minute, with a count of
+the others.
 
-The first line leaves at once, so that its reason is not late; what follows within the minute is counted, and leaves as
-one line when the minute is over. What is kept is bounded by CLIENTS_MAX, whatever names clients give themselves.
+The first line is logged at once. Further ones within the minute are counted, and logged as one line when the minute is
+over. Memory is bounded by CLIENTS_MAX, whatever client ids are sent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from kraft.seam import Clock
 
 INTERVAL_MS = 60_000
 CLIENTS_MAX = 100
-"""Pairs of an event and a client that are told apart; further clients share one line per event and minute."""
+"""Maximum number of (event, client) pairs with a limit of their own; further clients share one line per event and
+minute."""
 OTHER_CLIENTS = "others"
 
 Key = tuple[str, str]
 
 
 class _Repeated:
-    """A line that was logged, and how often it was left out since."""
+    """A line that was logged, and how often it has been left out since."""
 
     __slots__ = ("count", "end_ms", "fields", "logger")
 
@@ -32,12 +33,12 @@ class _Repeated:
 
 
 class LogLimit:
-    """The limit of one node's listeners, or of its quorum. `report` is to be called about once a second."""
+    """The limit of one node's listeners, or of its quorum. `report` must be called about once a second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._repeated: dict[Key, _Repeated] = {}
-        """In the order in which their minutes end."""
+        """Repeated lines by event and client, in the order in which their minutes end."""
 
     def warning(self, logger: Any, event: str, *, client: str, **fields: Any) -> None:
         """Log the event at WARNING with these fields, or count it if `client` has caused it within the last minute."""
@@ -53,7 +54,7 @@ class LogLimit:
             repeated.fields = fields
 
     def report(self) -> None:
-        """Log what was counted in each minute that is over: the last event, and how many there were."""
+        """For each minute that is over, log the last event and the number of events."""
         now_ms = self._clock.monotonic_ms()
         for key, repeated in list(self._repeated.items()):
             if now_ms < repeated.end_ms:

@@ -1,13 +1,13 @@
 """Connections to other nodes, one per (peer, purpose), so that a long poll of one purpose never blocks another.
 
-A request that finds no connection dials one; a dial that failed is repeated by the next request, not by the pool. The
-outcome of a failed request is told apart (`Outcome`), because failure detection lives on the difference between
-"refused", "accepted and then closed" and "silent". A request that is not answered in time ends its connection: answers
-come in order, so all behind it would wait as well.
+A request that finds no connection starts a connection attempt. A failed attempt is repeated by the next request, not by
+the pool. A failed request has a precise reason (`CallOutcome`), because failure detection depends on the difference
+between "refused", "accepted and then closed" and "silent". A request that times out ends its connection: responses come
+in order, so all requests behind it would wait as well.
 
-Each request goes out in the newest version that this node speaks, or that the peer has said on this connection to
-speak; a peer that refuses the version is asked again in one that both know (`kraft.wire.rpc`). A peer that is not
-dialled and not watched any more is forgotten.
+Each request uses the newest version that this node supports, or the one that the peer has named on this connection. If
+the peer rejects the version, the request is repeated in one that both know (`kraft.wire.rpc`). A peer without a
+connection, a call or a watcher is forgotten.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = structlog.get_logger("kraft.peers")
 
 DIAL_TIMEOUT_MS = 2_000
 IDLE_MS = 60_000
-"""The timer of all calls looks around at least this often."""
+"""Maximum interval at which the timer of all calls wakes."""
 
 
-class Outcome(Enum):
-    """How a request ended that got no answer."""
+class CallOutcome(Enum):
+    """How a request that got no response ended."""
 
     REFUSED = "the dial was refused"
     CLOSED = "the connection was accepted and ended before the answer"
@@ -50,26 +50,27 @@ class Outcome(Enum):
 
 _DIAL_OUTCOMES = MappingProxyType(
     {
-        DialOutcome.REFUSED: Outcome.REFUSED,
-        DialOutcome.RESET: Outcome.CLOSED,
-        DialOutcome.TIMED_OUT: Outcome.TIMED_OUT,
-        DialOutcome.UNREACHABLE: Outcome.UNREACHABLE,
+        DialOutcome.REFUSED: CallOutcome.REFUSED,
+        DialOutcome.RESET: CallOutcome.CLOSED,
+        DialOutcome.TIMED_OUT: CallOutcome.TIMED_OUT,
+        DialOutcome.UNREACHABLE: CallOutcome.UNREACHABLE,
     }
 )
-_END_OUTCOMES: Mapping[CloseReason | None, Outcome] = MappingProxyType(
+_END_OUTCOMES: Mapping[CloseReason | None, CallOutcome] = MappingProxyType(
     {
-        CloseReason.PEER: Outcome.CLOSED,
-        CloseReason.RESET: Outcome.CLOSED,
-        CloseReason.BAD_BYTES: Outcome.BAD_ANSWER,
+        CloseReason.PEER: CallOutcome.CLOSED,
+        CloseReason.RESET: CallOutcome.CLOSED,
+        CloseReason.BAD_BYTES: CallOutcome.BAD_ANSWER,
     }
 )
-"""How a connection ended → what its calls hear; for any other reason this node ended it."""
+"""Close reason of a connection → outcome of the calls in flight on it. For any other reason this node itself ended the
+connection."""
 
 
-class RequestFailed(Exception):
-    """A request got no answer; `outcome` says how."""
+class PeerRequestFailed(Exception):
+    """A request got no response; `outcome` is the reason."""
 
-    def __init__(self, peer: Peer, outcome: Outcome) -> None:
+    def __init__(self, peer: Peer, outcome: CallOutcome) -> None:
         super().__init__(f"request to {peer.address} ({peer.listener}): {outcome.value}")
         self.peer = peer
         self.outcome = outcome
@@ -77,9 +78,9 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What `send`'s callback gets in place of an answer."""
+    """The value that `send` passes to its callback instead of a response."""
 
-    outcome: Outcome
+    outcome: CallOutcome
 
 
 OnAnswer = Callable[[Any], None]
@@ -88,10 +89,11 @@ LinkKey = tuple[int | None, Address, str, str]
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request on its way; `finish` runs its callback once."""
+    """One request in flight; `finish` runs its callback once."""
 
     message: RpcMessage | None
-    """None once it is done: the timer may hold the call for long, and a message may be large."""
+    """The request to send; None once the call is done, because the timer may hold the call for long, and a message may
+    be large."""
     on_answer: OnAnswer
     deadline_ms: float
 
@@ -107,30 +109,31 @@ class _Call:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """The connection of one (peer, purpose), or its absence. `waiting` holds calls until the dial ends."""
+    """The state of one (peer, purpose), connected or not. `waiting` holds calls until the connection attempt ends."""
 
     peer: Peer
     key: LinkKey
     connection: ClientConnection | None = None
     versions: dict[int, int] = field(default_factory=dict)
-    """Internal key → the version to use on this connection, where it is not our newest."""
+    """Internal key → the version that this node uses on this connection, if it is not its newest."""
     is_dialling: bool = False
     is_forgotten: bool = False
-    """Nobody has asked for it since it was forgotten: a dial that ends now ends in nothing."""
+    """Whether the peer was forgotten and has not been requested since. If its connection attempt succeeds now, the
+    connection is closed."""
     waiting: list[_Call] = field(default_factory=list)
     in_flight: list[_Call] = field(default_factory=list)
     on_end: list[Callable[[Peer], None]] = field(default_factory=list)
-    on_dialled: list[Callable[[Outcome | None], None]] = field(default_factory=list)
+    on_dialled: list[Callable[[CallOutcome | None], None]] = field(default_factory=list)
 
     @property
     def is_unused(self) -> bool:
-        """Nobody would miss it."""
+        """Whether this link has no connection, no calls and no watcher."""
         is_busy = self.is_dialling or self.waiting or self.in_flight or self.on_end
         return self.connection is None and not is_busy
 
 
 class Peers:
-    """The pool. `run` drives dials and time-outs for the node's whole life."""
+    """The pool of connections. `run` drives connection attempts and timeouts for the node's whole life."""
 
     def __init__(self, seam: Seam, *, client_id: str) -> None:
         self._seam = seam
@@ -142,7 +145,7 @@ class Peers:
         self._to_dial: list[_Link] = []
         self._earlier_deadline = trio.Event()
         self.requests = 0
-        """Requests that were sent; the other counts are of their bodies and of those of the answers."""
+        """Number of requests sent; the other counters are bytes of request and response bodies."""
         self.request_bytes = 0
         self.answers = 0
         self.answer_bytes = 0
@@ -158,7 +161,9 @@ class Peers:
                 task_status.started()
                 try:
                     await self._expire_calls()
-                finally:  # before the last task has ended: a closed nursery refuses what a pass may still want to dial
+                # before the last task has ended: a closed nursery would reject connection attempts that a pass still
+                # starts
+                finally:
                     self._nursery = None
         finally:
             for link in self._links.values():
@@ -166,7 +171,7 @@ class Peers:
                     link.connection.close("this node stops", CloseReason.SHUTDOWN)
 
     async def request(self, peer: Peer, message: RpcMessage, *, timeout_ms: int, purpose: str = "") -> Any:
-        """Send, and wait for the decoded answer. RequestFailed if none came."""
+        """Send a request, and wait for the decoded response. Raises PeerRequestFailed if none came."""
         answers: list[Any] = []
         arrived = trio.Event()
 
@@ -177,7 +182,7 @@ class Peers:
         self.send(peer, message, on_answer, timeout_ms=timeout_ms, purpose=purpose)
         await arrived.wait()
         if isinstance(answers[0], Failed):
-            raise RequestFailed(peer, answers[0].outcome)
+            raise PeerRequestFailed(peer, answers[0].outcome)
         return answers[0]
 
     def send(
@@ -189,7 +194,8 @@ class Peers:
         timeout_ms: int,
         purpose: str = "",
     ) -> None:
-        """The callback form: `on_answer` gets the decoded answer, or a `Failed`, exactly once; never inside `send`."""
+        """Send a request; `on_answer` gets the decoded response, or a `Failed`, exactly once and never inside
+        `send`."""
         link = self._link(peer, purpose)
         call = _Call(message, on_answer, self._seam.clock.monotonic_ms() + timeout_ms)
         self._watch(link, call)
@@ -199,9 +205,9 @@ class Peers:
         link.waiting.append(call)
         self._start_dial(link)
 
-    def connect(self, peer: Peer, on_result: Callable[[Outcome | None], None], *, purpose: str = "") -> None:
-        """Dial if there is no connection: `on_result` gets None, or how the dial failed, later. Nothing if there is one
-        already."""
+    def connect(self, peer: Peer, on_result: Callable[[CallOutcome | None], None], *, purpose: str = "") -> None:
+        """Connect if there is no connection; `on_result` later gets None for success, or how the attempt failed. Do
+        nothing if there is a connection already."""
         link = self._link(peer, purpose)
         if link.connection is None or link.connection.is_closed:
             link.on_dialled.append(on_result)
@@ -212,7 +218,7 @@ class Peers:
         self._link(peer, purpose).on_end.append(callback)
 
     def is_connected(self, peer: Peer, purpose: str) -> bool:
-        """Whether a connection is up now."""
+        """Return whether a connection is up now."""
         link = self._links.get(_key(peer, purpose))
         return link is not None and link.connection is not None and not link.connection.is_closed
 
@@ -223,7 +229,7 @@ class Peers:
             link.connection.close("not needed any more", CloseReason.LOCAL)
 
     def forget(self, peer: Peer, purpose: str) -> None:
-        """Disconnect, and end what `on_connection_end` began."""
+        """Disconnect, and drop the callback of `on_connection_end`."""
         link = self._links.get(_key(peer, purpose))
         if link is not None:
             link.is_forgotten = True
@@ -233,7 +239,7 @@ class Peers:
 
     @property
     def known_peers(self) -> list[Peer]:
-        """Who is connected, dialled or watched, once per purpose."""
+        """Peers that are connected, connecting or watched, once per purpose."""
         return [link.peer for link in self._links.values()]
 
     def _link(self, peer: Peer, purpose: str) -> _Link:
@@ -245,7 +251,7 @@ class Peers:
         return link
 
     def _prune(self, link: _Link) -> None:
-        """Peers come and go, and their addresses change."""
+        """Drop unused links, because peers come and go and their addresses change."""
         if link.is_unused and self._links.get(link.key) is link:
             del self._links[link.key]
 
@@ -259,7 +265,7 @@ class Peers:
             self._nursery.start_soon(self._dial, link)
 
     async def _dial(self, link: _Link) -> None:
-        outcome: Outcome | None = None
+        outcome: CallOutcome | None = None
         try:
             connection = await self._seam.network.dial(
                 link.peer, lambda transport: self._connect(link, transport), timeout_ms=DIAL_TIMEOUT_MS
@@ -267,10 +273,15 @@ class Peers:
         except DialFailed as failure:
             outcome = _DIAL_OUTCOMES[failure.outcome]
             if failure.why:
-                log.warning("a dial failed", peer=str(link.peer.address), listener=link.peer.listener, why=failure.why)
+                log.warning(
+                    "connection attempt failed",
+                    peer=str(link.peer.address),
+                    listener=link.peer.listener,
+                    why=failure.why,
+                )
         finally:
             link.is_dialling = False
-        # No checkpoint from here on: what waited is sent, or told, in one step.
+        # No checkpoint from here on: waiting calls are sent, or failed, in one step.
         waiting, link.waiting = link.waiting, []
         dialled, link.on_dialled = link.on_dialled, []
         if outcome is None:
@@ -309,7 +320,7 @@ class Peers:
         def on_reply(body: memoryview | None) -> None:
             link.in_flight.remove(call)
             if body is None:
-                call.finish(Failed(_END_OUTCOMES.get(connection.closed_reason, Outcome.ABANDONED)))
+                call.finish(Failed(_END_OUTCOMES.get(connection.closed_reason, CallOutcome.ABANDONED)))
                 return
             self.answers += 1
             self.answer_bytes += len(body)
@@ -317,25 +328,26 @@ class Peers:
                 spoken = refused_range(body)
                 answer = decode_rpc_response(message.api_key, version, body) if spoken is None else None
             except WireError:
-                call.finish(Failed(Outcome.BAD_ANSWER))
+                call.finish(Failed(CallOutcome.BAD_ANSWER))
                 raise
             if spoken is None:
                 call.finish(answer)
             else:
-                self._ask_again(link, connection, call, version, spoken)
+                self._retry_in_version(link, connection, call, version, spoken)
 
         try:
             body = encode_rpc(message, version)
         except CannotEncode as problem:
-            raise InvariantError(f"a request of our own: {problem}") from None
+            raise InvariantError(f"cannot encode a request of this node: {problem}") from None
         self.requests += 1
         self.request_bytes += len(body)
         connection.send(message.api_key, version, [body], on_reply)
 
-    def _ask_again(
+    def _retry_in_version(
         self, link: _Link, connection: ClientConnection, call: _Call, refused: int, spoken: tuple[int, int]
     ) -> None:
-        """The peer refused this version and said which ones it speaks."""
+        """Repeat a request in a version that both nodes support, after the peer rejected the first version and named
+        its own range."""
         message = call.message
         if message is None:
             return
@@ -352,7 +364,7 @@ class Peers:
             spoken_there=f"{spoken[0]} to {spoken[1]}",
             spoken_here=f"{message.min_version} to {message.max_version}",
         )
-        call.finish(Failed(Outcome.NO_COMMON_VERSION))
+        call.finish(Failed(CallOutcome.NO_COMMON_VERSION))
 
     def _watch(self, link: _Link, call: _Call) -> None:
         first = self._deadlines[0][0] if self._deadlines else math.inf
@@ -361,7 +373,7 @@ class Peers:
             self._earlier_deadline.set()
 
     async def _expire_calls(self) -> None:
-        """The one timer of all calls."""
+        """Run the one timer of all calls."""
         while True:
             self._earlier_deadline = trio.Event()
             now_ms = self._seam.clock.monotonic_ms()
@@ -373,7 +385,7 @@ class Peers:
             await self._seam.clock.wait_at_most(self._earlier_deadline, min(wait_ms, IDLE_MS))
 
     def _give_up(self, link: _Link, call: _Call) -> None:
-        call.finish(Failed(Outcome.TIMED_OUT))
+        call.finish(Failed(CallOutcome.TIMED_OUT))
         if call in link.waiting:
             link.waiting.remove(call)
         elif call in link.in_flight and link.connection is not None:

@@ -1,7 +1,8 @@
-"""Carry out a reply policy: between framing and the handlers of a listener, in nodes that inject faults on purpose.
+"""Injected reply faults: a policy between framing and the handlers of a listener, in nodes that inject faults on
+purpose.
 
-A node without a policy has none of this in its path. Invariants: a request that a rule takes is handled at most once.
-The order of requests on a connection stays (a delayed one holds back those behind it). A rule affects only the
+A node without a policy has none of this in its path. Invariants: a request to which a rule applies is handled at most
+once. The order of requests on a connection stays (a delayed one holds back those behind it). A rule affects only the
 connection of its request. Source: docs/decisions/09-faults-on-purpose.md.
 """
 
@@ -22,16 +23,16 @@ log = structlog.get_logger("kraft.faults")
 
 Handle = Callable[[Request], None]
 Named = Callable[[Request], Collection[NamedPartition]]
-"""The partitions that a request is about. WireError if it does not parse."""
+"""Function that returns the partitions that a request is about. Raises WireError if the request does not parse."""
 
 
 def no_partitions(request: Request) -> Collection[NamedPartition]:
-    """On a listener whose requests are about no partitions."""
+    """Return no partitions, for a listener whose requests are about none."""
     return ()
 
 
 class ReplyFaults:
-    """One node's policy at work. `run` is the task in which delays pass."""
+    """Applies one node's policy. `run` is the task that waits out delays."""
 
     def __init__(self, policy: ReplyPolicy, clock: Clock) -> None:
         self._policy = policy
@@ -39,17 +40,17 @@ class ReplyFaults:
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. A rule that delays does nothing while this does not run."""
+        """Carry out delays until cancelled. While this task does not run, rules that delay have no effect."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
                 task_status.started()
                 await trio.sleep_forever()
-            finally:  # before the last delay has ended: a closed nursery refuses the next one
+            finally:  # before the last delay has ended: a closed nursery would reject the next one
                 self._nursery = None
 
     def wrap(self, handle: Handle, named: Named = no_partitions) -> Handle:
-        """`handle`, with the policy before it."""
+        """Return a handler that applies the policy to each request before `handle`."""
 
         def with_faults(request: Request) -> None:
             if not self._policy.rules:
@@ -61,13 +62,13 @@ class ReplyFaults:
                 return
             log.info("fault injected", api=api_name(request.api_key), action=rule.action.value, after=rule.after)
             if rule.after:
-                self._spoil_answer(rule, request, handle, named)
+                self._corrupt_response(rule, request, handle, named)
             else:
-                self._spoil_request(rule, request, handle, named)
+                self._corrupt_request(rule, request, handle, named)
 
         return with_faults
 
-    def _spoil_request(self, rule: ReplyRule, request: Request, handle: Handle, named: Named) -> None:
+    def _corrupt_request(self, rule: ReplyRule, request: Request, handle: Handle, named: Named) -> None:
         match rule.action:
             case ReplyAction.ERROR:
                 _answer(request, _error_of(rule, request, named))
@@ -80,7 +81,7 @@ class ReplyFaults:
             case ReplyAction.DELAY:
                 handle(request)
             case ReplyAction.DROP:
-                pass  # its slot stays, and nobody fills it
+                pass  # its response slot stays empty
 
     async def _handle_late(self, delay_ms: int, request: Request, handle: Handle) -> None:
         await self._clock.sleep_ms(delay_ms)
@@ -93,7 +94,7 @@ class ReplyFaults:
             return
         request.connection.unmute()
 
-    def _spoil_answer(self, rule: ReplyRule, request: Request, handle: Handle, named: Named) -> None:
+    def _corrupt_response(self, rule: ReplyRule, request: Request, handle: Handle, named: Named) -> None:
         error = _error_of(rule, request, named) if rule.action is ReplyAction.ERROR else None
 
         def answered(chunks: tuple[Chunk, ...] | None) -> None:
@@ -107,7 +108,7 @@ class ReplyFaults:
                 case ReplyAction.DELAY:
                     _answer_as(request, chunks)
                 case ReplyAction.DROP:
-                    pass  # its slot stays, and nobody fills it
+                    pass  # its response slot stays empty
 
         handle(InterceptedRequest(request, answered))
 
@@ -117,7 +118,8 @@ class ReplyFaults:
 
 
 class InterceptedRequest(Request):
-    """Stands in for a request: its answer goes to `answered` (None: the request wants none), not to the connection."""
+    """Replaces a request that a rule affects: the response goes to `answered` (None if the request wants no response)
+    instead of the connection."""
 
     __slots__ = ("_answered", "_original")
 
@@ -159,7 +161,7 @@ def _error_of(rule: ReplyRule, request: Request, named: Named) -> tuple[Chunk, .
 
 
 def _answer(request: Request, chunks: tuple[Chunk, ...] | None) -> None:
-    """Answer with an error; a request that wants no answer hears of it by the end of its connection."""
+    """Answer with an error; for a request that wants no response, end the connection instead."""
     if chunks is None:
         _close(request)
     else:

@@ -1,7 +1,7 @@
 """Run a generator of *blocking* steps off the loop, one step at a time.
 
-The interpreter is shared: CPU work in a thread holds up the loop, too. Between two short steps the loop has its turn,
-however many steps there are.
+The interpreter lock is shared, so CPU work in a thread delays the loop, too. Between two short steps the loop gets its
+turn, however many steps there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def run_steps(disk: Disk, steps: Generator[None, None, T]) -> T:
 
 
 def advance_steps(steps: Generator[None, None, T]) -> tuple[T] | None:
-    """One step. *Blocking.* The generator's value once it has ended."""
+    """Run one step. *Blocking.* Return the generator's value once it has ended."""
     try:
         next(steps)
     except StopIteration as end:

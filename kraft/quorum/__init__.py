@@ -1,2 +1,3 @@
-"""Async: the metadata quorum as a node runs it: the raft core driven over the seam, its files, and the published image.
-May import kraft.node and everything below it, never kraft.runtime."""
+"""Async: the metadata quorum of a node: it drives the raft core over the seam, keeps its files, and publishes the
+image. May import kraft.node and everything below it, never kraft.runtime.
+"""

@@ -1,8 +1,9 @@
 """The first voters of a quorum whose configuration does not name them (KIP-853).
 
 `kraft storage format` writes them as the checkpoint `0-0` of the metadata log: control records and no event. It is the
-base of the voter history until the first leader has copied it into the log. It is never served to another node. All of
-it is *blocking*. Source: KIP-853.
+base of the voter history until the first leader has copied it into the log. It is never served to another node. All
+functions that touch the disk are *blocking*.
+Source: KIP-853.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ BOOTSTRAP = SnapshotId(0, 0)
 
 
 class BadVoters(Exception):
-    """The first voters cannot be these; the text says what was expected."""
+    """The given first voters are not valid; the text says what was expected."""
 
 
 def parse_initial_controllers(text: str) -> VoterSet:
-    """`id@host:port:directory-id,…`, as Kafka's --initial-controllers. BadVoters."""
+    """Parse `id@host:port:directory-id,…`, the format of Kafka's --initial-controllers. Raises BadVoters."""
     try:
         return VoterSet(tuple(_parse_one(entry.strip()) for entry in text.split(",") if entry.strip()))
     except ValueError as problem:
@@ -47,7 +48,8 @@ def _parse_one(entry: str) -> Voter:
 
 
 def standalone_voters(config: NodeConfig, directory_id: UUID) -> VoterSet:
-    """This controller alone, at the address that it advertises. BadVoters if that says no port."""
+    """Return a voter set of this controller alone, at its advertised address. Raises BadVoters if that address has no
+    port."""
     listener = controller_listener(config)
     for endpoint in config.advertised_listeners:
         if endpoint.name == listener and endpoint.port > 0:
@@ -56,8 +58,9 @@ def standalone_voters(config: NodeConfig, directory_id: UUID) -> VoterSet:
     raise BadVoters(f"the listener {listener} of this controller has no fixed port; give it one in `listeners`")
 
 
-def require_fitting(config: NodeConfig, voters: VoterSet) -> UUID:
-    """The directory id of this node among the first voters. BadVoters if it is not among them, or elsewhere."""
+def own_voter_directory(config: NodeConfig, voters: VoterSet) -> UUID:
+    """Return the directory id of this node in the set of first voters. Raises BadVoters if it is missing there, or has
+    another port."""
     own = voters.find(config.node_id)
     if own is None or own.key.directory_id is None:
         raise BadVoters(f"this controller's node.id {config.node_id} is not among the first voters {list(voters.ids)}")
@@ -65,14 +68,14 @@ def require_fitting(config: NodeConfig, voters: VoterSet) -> UUID:
     ports = [one.port for one in (*config.advertised_listeners, *config.listeners) if one.name == listener]
     if own.address.port not in ports:
         raise BadVoters(
-            f"the first voters say port {own.address.port} for node {config.node_id}, but its listener {listener} "
+            f"the first voters name port {own.address.port} for node {config.node_id}, but its listener {listener} "
             f"has {ports[0] if ports else 'none'}"
         )
     return own.key.directory_id
 
 
-def require_choice(config: NodeConfig, *, has_choice: bool) -> None:
-    """ConfigError unless exactly one place says who the first voters are."""
+def require_one_source_of_voters(config: NodeConfig, *, has_choice: bool) -> None:
+    """Raise ConfigError unless exactly one source names the first voters: the configuration or the command line."""
     if config.quorum_voters and has_choice:
         raise ConfigError(
             "controller.quorum.voters", "names the voters already; leave out --standalone and its like, or this key"
@@ -87,7 +90,7 @@ def require_choice(config: NodeConfig, *, has_choice: bool) -> None:
 
 
 def write_bootstrap_checkpoint(disk: Disk, config: NodeConfig, voters: VoterSet, now_ms: int) -> None:
-    """Durable on return."""
+    """Write the checkpoint that holds the first voters; durable on return."""
     directory = MetadataLog.directory_in(config.metadata_log_dir)
     disk.make_directory(directory)
     store = SnapshotStore(disk, directory)

@@ -1,4 +1,4 @@
-"""What the driver of the quorum counts, for metrics. Source: Kafka's KafkaRaftMetrics (KIP-595)."""
+"""Metrics of the quorum's driver. Source: Kafka's KafkaRaftMetrics (KIP-595)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NS_PER_MS = 1e6
 
 
 class QuorumMeasures:
-    """Counts only rise. Of appends that are not committed one is watched at a time."""
+    """Counters of the driver, which only rise. Commit latency is measured for one uncommitted append at a time."""
 
     __slots__ = (
         "_leaderless_since_ns",
@@ -28,31 +28,31 @@ class QuorumMeasures:
         self.fetched = 0
         """Records that this node appended as a follower."""
         self.commit_ms = Histogram()
-        """From the append of a batch to its commit, on the leader."""
+        """Time from the append of a batch to its commit, on the leader."""
         self.election_ms = Histogram()
-        """From when no leader was known to when one was."""
+        """Time during which no leader was known."""
         self.snapshot_bytes = 0
-        """Size of the last snapshot that this node wrote; 0 before."""
+        """Size of the last snapshot that this node wrote; 0 before the first."""
         self.snapshot_ms: int | None = None
-        """When it was written (monotonic clock)."""
+        """Time at which the last snapshot was written (monotonic clock)."""
         self._watched: tuple[int, int] | None = None
         self._leaderless_since_ns: int | None = None
 
     def append(self, count: int, end_offset: int, now_ns: int) -> None:
-        """The leader has appended `count` records up to `end_offset`."""
+        """Count `count` records that the leader has appended up to `end_offset`."""
         self.appended += count
         if self._watched is None:
             self._watched = (end_offset, now_ns)
 
     def commit(self, high_watermark: int, now_ns: int) -> None:
-        """The high watermark has moved."""
+        """Note that the high watermark has moved."""
         watched = self._watched
         if watched is not None and watched[0] <= high_watermark:
             self.commit_ms.update((now_ns - watched[1]) / NS_PER_MS)
             self._watched = None
 
     def lead(self, leadership: Leadership, now_ns: int) -> None:
-        """Another leader is known, or none."""
+        """Note that another leader became known, or that no leader is known any more."""
         if not leadership.is_local:
             self._watched = None
         since_ns = self._leaderless_since_ns

@@ -1,11 +1,12 @@
-"""Delivery: committed batches, snapshots and leadership, told to each listener in order.
+"""Delivery of committed batches, snapshots and leadership changes to each listener, in order.
 
-Nothing above the high watermark is ever delivered. What was appended by this process is delivered from memory, in the
-step in which it commits, or, if there is much of it, in the steps of a task, in portions; what was on disk before is
-read off the loop first. A batch and a snapshot are told as a whole; what a listener can do before it is told of a
-large one, it does in steps (`replay_ahead`, `load_ahead`), and nobody is told anything meanwhile. A listener is told
-that this node leads only after it has got everything past the start of the epoch, and told so no more once leadership
-is lost.
+Invariants: nothing above the high watermark is delivered. A listener learns that this node leads only after it has
+replayed past the start of the epoch. It learns at once when leadership is lost.
+
+Batches appended by this process are delivered from memory, in the step in which they commit; if there are many, a task
+delivers them in portions. Older batches are read from disk off the loop first. A batch or a snapshot is always
+delivered whole. Before a large one is delivered, each listener prepares for it in steps (`replay_ahead`, `load_ahead`),
+and nothing else is delivered meanwhile.
 """
 
 from __future__ import annotations
@@ -23,39 +24,40 @@ from kraft.raft.log_view import SnapshotId
 from kraft.raft.ready import Leadership
 
 EVENTS_PER_STEP_MAX = 1_000
-"""Of committed events so many are told in one step of the loop, or one larger batch, for which work is done ahead."""
+"""Maximum committed events delivered in one step of the loop. A single larger batch is delivered whole, after
+preparation in steps."""
 
 
 class MetadataListener(Protocol):
-    """Who replays the log. All are called on the loop and never suspend."""
+    """A consumer of the committed log. All methods are called on the loop and never suspend."""
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Committed batches, contiguous from the last ones (or from the last snapshot)."""
+        """Replay committed batches, which continue the batches (or the snapshot) delivered last."""
         ...
 
     def on_snapshot(self, offset: int, epoch: int, records: Iterable[bytes]) -> None:
-        """State up to `offset` (exclusive), which replaces everything."""
+        """Replace all state by a snapshot up to `offset` (exclusive)."""
         ...
 
     def replay_ahead(self, batch: CommittedBatch, events_max: int) -> Iterator[None] | None:
-        """`batch` is large and comes next: what can be done before, at most `events_max` events between two results.
-        None if there is nothing to do."""
+        """Prepare for a large `batch` that comes next, in steps of at most `events_max` events. Return None if there is
+        nothing to prepare."""
         ...
 
     def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
-        """The same for a snapshot."""
+        """Prepare for a snapshot that comes next, in steps of at most `events_max` events."""
         ...
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
-        """Another leader or epoch of the quorum is known."""
+        """Called when another leader or epoch of the quorum becomes known."""
         ...
 
     def on_became_leader(self, epoch: int, start_offset: int) -> None:
-        """This node leads, and the listener has replayed past the start of the epoch."""
+        """Called when this node leads and the listener has replayed past the start of the epoch."""
         ...
 
     def on_lost_leadership(self) -> None:
-        """It leads no more; told only to who was told that it leads."""
+        """Called when this node no longer leads; only after `on_became_leader`."""
         ...
 
 
@@ -63,19 +65,20 @@ class MetadataListener(Protocol):
 class _Cursor:
     listener: MetadataListener
     next_offset: int = -1
-    """-1: it has got nothing yet, not even a snapshot."""
+    """Offset of the next batch for this listener; -1 until the first delivery, which may be a snapshot."""
     leads_epoch: int = -1
-    """The epoch that it was told this node leads."""
+    """The epoch in which this listener was notified that this node leads; -1 if it was not."""
 
 
 class Delivery:
     def __init__(self, files: trio.Lock) -> None:
-        """`files` is held while files of the log are read or changed off the loop."""
+        """`files` is the lock held while files of the log are read or changed off the loop."""
         self._files = files
         self._log: MetadataLog | None = None
         self._cursors: list[_Cursor] = []
         self._tail: deque[CommittedBatch] = deque()
-        """Batches appended in this life and not yet delivered to all; contiguous up to the log end."""
+        """Batches appended since the start of this process and not yet delivered to all; contiguous up to the log end.
+        """
         self._tail_start = 0
         self._high_watermark = -1
         self._leadership = Leadership(None, 0, False)
@@ -83,7 +86,7 @@ class Delivery:
         self._behind = trio.Event()
         self._is_pumping = False
         self._ahead: Iterator[None] | None = None
-        """Work for the batch that comes next, left to `run`: nothing is delivered before it is done."""
+        """Preparation for the next batch, carried out by `run`: nothing is delivered before it is done."""
 
     @property
     def leadership(self) -> Leadership:
@@ -97,13 +100,13 @@ class Delivery:
             self._behind.set()
 
     def open(self, log: MetadataLog, snapshot: SnapshotId | None, end_offset: int) -> None:
-        """The log is there; nothing of it is known to be committed but the newest snapshot."""
+        """Start delivering from this log. Of its contents only the newest snapshot is known to be committed."""
         self._log = log
         self._snapshot = snapshot
         self._tail_start = end_offset
         self._behind.set()
 
-    # what happened to the log
+    # changes of the log
 
     def appended(self, batches: Iterable[CommittedBatch]) -> None:
         self._tail.extend(batches)
@@ -114,7 +117,8 @@ class Delivery:
         self._tail_start = min(self._tail_start, end_offset)
 
     async def installed(self, content: SnapshotContent) -> None:
-        """A snapshot has replaced the log: every listener that is not past it gets it."""
+        """Deliver a snapshot that has replaced the log, to every listener whose position is below the snapshot's
+        end."""
         self._snapshot = content.snapshot
         self._tail.clear()
         self._tail_start = content.snapshot.end_offset
@@ -123,13 +127,13 @@ class Delivery:
             await self._load(cursor, content)
 
     def written(self, snapshot: SnapshotId) -> None:
-        """This node wrote a snapshot of its own; who begins anew begins there."""
+        """Note that this node wrote a snapshot. Listeners that start from the beginning will load the snapshot."""
         self._snapshot = max(self._snapshot, snapshot) if self._snapshot is not None else snapshot
 
-    # what is told
+    # delivery
 
     def lead(self, leadership: Leadership) -> None:
-        """Another leader, or none."""
+        """Report another leader, or none."""
         before, self._leadership = self._leadership, leadership
         for cursor in self._cursors:
             if cursor.leads_epoch >= 0 and not (leadership.is_local and leadership.epoch == cursor.leads_epoch):
@@ -144,8 +148,8 @@ class Delivery:
         self.pump()
 
     def pump(self) -> None:
-        """Deliver what is in memory and committed, a portion of it; `run` goes on with the next. A listener may append
-        in its callback: that comes back here, and is left to the call that is under way."""
+        """Deliver a portion of the committed batches in memory; `run` delivers the remaining ones. A nested call, from
+        a listener that appends in its callback, does nothing: the outer call delivers the new batch."""
         if self._is_pumping or self._ahead is not None:
             return
         self._is_pumping = True
@@ -157,14 +161,15 @@ class Delivery:
             self._is_pumping = False
 
     def _pump_once(self, room: int) -> int | None:
-        """One round over all listeners; how many events one was given at most, None if nothing was delivered. Whatever
-        is too much for now is left to `run`, for all listeners: they are told in their order."""
+        """Deliver once to each listener. Return the largest number of events that one listener got, None if nothing was
+        delivered. A batch that exceeds `room` is left to `run` for all remaining listeners, so that their order is
+        kept."""
         progress, most = False, 0
         for cursor in self._cursors:
             if cursor.next_offset < 0:
                 self._behind.set()
                 continue
-            if cursor.next_offset < min(self._high_watermark, self._memory_start()):
+            if cursor.next_offset < min(self._high_watermark, self._first_offset_in_memory()):
                 self._behind.set()
                 continue
             batches, events = self._committed_from(cursor.next_offset)
@@ -181,17 +186,17 @@ class Delivery:
                 cursor.next_offset = batches[-1].next_offset
                 cursor.listener.on_commit(batches)
                 progress = True
-            progress |= self._tell_leadership(cursor)
+            progress |= self._report_leadership(cursor)
         self._forget_delivered()
         return most if progress else None
 
     def _committed_from(self, offset: int) -> tuple[list[CommittedBatch], int]:
-        """The next portion of what is committed, and how many events are in it."""
+        """Return the next portion of committed batches, and how many events are in it."""
         end = self._high_watermark
         committed = (batch for batch in self._tail if batch.base_offset >= offset and batch.next_offset <= end)
         return next(_portions(committed), ([], 0))
 
-    def _memory_start(self) -> int:
+    def _first_offset_in_memory(self) -> int:
         return self._tail[0].base_offset if self._tail else self._tail_start
 
     def _forget_delivered(self) -> None:
@@ -199,7 +204,7 @@ class Delivery:
         while self._tail and self._tail[0].next_offset <= min(delivered, self._high_watermark):
             self._tail_start = self._tail.popleft().next_offset
 
-    def _tell_leadership(self, cursor: _Cursor) -> bool:
+    def _report_leadership(self, cursor: _Cursor) -> bool:
         leadership = self._leadership
         if not leadership.is_local or cursor.leads_epoch == leadership.epoch:
             return False
@@ -209,10 +214,10 @@ class Delivery:
         cursor.listener.on_became_leader(leadership.epoch, leadership.epoch_start_offset)
         return True
 
-    # what is not in memory
+    # batches that are not in memory
 
     async def run(self) -> None:
-        """Bring listeners that are behind to where memory begins, until cancelled."""
+        """Bring lagging listeners up to the start of the batches in memory, until cancelled."""
         while True:
             await self._behind.wait()
             self._behind = trio.Event()
@@ -227,7 +232,8 @@ class Delivery:
         self._ahead = None
 
     async def _catch_up(self) -> bool:
-        """One snapshot or one piece of the log, for the listener that is furthest behind. False if none is."""
+        """Deliver one snapshot or one piece of the log to the listener that is furthest behind. Return False if no
+        listener is behind."""
         log = self._log
         if log is None or not self._cursors:
             return False
@@ -238,12 +244,12 @@ class Delivery:
             return True
         if snapshot is not None and (offset < 0 or offset < log.log.log_start_offset):
             async with self._files:
-                if self._snapshot != snapshot:  # a newer one has replaced it, and its file
+                if self._snapshot != snapshot:  # a newer one has replaced it and its file
                     return True
                 content = await log.disk.offload(log.read_snapshot, snapshot)
             await self._load(cursor, content)
             return True
-        end_offset = min(self._high_watermark, self._memory_start())
+        end_offset = min(self._high_watermark, self._first_offset_in_memory())
         if offset >= end_offset:
             return False
         async with self._files:
@@ -253,12 +259,12 @@ class Delivery:
         for portion, events in _portions(batches):
             if portion[0] is not batches[0]:
                 await trio.lowlevel.checkpoint()
-            await self._tell_portion(offset, portion, events)
+            await self._deliver_portion(offset, portion, events)
             offset = portion[-1].next_offset
         return True
 
-    async def _tell_portion(self, offset: int, portion: list[CommittedBatch], events: int) -> None:
-        """What stands at `offset`, to all listeners that are there."""
+    async def _deliver_portion(self, offset: int, portion: list[CommittedBatch], events: int) -> None:
+        """Deliver this portion to all listeners whose next offset is `offset`."""
         if events > EVENTS_PER_STEP_MAX:
             for cursor in self._cursors:
                 if cursor.next_offset == offset:
@@ -268,10 +274,10 @@ class Delivery:
             if cursor.next_offset == offset:
                 cursor.next_offset = portion[-1].next_offset
                 cursor.listener.on_commit(portion)
-                self._tell_leadership(cursor)
+                self._report_leadership(cursor)
 
     async def _load(self, cursor: _Cursor, content: SnapshotContent) -> None:
-        """A snapshot, unless the listener is past it by now."""
+        """Deliver a snapshot to a listener, unless the listener's position is already past it."""
         end_offset, epoch = content.snapshot.end_offset, content.snapshot.epoch
         if cursor.next_offset < end_offset:
             for _ in cursor.listener.load_ahead(end_offset, epoch, content.values, EVENTS_PER_STEP_MAX):
@@ -282,7 +288,8 @@ class Delivery:
 
 
 def _portions(batches: Iterable[CommittedBatch]) -> Iterator[tuple[list[CommittedBatch], int]]:
-    """As many batches at a time as have no more than EVENTS_PER_STEP_MAX events, but at least one; and how many."""
+    """Yield batches in groups of at most EVENTS_PER_STEP_MAX events, but at least one batch, with the number
+    of events."""
     portion: list[CommittedBatch] = []
     events = 0
     for batch in batches:

@@ -1,7 +1,8 @@
-"""Metadata batches: from events and control records to record batches and back. Plain functions on bytes.
+"""Metadata batches: conversion between events or control records and record batches. Plain functions on bytes.
 
 A data batch holds event values. A control batch (leader change, voters) holds none, and is delivered empty so that
-offsets advance. Source: KIP-595, KIP-853, docs/decisions/06-metadata-log.md.
+offsets advance.
+Source: KIP-595, KIP-853, docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class CommittedBatch:
 
 
 def encode_action(action: AppendEvents | AppendLeaderChange | AppendVoters, listener: str, now_ms: int) -> bytearray:
-    """The batch that a leader appends."""
+    """Return the record batch for an append that the leader's core requests."""
     if isinstance(action, AppendEvents):
         return encode_values(
             action.payload, timestamp_ms=now_ms, base_offset=action.base_offset, leader_epoch=action.epoch
@@ -69,13 +70,13 @@ def voters_record(voters: VoterSet, listener: str) -> ControlRecord:
 
 
 def voters_in(controls: Sequence[ControlRecord]) -> VoterSet | None:
-    """The voter set that these control records establish, None if they do not name one. WireError."""
+    """Return the voter set in these control records, None if they do not name one. Raises WireError."""
     for record in controls:
         if record.type is ControlRecordType.VOTERS:
             try:
                 return VoterSet(tuple(_voter(entry) for entry in record.voters))
             except ValueError as error:
-                raise WireError(f"a voters record that cannot be: {error}") from None
+                raise WireError(f"invalid voters record: {error}") from None
     return None
 
 
@@ -87,8 +88,8 @@ def _voter(entry: VoterEntry) -> Voter:
 
 
 def summarise(data: Buffer) -> tuple[BatchSummary, ...]:
-    """Every batch of a fetch answer as the core sees it, with what listeners will get as its content. WireError if any
-    is damaged, if bytes are left over, or if a record does not parse."""
+    """Return every batch of a fetch response as the core sees it; the content is what listeners will get. Raises
+    WireError if a batch is damaged or incomplete, or if a record does not parse."""
     summaries: list[BatchSummary] = []
     end = 0
     for position, header in iter_headers(data):
@@ -114,7 +115,7 @@ def batch_of(data: Buffer, position: int, header: BatchHeader) -> CommittedBatch
 
 
 def committed_batch(header: BatchHeader, values: tuple[bytes, ...]) -> CommittedBatch:
-    """What listeners get of a batch with these event values."""
+    """Return the batch with these event values in the form that listeners get."""
     return CommittedBatch(
         header.base_offset,
         header.next_offset,

@@ -1,10 +1,10 @@
 """MetadataLog: the quorum's files: the log (strict), its snapshots, and quorum-state, in one folder.
 
 Opening validates every byte, and syncs what a dead process left in the page cache, so that everything reported to the
-core is on disk. A recovery point is kept beside the log. Bytes below it were promised to others, so damage or a loss
-there is no torn tail. The recovery point is never above the synced end, and it is lowered before the log is cut. If the
-newest snapshot is ahead of the log, the log starts again there. A log that starts above 0 with no snapshot at its start
-is corrupt. Functions marked *blocking* are called through `offload`.
+core is on disk. A recovery point is kept beside the log. This node has acknowledged the bytes below it, so damage or
+missing bytes there are corruption, not a torn tail. The recovery point is never above the synced end, and it is lowered
+before the log is truncated. If the newest snapshot is ahead of the log, the log restarts there. A log that starts above
+0 with no snapshot at its start is corrupt. Functions marked *blocking* are called through `offload`.
 Source: KIP-630, Kafka's KafkaMetadataLog, docs/storage.md#recovery-after-a-crash, docs/decisions/06-metadata-log.md.
 """
 
@@ -38,13 +38,13 @@ from kraft.wire.records.control_records import ControlRecord, ControlRecordType
 
 SCAN_BYTES = 1024 * 1024
 BATCHES_BYTES = 256 * 1024
-"""What is read for listeners at once: they replay it in one step of the loop."""
+"""Bytes read for listeners at a time; they replay them in one step of the loop."""
 KRAFT_VERSION_WITH_VOTERS = 1
 PARTITION = (METADATA_TOPIC, 0)
 
 
 class SnapshotContent(NamedTuple):
-    """A snapshot as it was read: event values in order, and the voter set as of it, None if it holds none."""
+    """A snapshot as read from disk: event values in order, and the voter set (None if the snapshot holds none)."""
 
     snapshot: SnapshotId
     values: tuple[bytes, ...]
@@ -52,7 +52,7 @@ class SnapshotContent(NamedTuple):
 
 
 class MetadataLog:
-    """Made by `open`."""
+    """The log, snapshots and quorum-state of this node. Created by `open`."""
 
     def __init__(self, disk: Disk, clock: Clock, directory: str, listener: str, config: LogConfig) -> None:
         self.disk = disk
@@ -75,8 +75,8 @@ class MetadataLog:
     def open(
         disk: Disk, clock: Clock, metadata_dir: str, listener: str, config: LogConfig, voters: VoterSet
     ) -> tuple[MetadataLog, LogView, QuorumState]:
-        """The log in `metadata_dir`, what the core must know of it, and what this node has promised. *Blocking.*
-        `voters`: the configured set, for a log that names none. StorageCorrupt; DiskError."""
+        """Open the log in `metadata_dir`. *Blocking.* Return it, the core's view of it, and the stored quorum state.
+        `voters` is the configured set, for a log that names none. Raises StorageCorrupt, DiskError."""
         directory = MetadataLog.directory_in(metadata_dir)
         self = MetadataLog(disk, clock, directory, listener, config)
         disk.make_directory(directory)
@@ -111,8 +111,8 @@ class MetadataLog:
 
     @staticmethod
     def remove(disk: Disk, metadata_dir: str) -> None:
-        """The log and its snapshots. The epoch stays, for it never goes back, unless what holds it is damaged itself.
-        *Blocking.* DiskError."""
+        """Delete the log and its snapshots. The stored epoch is kept, because it must never decrease, unless its file
+        is damaged too. *Blocking.* Raises DiskError."""
         directory = MetadataLog.directory_in(metadata_dir)
         try:
             quorum_file.read_quorum_state(disk, directory)
@@ -127,7 +127,8 @@ class MetadataLog:
                 disk.unlink(path)
 
     def _start_offset(self, snapshots: Sequence[SnapshotId]) -> int:
-        """Log start is not stored: it is 0, or where a snapshot at or above the first segment's base ends."""
+        """Return the log start, which is not stored: 0, or where a snapshot at or above the first segment's
+        base ends."""
         parsed = [parse_segment_file(name) for name in self.disk.list(self.directory)]
         bases = sorted(found[0] for found in parsed if found is not None and found[1] == LOG_SUFFIX)
         if not bases or bases[0] == 0:
@@ -136,7 +137,7 @@ class MetadataLog:
         return covering[0] if covering else 0
 
     def _drop_old(self, snapshots: list[SnapshotId]) -> list[SnapshotId]:
-        """Snapshots below log start were to be deleted."""
+        """Delete snapshots below the log start, whose deletion a crash interrupted."""
         kept = [snapshot for snapshot in snapshots if snapshot.end_offset >= self.log.log_start_offset]
         for snapshot in snapshots:
             if snapshot not in kept:
@@ -164,7 +165,7 @@ class MetadataLog:
                 offset = summary.next_offset
         base = configured
         for snapshot in snapshots:
-            if snapshot.end_offset == self.log.log_start_offset:  # at 0: the first voters (bootstrap_voters)
+            if snapshot.end_offset == self.log.log_start_offset:  # at offset 0: the first voters (bootstrap_voters)
                 base = self.read_snapshot(snapshot).voters or configured
         return LogView.recovered(
             base,
@@ -189,7 +190,7 @@ class MetadataLog:
         )
 
     def write_state(self, state: QuorumState) -> None:
-        """Durable on return. *Blocking.*"""
+        """Write quorum-state; durable on return. *Blocking.*"""
         voted = state.voted
         quorum_file.write_quorum_state(
             self.disk,
@@ -205,7 +206,7 @@ class MetadataLog:
     # the log
 
     def append(self, action: AppendEvents | AppendLeaderChange | AppendVoters) -> CommittedBatch:
-        """Append one batch as the leader; what listeners will get of it. DiskError."""
+        """Append one batch as the leader; return it in the form that listeners get. Raises DiskError."""
         batch = encode_action(action, self.listener, self._clock.wall_ms())
         header = read_header(batch)
         info = self.log.append_as_leader(batch, header, action.epoch, now_ms=self._clock.wall_ms())
@@ -214,7 +215,7 @@ class MetadataLog:
         return committed_batch(header, values)
 
     def append_fetched(self, action: AppendFetched) -> None:
-        """Append a leader's batches, which `summarise` has validated. DiskError."""
+        """Append a leader's batches, which `summarise` has validated. Raises DiskError."""
         self.log.append_as_follower(action.records, now_ms=self._clock.wall_ms())
         end = action.batches[-1].next_offset
         require(self.log.log_end_offset == end, f"appended up to {self.log.log_end_offset}, not {end}")
@@ -225,11 +226,11 @@ class MetadataLog:
 
     @property
     def recovery_point_moved(self) -> bool:
-        """More is synced than the file says."""
+        """Whether more is synced than the stored recovery point says."""
         return self.log.recovery_point > self._saved_recovery_point
 
     def save_recovery_point(self) -> None:
-        """Remember how far the log is synced. *Blocking.*"""
+        """Store how far the log is synced. *Blocking.*"""
         self._write_recovery_point(self.log.recovery_point)
 
     def _write_recovery_point(self, offset: int) -> None:
@@ -242,7 +243,7 @@ class MetadataLog:
         self.log.truncate_fully(start_offset, self._clock.wall_ms())
 
     def truncate(self, end_offset: int) -> None:
-        """*Blocking.*"""
+        """Remove everything at or after `end_offset`. *Blocking.*"""
         if self._saved_recovery_point > end_offset:
             self._write_recovery_point(end_offset)
         self.log.truncate_to(end_offset, self._clock.wall_ms())
@@ -260,22 +261,22 @@ class MetadataLog:
         return self.log.files_to_sync()
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        """Whole batches from `offset` on, at least one if there is one below `end_offset`. ColdRead."""
+        """Return whole batches from `offset` on, at least one if there is one below `end_offset`. Raises ColdRead."""
         return self.log.read(offset, max_bytes, end_offset, at_least_one=True).read_cached()
 
     def read_blocking(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        """The same. *Blocking.*"""
+        """Same as `read`, but wait for data that is not in memory. *Blocking.*"""
         return read_through(self.read, offset, max_bytes, end_offset)
 
     def read_batches(self, offset: int, end_offset: int) -> tuple[CommittedBatch, ...]:
-        """Some batches from `offset` on. *Blocking.*"""
+        """Return some batches from `offset` on, in the form that listeners get. *Blocking.*"""
         data = self.read_blocking(offset, BATCHES_BYTES, end_offset)
         return tuple(batch_of(data, position, header) for position, header in iter_headers(data))
 
     # snapshots
 
     def read_snapshot(self, snapshot: SnapshotId) -> SnapshotContent:
-        """All of it. *Blocking.* StorageCorrupt."""
+        """Read a whole snapshot. *Blocking.* Raises StorageCorrupt."""
         values: list[bytes] = []
         voters: VoterSet | None = None
         for batch in self.store.open(_stored(snapshot)).batches():
@@ -284,7 +285,7 @@ class MetadataLog:
         return SnapshotContent(snapshot, tuple(values), voters)
 
     def begin_snapshot(self, snapshot: SnapshotId, voters: VoterSet | None) -> storage_snapshots.SnapshotWriter:
-        """*Blocking.*"""
+        """Start writing a snapshot. *Blocking.*"""
         now_ms = self._clock.wall_ms()
         writer = self.store.create(_stored(snapshot), last_contained_log_timestamp=now_ms, now_ms=now_ms)
         if voters is not None:
@@ -293,11 +294,11 @@ class MetadataLog:
         return writer
 
     def read_chunk(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """*Blocking.* SnapshotNotFound, PositionOutOfRange."""
+        """Read bytes of a snapshot, and its size. *Blocking.* Raises SnapshotNotFound, PositionOutOfRange."""
         return self.store.read_chunk(_stored(snapshot), position, max_bytes)
 
     def receive(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
-        """Add a chunk to the download; position 0 begins it."""
+        """Add a chunk to the download; position 0 starts a new one."""
         if position == 0:
             self.discard_download()
             self._receiver = self.store.receive(_stored(snapshot))
@@ -311,10 +312,10 @@ class MetadataLog:
             self._receiver = None
 
     def install_download(self, snapshot: SnapshotId) -> SnapshotContent | None:
-        """Make the download the newest snapshot and begin the log anew behind it; None if it is not valid. *Blocking.*
+        """Make the download the newest snapshot and restart the log at its end. Return None if it is not valid.
+        *Blocking.*
 
-        A crash in between leaves a snapshot ahead of the log, which `open` sets right.
-        """
+        A crash in between leaves a snapshot ahead of the log, which `open` repairs."""
         receiver, self._receiver = self._receiver, None
         assert receiver is not None
         try:
@@ -331,19 +332,20 @@ class MetadataLog:
         return content
 
     def remove_snapshot(self, snapshot: SnapshotId) -> None:
-        """Take its file away, if it is there. *Blocking.*"""
+        """Delete a snapshot's file, if it exists. *Blocking.*"""
         self.disk.unlink(self.store.path(_stored(snapshot)))
 
     def sizes(self, snapshots: Sequence[SnapshotId]) -> int:
-        """Bytes of the log and of these snapshots. *Blocking.*"""
+        """Return the bytes of the log and of these snapshots together. *Blocking.*"""
         return self.log.size_bytes + sum(self.store.size_bytes(_stored(snapshot)) for snapshot in snapshots)
 
     def snapshot_age_ms(self, snapshot: SnapshotId) -> int:
-        """*Blocking.*"""
+        """Return the age of a snapshot. *Blocking.*"""
         return self._clock.wall_ms() - self.disk.modified_ms(self.store.path(_stored(snapshot)))
 
     def trim(self, start_offset: int, dropped: Sequence[SnapshotId]) -> list[str]:
-        """Raise log start, take segments wholly below it and `dropped` out. The paths to unlink later."""
+        """Raise the log start, and remove the segments wholly below it and the snapshots `dropped`. Return the paths to
+        unlink later."""
         self.log.advance_log_start(start_offset)
         segments = self.log.segments
         count = 0

@@ -1,4 +1,6 @@
-"""From a node's configuration to what the quorum needs: time-outs, voters, identity, log settings, dialling."""
+"""Settings that the quorum derives from a node's configuration: timeouts, voters, identity, log settings, TLS for
+connections.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,14 @@ def raft_settings(config: NodeConfig) -> RaftSettings:
         fetch_wait_ms=min(defaults.fetch_wait_ms, fetch_timeout_ms // 2),
         fetch_bytes_max=config.integer("controller.quorum.fetch.max.bytes"),
         snapshot_chunk_bytes=config.integer("controller.quorum.fetch.snapshot.max.bytes"),
-        hurry_max_ms=min(defaults.hurry_max_ms, election_timeout_ms),
-        hurry_min_ms=min(defaults.hurry_min_ms, election_timeout_ms),
+        fast_round_max_ms=min(defaults.fast_round_max_ms, election_timeout_ms),
+        fast_round_min_ms=min(defaults.fast_round_min_ms, election_timeout_ms),
     )
 
 
 def configured_voters(config: NodeConfig) -> VoterSet:
-    """The static voters, who stand for any directory of their node; empty if voters come from the log alone."""
+    """Return the static voters, which match any directory of their node; an empty set if voters come only from
+    the log."""
     return VoterSet(
         tuple(Voter(ReplicaKey(voter.node_id), Address(voter.host, voter.port)) for voter in config.quorum_voters)
     )
@@ -40,7 +43,8 @@ def bootstrap_addresses(config: NodeConfig) -> tuple[Address, ...]:
 
 
 def raft_identity(config: NodeConfig, meta: MetaProperties) -> Identity:
-    """Who this node is in the quorum; its address is that which the voters, or its advertised listeners, name."""
+    """Return this node's identity in the quorum. Its address is the one in the voter list, or else its advertised
+    listener."""
     key = ReplicaKey(config.node_id, meta.directory_id)
     address = next(
         (Address(voter.host, voter.port) for voter in config.quorum_voters if voter.node_id == config.node_id), None
@@ -53,17 +57,18 @@ def raft_identity(config: NodeConfig, meta: MetaProperties) -> Identity:
 
 
 def controller_listener(config: NodeConfig) -> str:
-    """The listener on which controllers are reached."""
+    """Return the name of the listener of controllers."""
     return config.controller_listener_names[0]
 
 
 def peer_tls(config: NodeConfig) -> object | None:
-    """TLS settings for dialling the controllers' listener."""
+    """Return the TLS settings for connections to the controllers' listener."""
     return config.dial_tls(controller_listener(config))
 
 
 def log_config(config: NodeConfig) -> LogConfig:
-    """Segments of the metadata log. Retention is the quorum's own business: it cuts only behind snapshots."""
+    """Return the segment settings of the metadata log. It has no retention here: the quorum removes only what a
+    snapshot covers."""
     segment_bytes = config.integer("metadata.log.segment.bytes")
     if config.is_set("internal.metadata.log.segment.bytes"):
         segment_bytes = config.integer("internal.metadata.log.segment.bytes")

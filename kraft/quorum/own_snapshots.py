@@ -1,8 +1,8 @@
-"""Snapshots of the node's own: write them, and clean the log behind them.
+"""Snapshots that this node writes, and removal of the log that they cover.
 
 A snapshot is written in slices off the loop while appends continue. Cleaning needs two or more snapshots. It runs while
 log and snapshots are larger than `metadata.max.retention.bytes`, or the oldest is older than
-`metadata.max.retention.ms`. It moves log start to the end of the next snapshot. So a log start above 0 always has a
+`metadata.max.retention.ms`. It moves the log start to the end of the next snapshot, so a log start above 0 always has a
 snapshot.
 Source: KIP-630, Kafka's KafkaMetadataLog.
 """
@@ -25,7 +25,7 @@ log = structlog.get_logger("kraft.quorum")
 
 CLEAN_INTERVAL_MS = 60_000
 SLICE_VALUES = 1024
-"""Event values that one visit to the disk takes with it."""
+"""Event values that one offloaded write appends to a snapshot."""
 
 Chunks = Iterable[Sequence[bytes]]
 
@@ -44,15 +44,15 @@ class SnapshotKeeper:
         self._to_unlink: list[str] = []
 
     def request(self, snapshot: SnapshotId, chunks: Chunks) -> None:
-        """Write this snapshot soon. A newer request replaces one that has not begun."""
+        """Write this snapshot soon. A newer request replaces one that has not started."""
         self._wanted = (snapshot, chunks)
         self._arrived.set()
 
     async def run(self) -> None:
-        """Write what is asked for, and clean after each and once a minute, until cancelled."""
+        """Write requested snapshots, and clean after each and once a minute, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_all)
-            nursery.start_soon(self._clean_for_ever)
+            nursery.start_soon(self._clean_periodically)
 
     async def _write_all(self) -> None:
         while True:
@@ -76,14 +76,15 @@ class SnapshotKeeper:
                 values = []
         await offload(writer.append, values)
         if driver.raft.log.start_offset > snapshot.end_offset:
-            # A newer one was fetched from the leader meanwhile.
+            # A newer snapshot was fetched from the leader meanwhile.
             await offload(writer.abandon)
             return
         await offload(writer.finish)
         driver.measures.snapshot_bytes = writer.size_bytes
         driver.measures.snapshot_ms = self._seam.clock.monotonic_ms()
         async with driver.files:
-            # The core knows by now of an install that was under way; that may have looked for older files too early.
+            # By now the core knows of an install that was in progress. That install may have deleted older files before
+            # this one was complete.
             if driver.raft.log.start_offset > snapshot.end_offset:
                 await offload(driver.metadata.remove_snapshot, snapshot)
                 return
@@ -92,11 +93,11 @@ class SnapshotKeeper:
         log.info("snapshot written", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
 
     def _voters_at(self, snapshot: SnapshotId) -> VoterSet | None:
-        """The set as of the snapshot, unless it is the configured one, which each node knows by itself."""
+        """Return the voter set as of the snapshot; None for a static set, which every node has in its configuration."""
         voters = self._driver.raft.log.voters.at(snapshot.end_offset)
         return None if voters.is_configured else voters
 
-    async def _clean_for_ever(self) -> None:
+    async def _clean_periodically(self) -> None:
         while True:
             await self._seam.clock.sleep_ms(CLEAN_INTERVAL_MS)
             await self._clean()
@@ -105,7 +106,7 @@ class SnapshotKeeper:
                 await self._seam.disk.offload(self._seam.disk.unlink, path)
 
     async def _clean(self) -> None:
-        """Move log start behind the oldest snapshots, one at a time, as long as there is too much."""
+        """Raise the log start past the oldest snapshots, one at a time, while the retention limits are exceeded."""
         driver, metadata = self._driver, self._driver.metadata
         async with driver.files:
             while len(driver.raft.log.snapshots) >= 2 and not driver.is_blocked:
@@ -118,7 +119,7 @@ class SnapshotKeeper:
                 driver.offer(LogTrimmed(following.end_offset))
                 log.info("metadata log trimmed", log_start_offset=following.end_offset)
                 if driver.raft.log.start_offset < following.end_offset:
-                    return  # the node stops: what is on the disk is not what the core knows any more
+                    return  # the node is stopping: the disk no longer matches the core
 
     async def _is_too_much(self, oldest: SnapshotId) -> bool:
         offload, metadata = self._seam.disk.offload, self._driver.metadata

@@ -1,7 +1,7 @@
-"""What the core answers to other nodes' requests: filled with records or a snapshot's bytes, and sent.
+"""Responses of the core to other nodes' requests: completed with records or a snapshot's bytes, and sent.
 
-A request waits here under a token until the core answers it. What is in memory is sent in the step in which the core
-says so; what is not is read off the loop first, and is void if leadership, or the records, went meanwhile.
+A request waits here under a token until the core answers it. Data in memory is sent in the same step. Other data is
+read off the loop first; if leadership or the records are lost meanwhile, the response is an error.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from kraft.wire.server import Request
 log = structlog.get_logger("kraft.quorum")
 
 
-class QuorumAnswers:
-    """`may_read(epoch)`: this node leads this epoch, for the world too. `start_task(function, *arguments)` runs an
-    async function beside the caller. `files` is held while files are read off the loop."""
+class PendingResponses:
+    """Requests of other nodes that wait for the core's response.
+
+    `may_read(epoch)` returns whether this node leads this epoch and that state is durable. `start_task(function,
+    *arguments)` runs an async function beside the caller. `files` is the lock held while files are read off the loop.
+    """
 
     def __init__(
         self,
@@ -47,13 +50,13 @@ class QuorumAnswers:
         self._requests: dict[int, Request] = {}
 
     def keep(self, request: Request) -> int:
-        """The token under which this request waits."""
+        """Store a request; return its token."""
         self._tokens += 1
         self._requests[self._tokens] = request
         return self._tokens
 
     def give(self, answer: Answer) -> None:
-        """Answer the request of this token, now or when what it needs is read."""
+        """Answer the request of this token, now or once the data it needs is read."""
         request = self._requests.pop(answer.token)
         if isinstance(answer, Reply):
             _respond(request, answer.response)
@@ -61,18 +64,18 @@ class QuorumAnswers:
             try:
                 records = self._metadata.read(answer.offset, answer.max_bytes, answer.end_offset)
             except ColdRead as cold:
-                self._start_task(self._give_cold, request, answer, cold)
+                self._start_task(self._answer_with_cold_records, request, answer, cold)
             else:
                 _respond(request, replace(answer.response, records=records))
         else:
-            self._start_task(self._give_chunk, request, answer)
+            self._start_task(self._answer_with_snapshot_chunk, request, answer)
 
-    async def _give_cold(self, request: Request, answer: ReplyWithRecords, cold: ColdRead) -> None:
+    async def _answer_with_cold_records(self, request: Request, answer: ReplyWithRecords, cold: ColdRead) -> None:
         async with self._files:
             await self._disk.offload(cold.warm)
             cold.keep()
             response = answer.response
-            is_there = answer.offset >= self._metadata.log.log_start_offset  # it may have been trimmed meanwhile
+            is_there = answer.offset >= self._metadata.log.log_start_offset  # the log may have been trimmed meanwhile
             if is_there and self._may_read(response.epoch):
                 read = self._metadata.read_blocking
                 records = await self._disk.offload(read, answer.offset, answer.max_bytes, answer.end_offset)
@@ -81,7 +84,7 @@ class QuorumAnswers:
                 response = MetadataFetchResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE, epoch=response.epoch)
         _respond(request, response)
 
-    async def _give_chunk(self, request: Request, answer: ReplyWithSnapshot) -> None:
+    async def _answer_with_snapshot_chunk(self, request: Request, answer: ReplyWithSnapshot) -> None:
         read = self._metadata.read_chunk
         try:
             async with self._files:

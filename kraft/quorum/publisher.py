@@ -1,11 +1,12 @@
-"""MetadataPublisher: replays the committed metadata log into an image, and tells subscribers what changed.
+"""MetadataPublisher: replays the committed metadata log into an image, and notifies subscribers of changes.
 
-Controllers and brokers each have one. Invariants: replay never passes the high watermark; published offsets never go
-back within one process (M12); a snapshot replaces everything, and what it lacks counts as deleted; a committed event
-that cannot be read stops the node. Snapshots of the committed image are made after 20 MiB of log or one hour, and are
-written in slices by the quorum, off the critical path. An active controller in the same process has replayed its own
-events already: its images are taken as they are, if they follow on the published one. So are those of large batches
-and snapshots, which are replayed in steps before they are told.
+Controllers and brokers each have one. Snapshots of the committed image are made after 20 MiB of log or one hour. The
+quorum writes them in slices, off the critical path. An active controller in the same process has replayed its own
+events already: its images are reused if they follow the published one. Large batches and snapshots are replayed in
+steps before they are delivered, and those images are reused too.
+
+Invariants: replay never passes the high watermark. Published offsets never decrease within one process (M12). A
+snapshot replaces everything; what it lacks counts as deleted. A committed event that cannot be read stops the node.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from kraft.seam import Seam
 SNAPSHOT_CHUNK_EVENTS = 512
 
 Subscriber = Callable[[MetadataImage, MetadataImage, ImageDelta], None]
-"""Called with (old image, new image, what changed)."""
+"""Callback that gets (old image, new image, delta) of each published change."""
 
 LeaderSubscriber = Callable[[int | None, int], None]
-"""Called with (leader id or None, epoch)."""
+"""Callback that gets (leader id or None, epoch) of the metadata quorum."""
 
 
 class PreparedImage(NamedTuple):
-    """`image` is `before` after one batch; `delta` is what that changed."""
+    """An image computed ahead: `image` is `before` after one batch; `delta` is the difference."""
 
     before: MetadataImage
     image: MetadataImage
@@ -48,9 +49,9 @@ class MetadataPublisher:
         self.leader_id: int | None = None
         self.epoch = 0
         self.applied_time_ms = -1
-        """When the last replayed batch was appended (wall clock); -1 before."""
+        """Time at which the last replayed batch was appended (wall clock); -1 if none."""
         self.leaders_seen = 0
-        """How often another leader of the quorum became known."""
+        """Number of times that another leader of the quorum became known."""
         self.snapshots_loaded = 0
         self._quorum = quorum
         self._clock = seam.clock
@@ -62,17 +63,18 @@ class MetadataPublisher:
         self._last_snapshot_ms = seam.clock.monotonic_ms()
         self._prepared: deque[PreparedImage] = deque()
         self._loaded: PreparedImage | None = None
-        """What a snapshot that is told next holds, and how that differs from what was published when it was read."""
+        """Image of the snapshot that is delivered next, and its difference from the image that was published when the
+        snapshot was read."""
 
     def subscribe(self, callback: Subscriber) -> None:
-        """Call back after every published change, in order of subscription. If something is published already, the
-        callback gets it at once, as a change from nothing."""
+        """Call back after every published change, in order of subscription. If an image is published already, the
+        callback gets it at once, as a change from an empty image."""
         self._subscribers.append(callback)
         if self.image is not EMPTY_IMAGE:
             callback(EMPTY_IMAGE, self.image, ImageDelta.between(EMPTY_IMAGE, self.image))
 
     def subscribe_leader(self, callback: LeaderSubscriber) -> None:
-        """Call back whenever another leader or epoch of the metadata quorum is known."""
+        """Call back whenever another leader or epoch of the metadata quorum becomes known."""
         self._leader_subscribers.append(callback)
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
@@ -100,7 +102,8 @@ class MetadataPublisher:
         self._publish(builder.build(last.next_offset, last.epoch), builder.delta())
 
     def replay_ahead(self, batch: CommittedBatch, events_max: int) -> Iterator[None] | None:
-        """Replay a large batch before it is told, so many events at a time; None if that was done already."""
+        """Replay a large batch before it is delivered, `events_max` events per step. Return None if that was done
+        already."""
         prepared = self._prepared
         if prepared and prepared[0].image.offset == batch.next_offset and prepared[0].before is self.image:
             return None
@@ -113,8 +116,9 @@ class MetadataPublisher:
         self._prepared.appendleft(PreparedImage(before, image, builder.delta()))
 
     def load_ahead(self, offset: int, epoch: int, records: Sequence[bytes], events_max: int) -> Iterator[None]:
-        """Replay a snapshot before it is told, so many events at a time, and compare it with what is published. It is
-        not kept if the image has come so far meanwhile: then it is not told."""
+        """Replay a snapshot before it is delivered, `events_max` events per step, and compare it with the published
+        image. The result is dropped if the image has reached the snapshot's offset meanwhile, because the snapshot is
+        then not delivered."""
         builder = ImageBuilder(EMPTY_IMAGE)
         yield from _apply_in_steps(builder, records, events_max)
         before, image = self.image, builder.build(offset, epoch)
@@ -123,16 +127,16 @@ class MetadataPublisher:
             self._loaded = PreparedImage(before, image, delta)
 
     def prepare(self, prepared: PreparedImage) -> None:
-        """The active controller, in this process, has appended a batch and replayed it already: what the image will be
-        when it is committed, if nothing else comes between."""
+        """Keep the image that the active controller, in this process, has already replayed for a batch that it
+        appended. It is published when the batch commits, unless another batch comes in between."""
         self._prepared.append(prepared)
 
     def forget_prepared(self) -> None:
-        """What is not committed may never be."""
+        """Drop prepared images: uncommitted batches may never commit."""
         self._prepared.clear()
 
     def _take_prepared(self, batch: CommittedBatch) -> PreparedImage | None:
-        """The image after this batch, if it was made from the image of now."""
+        """Return the prepared image for this batch, if it was made from the current image."""
         prepared = self._prepared
         while prepared and prepared[0].image.offset < batch.next_offset:
             prepared.popleft()
@@ -157,7 +161,7 @@ class MetadataPublisher:
         self._publish(loaded.image, loaded.delta)
 
     def on_leader(self, leader_id: int | None, epoch: int) -> None:
-        """Remember who leads the quorum."""
+        """Store the leader of the quorum."""
         self.leaders_seen += leader_id is not None and (leader_id, epoch) != (self.leader_id, self.epoch)
         self.leader_id = leader_id
         self.epoch = epoch
@@ -165,10 +169,10 @@ class MetadataPublisher:
             callback(leader_id, epoch)
 
     def on_became_leader(self, epoch: int, start_offset: int) -> None:
-        """Nothing: the controller listens to this itself."""
+        """Do nothing: the controller is a listener of its own."""
 
     def on_lost_leadership(self) -> None:
-        """The committed image does not change with leadership; what was prepared may never be committed."""
+        """Drop prepared images, which may never be committed. The committed image does not change with leadership."""
         self.forget_prepared()
 
     def _publish(self, new: MetadataImage, delta: ImageDelta) -> None:
@@ -188,7 +192,7 @@ class MetadataPublisher:
         self.snapshot()
 
     def snapshot(self) -> None:
-        """Ask the quorum to write a snapshot of the published image; it reads the slices when it has time."""
+        """Ask the quorum to write a snapshot of the published image; the quorum reads its slices later."""
         image = self.image
         self._quorum.request_snapshot(image.offset, image.epoch, encoded_dump(image, SNAPSHOT_CHUNK_EVENTS))
 
@@ -207,7 +211,7 @@ def _apply_in_steps(builder: ImageBuilder, records: Sequence[bytes], events_max:
 
 
 def _each(count: int, steps: Generator[None, None, ImageDelta]) -> Generator[None, None, ImageDelta]:
-    """Take `count` steps at a time."""
+    """Run the generator `steps` to its end, with one yield after every `count` of its steps. Return its result."""
     while True:
         for _ in range(count):
             try:

@@ -1,7 +1,8 @@
-"""The metadata quorum as a node sees it: the raft core driven over the seam.
+"""The metadata quorum of one node: the raft core driven over the seam.
 
-One per process: controllers vote in it, brokers observe it, combined nodes share it. A damaged log stops a voter with a
-message that says how to rejoin. An observer deletes it, keeps its epoch, and fetches again.
+There is one per process: controllers vote in it, brokers observe it, combined nodes share it. A damaged log stops a
+voter with a message that explains how to rejoin. An observer deletes its damaged log, keeps its epoch, and fetches
+again.
 Source: KIP-595, docs/decisions/06-metadata-log.md.
 """
 
@@ -88,11 +89,12 @@ _NOT_OPEN = MappingProxyType(
         InternalKey.FETCH_SNAPSHOT: FetchSnapshotResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE),
     }
 )
-"""What a node says that has not opened its log yet, or has closed it: it certainly leads nothing."""
+"""Response of a node that has not opened its log yet, or has closed it: it certainly does not lead."""
 
 
 class NotLeader(Exception):
-    """This node does not lead the quorum; `leader_id` (or None) and `epoch` are what it knows."""
+    """Error: this node does not lead the quorum. `leader_id` (or None) and `epoch` are the latest that the node
+    knows."""
 
     def __init__(self, leader_id: int | None, epoch: int) -> None:
         super().__init__(f"not the quorum leader; the leader of epoch {epoch} is {leader_id}")
@@ -113,7 +115,8 @@ class ReplicaDescription:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """What DescribeQuorum tells; voters and observers are known to the leader alone (else voters only)."""
+    """Content of a DescribeQuorum response. Only the leader knows the state of voters and observers; other nodes know
+    only the voters."""
 
     leader_id: int
     leader_epoch: int
@@ -132,7 +135,7 @@ class Quorum:
         self._files = trio.Lock()
         self._delivery = Delivery(self._files)
         self.log_limit = LogLimit(seam.clock)
-        """`report` is called by the node."""
+        """Rate limit of the quorum's log lines; the node calls its `report` periodically."""
         self.measures = QuorumMeasures()
         self.peers = Peers(seam, client_id=f"quorum-{config.node_id}")
         self._driver: QuorumDriver | None = None
@@ -144,7 +147,8 @@ class Quorum:
         self._work_ended = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open, recover, then drive raft until cancelled. StorageCorrupt if a voter's log is damaged; DiskError."""
+        """Open the log, recover, then drive raft until cancelled. Raises StorageCorrupt if a voter's log is damaged,
+        and DiskError."""
         metadata, view, stored = await self._seam.disk.offload(self._open)
         config = self._config
         identity = quorum_settings.raft_identity(config, self._meta)
@@ -209,8 +213,8 @@ class Quorum:
             return MetadataLog.open(*arguments)
 
     async def shutdown(self) -> None:
-        """Say goodbye (EndQuorumEpoch when leading), finish what waits for the disk, end everything that uses the log,
-        then sync and close it. `run` goes on until cancelled."""
+        """Resign if leading (EndQuorumEpoch), finish pending disk work, and end everything that uses the log. Then sync
+        and close the log. `run` continues until cancelled."""
         driver = self._driver
         if driver is None or self._is_stopping:
             return
@@ -223,11 +227,11 @@ class Quorum:
         await self._seam.disk.offload(driver.metadata.close)
         self._is_closed = True
 
-    # what it knows
+    # state
 
     @property
     def leader_and_epoch(self) -> tuple[int | None, int]:
-        """As listeners were told."""
+        """The leader and epoch last reported to listeners."""
         leadership = self._delivery.leadership
         return (leadership.leader_id, leadership.epoch)
 
@@ -238,26 +242,27 @@ class Quorum:
 
     @property
     def log_start_offset(self) -> int:
-        """What is below it, a snapshot holds; 0 at start."""
+        """First offset of the log; a snapshot holds everything below it. 0 at start."""
         return 0 if self._driver is None else self._driver.raft.log.start_offset
 
     @property
     def committed_epochs(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) of every epoch that has begun below the high watermark, ascending; the first stands for
-        what is before the log."""
+        """Return (epoch, start offset) of every epoch that starts below the high watermark, ascending. The first pair
+        covers everything before the log."""
         if self._driver is None:
             return []
         high_watermark = self.high_watermark
         return [entry for entry in self._driver.raft.log.epochs if entry[1] < high_watermark]
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        """Whole committed batches from `offset` on (log start <= `offset` < high watermark), at least one. ColdRead."""
+        """Return whole committed batches from `offset` on (log start <= `offset` < high watermark), at least one.
+        Raises ColdRead."""
         require(self._driver is not None, "the metadata log is not open")
         assert self._driver is not None
         return self._driver.metadata.read(offset, bytes_max, self.high_watermark)
 
     async def offset_at(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record of the log, committed or not, with this wall clock time or a later one."""
+        """Return the first record of the log, committed or not, whose wall clock time is at or after this time."""
         if self._driver is None:
             return None
         async with self._files:
@@ -269,17 +274,17 @@ class Quorum:
 
     @property
     def is_closed(self) -> bool:
-        """`shutdown` is done: nothing touches the log any more."""
+        """Whether `shutdown` is complete: nothing uses the log any more."""
         return self._is_closed
 
     @property
     def is_leader(self) -> bool:
-        """True while an append would be taken."""
+        """Whether an append would be accepted."""
         driver = self._driver
         return driver is not None and driver.raft.is_leader and not driver.is_blocked and not self._is_stopping
 
     def describe(self) -> QuorumDescription:
-        """Voters and observers as this node sees them."""
+        """Return voters and observers as this node knows them."""
         driver = self._driver
         voters = self._configured if driver is None else driver.raft.voters
         endpoints = tuple((v.key.node_id, v.address.host, v.address.port) for v in voters.voters)
@@ -327,54 +332,56 @@ class Quorum:
 
     @property
     def replica(self) -> Raft | None:
-        """The core, to look at and never to change; None until the log is open."""
+        """The raft core, which callers read and never change; None until the log is open."""
         return None if self._driver is None else self._driver.raft
 
-    # what it is told to do
+    # actions
 
     def append(self, events: Sequence[bytes]) -> int:
-        """Append one atomic batch of event values, as the leader. Returns its end offset (exclusive). NotLeader."""
+        """Append one atomic batch of event values, as the leader. Return its end offset (exclusive). Raises
+        NotLeader."""
         end_offset = None if self._driver is None else self._driver.append(tuple(events))
         if end_offset is None:
             raise NotLeader(*self.leader_and_epoch)
         return end_offset
 
     def change_voters(self, voters: VoterSet) -> int | str:
-        """Append a Voters record, as the leader: its offset, or why the core refuses it (it must differ by one voter at
-        most, and nothing may be pending). NotLeader."""
+        """Append a Voters record, as the leader. Return its offset, or the core's reason to refuse the change. The new
+        set must differ by at most one voter, and no other change may be pending. Raises NotLeader."""
         driver = self._driver
         if driver is None or not self.is_leader:
             raise NotLeader(*self.leader_and_epoch)
         return driver.change_voters(voters)
 
     async def wait_committed(self, offset: int, deadline_ms: int) -> bool | None:
-        """Whether what this leader has appended at `offset` is committed; False if it may be lost with its leadership,
-        None if it is open when the time is over."""
+        """Wait until the record that this leader appended at `offset` is committed. Return True once it is, False if it
+        may be lost with the leadership, None on timeout."""
         require(self._driver is not None, "the metadata log is not open")
         assert self._driver is not None
         return await self._driver.wait_committed(offset, deadline_ms)
 
     @property
     def own_key(self) -> ReplicaKey:
-        """Who this replica is among the voters, or would be."""
+        """The key under which this replica is a voter, or would be one."""
         return ReplicaKey(self._config.node_id, self._meta.directory_id)
 
     @property
     def own_address(self) -> Address | None:
-        """Where other controllers reach this one; None for a broker."""
+        """The address at which other controllers reach this one; None for a broker."""
         return quorum_settings.raft_identity(self._config, self._meta).address
 
     @property
     def voters(self) -> VoterSet:
-        """The latest set in this node's log, committed or not."""
+        """The latest voter set in this node's log, committed or not."""
         return self._configured if self._driver is None else self._driver.raft.voters
 
     def add_listener(self, listener: MetadataListener) -> None:
-        """Before `run` is best: it then gets the snapshot and all that is committed from there."""
+        """Add a listener of the committed log, best before `run`. The listener gets the snapshot and everything
+        committed after it."""
         self._delivery.add(listener)
 
     def handle(self, request: Request) -> bool:
-        """Serve a quorum RPC; False if the key is not one. WireError if the body does not parse."""
+        """Serve a quorum RPC; return False if the key is not one. Raises WireError if the body does not parse."""
         if request.api_key not in QUORUM_KEYS:
             return False
         message = decode_rpc_request(request.api_key, request.api_version, request.body)
@@ -383,11 +390,11 @@ class Quorum:
         elif isinstance(message, QUORUM_REQUESTS):
             self._driver.receive(request, message)
         else:
-            raise WireError(f"{type(message).__name__} is no request of the quorum")
+            raise WireError(f"{type(message).__name__} is not a request of the quorum")
         return True
 
     def request_snapshot(self, offset: int, epoch: int, chunks: Iterable[Sequence[bytes]]) -> None:
-        """Write a snapshot of committed state as of `offset` (exclusive); records come in chunks."""
+        """Write a snapshot of committed state up to `offset` (exclusive); `chunks` yields its records."""
         if self._keeper is not None:
             self._keeper.request(SnapshotId(offset, epoch), chunks)
 
@@ -397,7 +404,7 @@ def _text(directory_id: UUID | None) -> str:
 
 
 def _is_voter(replica: ReplicaDescription, voters: VoterSet) -> bool:
-    """A node that came back with another directory is no voter of a set that names the old one."""
+    """Return whether this replica is a voter. A node with another directory than the set names is not one."""
     directory_id = UUID(replica.directory_id) if replica.directory_id else None
     return voters.includes(ReplicaKey(replica.replica_id, directory_id))
 
@@ -406,7 +413,8 @@ ProgressByKey = dict[tuple[int, UUID | None], Progress]
 
 
 def _newest(progress: ProgressByKey, voters: VoterSet) -> ProgressByKey:
-    """Of a configured voter that came back with another directory, the one that fetched last."""
+    """Return the progress of each replica. For a configured voter that came back with another directory, only the
+    replica that fetched last is included."""
     chosen: dict[object, tuple[tuple[int, UUID | None], Progress]] = {}
     for key, known in progress.items():
         voter = voters.find(key[0])

@@ -1,8 +1,8 @@
-"""The driver of the raft core: steps it, and carries out each Ready in the order that it states.
+"""The driver of the raft core: it steps the core, and carries out each Ready in the prescribed order.
 
-A Ready that writes quorum-state, truncates, or installs a snapshot waits for the disk; until that is done no further
-input is stepped (they wait, in order). Log appends never wait: a sync runs beside them, and what was appended
-meanwhile is for the next one (group commit). Files are read or changed off the loop under one lock, `files`.
+A Ready that writes quorum-state, truncates, or installs a snapshot waits for the disk; until that is done further
+inputs are queued. Log appends never wait. A sync runs beside them; batches appended meanwhile are left to the next sync
+(group commit). Files are read or changed off the loop under one lock, `files`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import structlog
 import trio
 
 from kraft.node.log_limit import LogLimit
-from kraft.node.peers import Failed, Outcome, Peers
+from kraft.node.peers import CallOutcome, Failed, Peers
 from kraft.quorum.counters import QuorumMeasures
 from kraft.quorum.listener_delivery import Delivery
 from kraft.quorum.metadata_batches import CommittedBatch, summarise
 from kraft.quorum.metadata_log import MetadataLog
-from kraft.quorum.peer_answers import QuorumAnswers
+from kraft.quorum.peer_answers import PendingResponses
 from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import (
     AppendRequested,
@@ -58,23 +58,23 @@ log = structlog.get_logger("kraft.quorum")
 PURPOSES = MappingProxyType({Purpose.FETCH: "quorum-fetch", Purpose.ELECTION: "quorum-election"})
 RECOVERY_POINT_MS = 10_000
 OBSERVER_SYNC_MS = 1_000
-"""A node that never votes promises nothing about its disk: its log is synced this long after it was written."""
+"""Delay between a write and the sync of the log on a node that never votes: it acknowledges nothing as durable."""
 
 _FAILURES = MappingProxyType(
     {
-        Outcome.REFUSED: Failure.REFUSED,
-        Outcome.CLOSED: Failure.CLOSED,
-        Outcome.TIMED_OUT: Failure.TIMED_OUT,
-        Outcome.UNREACHABLE: Failure.OTHER,
-        Outcome.BAD_ANSWER: Failure.OTHER,
-        Outcome.NO_COMMON_VERSION: Failure.OTHER,
-        Outcome.ABANDONED: Failure.OTHER,
+        CallOutcome.REFUSED: Failure.REFUSED,
+        CallOutcome.CLOSED: Failure.CLOSED,
+        CallOutcome.TIMED_OUT: Failure.TIMED_OUT,
+        CallOutcome.UNREACHABLE: Failure.OTHER,
+        CallOutcome.BAD_ANSWER: Failure.OTHER,
+        CallOutcome.NO_COMMON_VERSION: Failure.OTHER,
+        CallOutcome.ABANDONED: Failure.OTHER,
     }
 )
 
 
 class QuorumDriver:
-    """Made when the log is open. `run` drives it until cancelled."""
+    """Drives the raft core. Created once the log is open; `run` runs until cancelled."""
 
     def __init__(
         self,
@@ -115,14 +115,14 @@ class QuorumDriver:
         self._sleep_scope: trio.CancelScope | None = None
         self._deadline_moved = trio.Event()
         self._pass_wanted = False
-        self._answers = QuorumAnswers(seam, metadata, files, self._may_read, self._start)
+        self._answers = PendingResponses(seam, metadata, files, self._may_read, self._start)
         self._watched: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None
         self._is_closed = False
         self._broken: DiskError | None = None
         self._broke = trio.Event()
         self._moved = trio.Event()
-        """Set, and replaced, when leadership or the high watermark moves."""
+        """Event that is set, and replaced by a new event, when leadership or the high watermark changes."""
 
     # running
 
@@ -141,11 +141,11 @@ class QuorumDriver:
 
     @property
     def is_blocked(self) -> bool:
-        """A Ready waits for the disk: what the core says of itself is not true for the world yet."""
+        """Whether a Ready waits for the disk: until then the state of the core is not durable and must not be shown."""
         return self._slow is not None
 
     def offer(self, event: Input) -> None:
-        """An input: stepped now, or after what waits for the disk."""
+        """Step an input now, or queue it while a Ready waits for the disk."""
         if self._is_closed:
             return
         if self._slow is not None:
@@ -154,14 +154,14 @@ class QuorumDriver:
             self._step(event)
 
     async def stop(self) -> None:
-        """No input counts any more. Suspends until nothing that was stepped waits for the disk."""
+        """Ignore all further inputs, and wait until no Ready waits for the disk."""
         self._is_closed = True
         while self._slow is not None:
             self._slow_done = trio.Event()
             await self._slow_done.wait()
 
     def append(self, payload: tuple[bytes, ...]) -> int | None:
-        """Append a batch at once; its end offset, or None if this node does not lead."""
+        """Append a batch at once. Return its end offset, or None if this node does not lead."""
         if self._slow is not None or self._is_closed or not self.raft.is_leader:
             return None
         end_offset = self.raft.log.end_offset + len(payload)
@@ -169,13 +169,14 @@ class QuorumDriver:
         return end_offset if ready.refusal is None else None
 
     def change_voters(self, voters: VoterSet) -> int | str:
-        """Append a Voters record at once; its offset, or why it is refused."""
+        """Append a Voters record at once. Return its offset, or why it is refused."""
         offset = self.raft.log.end_offset
         ready = self._step(VotersChangeRequested(voters))
         return offset if ready.refusal is None else ready.refusal
 
     async def wait_committed(self, offset: int, deadline_ms: int) -> bool | None:
-        """See `Quorum.wait_committed`. What has the epoch in which it was appended is what was appended."""
+        """See `Quorum.wait_committed`. A record at `offset` with the epoch of the append is the record that was
+        appended."""
         clock, epoch = self._seam.clock, self.raft.epoch
         while True:
             raft = self.raft
@@ -227,7 +228,7 @@ class QuorumDriver:
             if ready.chunk is not None and ready.chunk.is_last:
                 self._inbox.appendleft(await self._install(ready))
                 ready = ready._replace(chunk=None, discard_download=False)
-            # No checkpoint from here on: the world catches up with the core in one step.
+            # No checkpoint from here on: the effects become visible in one step, together with the core's state.
             self._slow = None
             self._finish(ready)
             while self._inbox and self._slow is None and not self._is_closed:
@@ -235,7 +236,7 @@ class QuorumDriver:
             self._slow_done.set()
 
     async def _install(self, ready: Ready) -> Input:
-        """Put the downloaded snapshot in the place of the log."""
+        """Replace the log by the downloaded snapshot."""
         chunk = ready.chunk
         assert chunk is not None
         self.metadata.receive(chunk.snapshot, chunk.position, chunk.data)
@@ -265,13 +266,14 @@ class QuorumDriver:
         self._written.set()
 
     async def _stop_when_broken(self) -> None:
-        """The core holds what the disk refused: this node must not go on, whoever made the append and catches this."""
+        """Stop the node after a disk error: the core's log holds records that are not on the disk. The error is raised
+        here, because a caller of `append` might catch it."""
         await self._broke.wait()
         assert self._broken is not None
         raise self._broken
 
     def _finish(self, ready: Ready) -> None:
-        """All of a Ready that does not wait, in its order."""
+        """Carry out the parts of a Ready that do not wait, in order."""
         if ready.discard_download:
             self.metadata.discard_download()
         if ready.chunk is not None:
@@ -355,7 +357,7 @@ class QuorumDriver:
             await self._sync_once()
 
     async def _save_recovery_point(self) -> None:
-        """Now and then, so that damage below it is told from a torn tail."""
+        """Store the recovery point from time to time, so that damage below it is not taken for a torn tail."""
         while True:
             await self._seam.clock.sleep_ms(RECOVERY_POINT_MS)
             async with self.files:
@@ -363,8 +365,8 @@ class QuorumDriver:
                     await self._seam.disk.offload(self.metadata.save_recovery_point)
 
     async def _sync_once(self) -> LogSynced:
-        """What is on the device now: what the core and the disk both held when the sync began. While a truncation
-        waits for the disk, they differ."""
+        """Sync the log once, and report what is now on the device: the part that was both in the core's log and in the
+        file when the sync started. The two differ while a truncation waits for the disk."""
         disk = self._seam.disk
         async with self.files:
             core = self.raft.log
@@ -383,7 +385,7 @@ class QuorumDriver:
                 cold.keep()
         return synced
 
-    # requests that come in
+    # incoming requests
 
     def receive(self, request: Request, message: QuorumRequest) -> None:
         self.offer(RequestReceived(self._answers.keep(request), message))
@@ -395,7 +397,7 @@ class QuorumDriver:
         assert self._nursery is not None
         self._nursery.start_soon(task, *arguments)
 
-    # requests that go out
+    # outgoing requests
 
     def _send(self, send: Send) -> None:
         node_id = send.destination.node_id
@@ -434,7 +436,7 @@ class QuorumDriver:
         self.offer(ResponseReceived(send.request_id, answer, summaries))
 
     def _watch(self, peer: Peer) -> None:
-        """Tell the core when the connection for fetches to this peer ends."""
+        """Report to the core when the connection for fetches to this peer ends."""
         node_id = peer.node_id
         if node_id is None:
             return
@@ -452,7 +454,7 @@ class QuorumDriver:
         if node_id is None:
             raise InvariantError("only a leader is redialled, and a leader has an id")
 
-        def on_result(outcome: Outcome | None) -> None:
+        def on_result(outcome: CallOutcome | None) -> None:
             self.offer(Redialled(node_id, None if outcome is None else _FAILURES[outcome]))
 
         self._peers.connect(peer, on_result, purpose=PURPOSES[Purpose.FETCH])

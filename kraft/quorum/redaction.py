@@ -1,6 +1,6 @@
-"""Metadata as it is shown outside the quorum: the same batches at the same offsets, but secrets are hidden.
+"""Metadata as shown outside the quorum: the same batches at the same offsets, with secrets hidden.
 
-A batch without a secret leaves as it is, byte for byte. Source: docs/decisions/06-metadata-log.md.
+A batch without a secret is returned unchanged, byte for byte. Source: docs/decisions/06-metadata-log.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CONFIG = Config.type_number
 
 
 def redacted(data: bytes) -> bytes:
-    """Whole metadata batches with every secret value hidden."""
+    """Return whole metadata batches with every secret value hidden."""
     parts: list[bytes | bytearray | memoryview] = []
     view = memoryview(data)
     for position, header in iter_headers(data):
@@ -25,7 +25,7 @@ def redacted(data: bytes) -> bytes:
 
 
 def _redacted_batch(data: bytes, position: int, header: BatchHeader) -> bytearray | None:
-    """The batch without its secrets; None if it has none."""
+    """Return the batch without its secrets; None if it has none."""
     records = decode_batch(data, position)
     hidden = [_hidden(record.value) for record in records]
     if not any(hidden):
@@ -41,7 +41,8 @@ def _redacted_batch(data: bytes, position: int, header: BatchHeader) -> bytearra
 
 
 def _hidden(value: bytes | None) -> bytes | None:
-    """The event without its secret; None if it holds none. The second byte of an event is its type."""
+    """Return the event without its secret; None if the event holds no secret. The second byte of an event is its
+    type."""
     if value is None or len(value) < 2 or value[1] != _CONFIG:
         return None
     event = decode_event(value)

@@ -2,13 +2,14 @@
 
 Adding: the leader checks that the new voter is at the given address, by BeginQuorumEpoch, which names the leader and
 harms no node. The new voter must have caught up with the log as an observer. Then the record is appended, and the
-answer waits until a majority of the *new* set holds it. Removing needs no answer from the removed voter, which may be
-dead. A leader that removes itself continues to lead, uncounted, until that is committed, and then resigns.
+response waits until a majority of the *new* set holds it. Removing needs no response from the removed voter, which may
+be dead. A leader that removes itself continues to lead, without counting itself, until the removal is committed, and
+then resigns.
 
 Invariants: one change at a time, and none before a record of this epoch and the last change are committed. Success is
-reported only for committed changes. After an answer of REQUEST_TIMED_OUT, NOT_CONTROLLER or UNKNOWN_SERVER_ERROR the
-change may still have happened. Source: KIP-853, Kafka's AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler,
-docs/deviations.md.
+reported only for committed changes. After REQUEST_TIMED_OUT, NOT_CONTROLLER or UNKNOWN_SERVER_ERROR the change may
+still have happened.
+Source: KIP-853, Kafka's AddVoterHandler, RemoveVoterHandler, UpdateVoterHandler, docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import structlog
 import trio
 
 from kraft.config import NodeConfig
-from kraft.node.peers import Peers, RequestFailed
+from kraft.node.peers import PeerRequestFailed, Peers
 from kraft.quorum.node_settings import controller_listener, peer_tls
 from kraft.quorum.quorum import NotLeader, Quorum
 from kraft.raft.identity import ReplicaKey, Voter, VoterSet
@@ -40,8 +41,8 @@ NOT_LEADER = VotersRefused(ErrorCode.NOT_CONTROLLER, "this node is not the activ
 
 
 def change_failed(problem: Exception) -> VotersRefused:
-    """The answer where something of ours went wrong on the way."""
-    text = f"the controller failed on the way: {problem!r}; describe the quorum to see what has become of the change"
+    """Return the error response for a change that failed by an internal error."""
+    text = f"the controller failed during the change: {problem!r}; describe the quorum to see whether it was made"
     return VotersRefused(ErrorCode.UNKNOWN_SERVER_ERROR, text)
 
 
@@ -67,7 +68,7 @@ VoterChange = AddVoter | RemoveVoter | UpdateVoter
 
 
 class VoterChanges:
-    """Carries out one change at a time; `change` is called by as many as like."""
+    """Carries out voter changes, one at a time; `change` may be called concurrently."""
 
     def __init__(self, config: NodeConfig, quorum: Quorum, peers: Peers, clock: Clock, cluster_id: str) -> None:
         self._quorum = quorum
@@ -80,11 +81,11 @@ class VoterChanges:
         self._is_busy = False
 
     async def change(self, asked: VoterChange) -> VotersRefused:
-        """Do it and wait until it is committed (an update: appended). NONE is success."""
+        """Carry out a change and wait until it is committed (an update: appended). NONE is success."""
         if not self._quorum.is_leader:
             return NOT_LEADER
         if self._is_busy:
-            return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
+            return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is in progress")
         self._is_busy = True
         try:
             if isinstance(asked, AddVoter):
@@ -127,11 +128,11 @@ class VoterChanges:
             offset = self._quorum.change_voters(changed)
             if isinstance(offset, str):
                 return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, offset)
-            log.info("voter is found elsewhere", node_id=asked.voter.key.node_id, address=str(asked.voter.address))
+            log.info("voter moved", node_id=asked.voter.key.node_id, address=str(asked.voter.address))
         return DONE
 
     async def _append(self, make: Callable[[VoterSet], VoterSet | VotersRefused], deadline_ms: int) -> VotersRefused:
-        """Append what `make` makes of the set as it is now, and wait for the majority."""
+        """Append the set that `make` returns for the current set, and wait for the majority."""
         changed = make(self._quorum.voters)
         if isinstance(changed, VotersRefused):
             return changed
@@ -151,7 +152,7 @@ class VoterChanges:
         return refuse_newcomer(key, progress, self._clock.monotonic_ms())
 
     async def _probe(self, voter: Voter, timeout_ms: int) -> VotersRefused | None:
-        """Whether the newcomer is at its address, and is the one that is meant."""
+        """Check that the new voter answers at its address, and is the expected replica."""
         host, port = voter.address.host, voter.address.port
         leader = self._own_address()
         request = BeginQuorumEpochRequest(
@@ -166,8 +167,8 @@ class VoterChanges:
         peer = Peer(voter.key.node_id, self._listener, voter.address, self._tls)
         try:
             answer = await self._peers.request(peer, request, timeout_ms=timeout_ms, purpose=PROBE_PURPOSE)
-        except RequestFailed as failure:
-            text = f"node {voter.key.node_id} is not reached at {host}:{port}: {failure.outcome.value}"
+        except PeerRequestFailed as failure:
+            text = f"node {voter.key.node_id} cannot be reached at {host}:{port}: {failure.outcome.value}"
             return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, text)
         finally:
             self._peers.forget(peer, PROBE_PURPOSE)
@@ -175,7 +176,8 @@ class VoterChanges:
         if code is ErrorCode.NONE:
             return None
         if code in (ErrorCode.INVALID_VOTER_KEY, ErrorCode.INCONSISTENT_CLUSTER_ID):
-            text = f"at {host}:{port} is not node {voter.key.node_id} of this cluster with this directory ({code.name})"
+            expected = f"node {voter.key.node_id} of this cluster with this directory"
+            text = f"the server at {host}:{port} is not {expected} ({code.name})"
             return VotersRefused(ErrorCode.INVALID_REQUEST, text)
         return VotersRefused(ErrorCode.REQUEST_TIMED_OUT, f"node {voter.key.node_id} answered {code.name}")
 

@@ -1,19 +1,20 @@
-"""Answers to other nodes' elections: Vote and pre-vote, BeginQuorumEpoch, EndQuorumEpoch.
+"""Handlers of other nodes' election requests: Vote and pre-vote, BeginQuorumEpoch, EndQuorumEpoch.
 
-A node answers whether or not it believes to be a voter, or the candidate to be one: counting is the candidate's job. A
-real vote is Kafka's. A pre-vote changes nothing here but may start a redial (invariant K4). A follower grants it only
-if it has not fetched from its leader in this epoch or cannot reach it (`leader_contact`).
+A node answers even if it is not a voter in its own voter set, or the candidate is not one: counting votes is the
+candidate's job. A real vote follows Kafka. A pre-vote changes no state here but may start a redial of the leader
+(invariant K4). A follower grants a pre-vote only if it has not fetched from its leader in this epoch or cannot reach it
+(`leader_contact`).
 Source: KIP-595, KIP-996, Raft paper, section 5.4.1, docs/decisions/05-fast-fencing.md#voters.
 """
 
 from __future__ import annotations
 
 from kraft.raft.core import Core
-from kraft.raft.fencing import check_claim, is_meant_for_us, is_other_cluster
+from kraft.raft.fencing import check_claim, is_addressed_to_us, is_other_cluster
 from kraft.raft.follower import lose_contact, redial_leader
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.ready import Reply
-from kraft.raft.state import Follower, Hurry, Leader, Prospective, Unattached
+from kraft.raft.state import FastCampaign, Follower, Leader, Prospective, Unattached
 from kraft.raft.transitions import to_follower, to_unattached, vote_for
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
@@ -32,7 +33,7 @@ def handle_vote(core: Core, token: int, request: VoteRequest) -> None:
     granted = False
     if error is ErrorCode.NONE and request.epoch > core.epoch and not request.pre_vote:
         to_unattached(core, request.epoch)
-    if error is ErrorCode.NONE and not is_meant_for_us(core, request.voter_id, request.voter_directory_id):
+    if error is ErrorCode.NONE and not is_addressed_to_us(core, request.voter_id, request.voter_directory_id):
         error = ErrorCode.INVALID_VOTER_KEY
     if error is ErrorCode.NONE:
         candidate = ReplicaKey(request.candidate_id, request.candidate_directory_id)
@@ -45,7 +46,7 @@ def handle_vote(core: Core, token: int, request: VoteRequest) -> None:
             if granted:
                 vote_for(core, candidate)
             elif not is_up_to_date:
-                _stand_soon(core)
+                _campaign_soon(core)
     core.out.answers.append(Reply(token, core.answer_as(VoteResponse, error, vote_granted=granted)))
 
 
@@ -60,17 +61,19 @@ def _check_vote(core: Core, request: VoteRequest) -> ErrorCode:
     return check_claim(core, request.epoch)
 
 
-def _stand_soon(core: Core) -> None:
-    """There is no leader, or nobody would ask, and this candidate's log is behind ours: it may well lose. Do not wait
-    for an election time-out to be the next one."""
+def _campaign_soon(core: Core) -> None:
+    """Start an election of this node soon, after a vote is refused because the candidate's log is behind this node's
+    log. Without a known leader that candidate may well lose, and this node would otherwise wait for its election
+    timeout."""
     role = core.role
     if isinstance(role, Unattached) and core.is_voter and core.voted is None and core.leader_id is None:
-        core.hurry = core.hurry or Hurry()
-        role.election_deadline_ms = min(role.election_deadline_ms, core.first_hurried_round())
+        core.fast_campaign = core.fast_campaign or FastCampaign()
+        role.election_deadline_ms = min(role.election_deadline_ms, core.first_fast_round())
 
 
 def grants_vote(core: Core, candidate: ReplicaKey) -> bool:
-    """Whether an up-to-date candidate of this epoch gets our vote: once given, only to the same one."""
+    """Return whether an up-to-date candidate gets this node's vote in this epoch. A vote once given is given again only
+    to the same candidate."""
     if not isinstance(core.role, Unattached | Prospective):
         return False
     if core.voted is not None:
@@ -79,7 +82,8 @@ def grants_vote(core: Core, candidate: ReplicaKey) -> bool:
 
 
 def grants_pre_vote(core: Core) -> bool:
-    """Whether an up-to-date candidate would be let go ahead: not while we hear from a leader, or are one."""
+    """Return whether an up-to-date candidate gets a pre-vote: not while this node leads, or is a follower that can
+    reach its leader."""
     role = core.role
     if isinstance(role, Leader):
         return False
@@ -89,7 +93,7 @@ def grants_pre_vote(core: Core) -> bool:
 
 
 def handle_begin(core: Core, token: int, request: BeginQuorumEpochRequest) -> None:
-    """The leader of `request.epoch` announces itself."""
+    """Handle the announcement of the leader of `request.epoch`: follow it."""
     error = ErrorCode.NONE
     if is_other_cluster(core, request.cluster_id):
         error = ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -100,7 +104,7 @@ def handle_begin(core: Core, token: int, request: BeginQuorumEpochRequest) -> No
     if error is ErrorCode.NONE:
         address = Address(request.leader_host, request.leader_port) if request.leader_port > 0 else None
         _follow(core, request.epoch, request.leader_id, address)
-        if not is_meant_for_us(core, request.voter_id, request.voter_directory_id):
+        if not is_addressed_to_us(core, request.voter_id, request.voter_directory_id):
             error = ErrorCode.INVALID_VOTER_KEY
     core.out.answers.append(Reply(token, core.answer_as(BeginQuorumEpochResponse, error)))
 
@@ -116,7 +120,8 @@ def _follow(core: Core, epoch: int, leader_id: int, address: Address | None) -> 
 
 
 def handle_end(core: Core, token: int, request: EndQuorumEpochRequest) -> None:
-    """The leader of `request.epoch` has resigned: its followers need not wait for a time-out."""
+    """Handle the resignation of the leader of `request.epoch`: its followers start an election without waiting for a
+    timeout."""
     error = ErrorCode.NONE
     if is_other_cluster(core, request.cluster_id):
         error = ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -125,11 +130,11 @@ def handle_end(core: Core, token: int, request: EndQuorumEpochRequest) -> None:
     else:
         error = check_claim(core, request.epoch)
     if error is ErrorCode.NONE:
-        _let_go(core, request)
+        _handle_resignation(core, request)
     core.out.answers.append(Reply(token, core.answer_as(EndQuorumEpochResponse, error)))
 
 
-def _let_go(core: Core, request: EndQuorumEpochRequest) -> None:
+def _handle_resignation(core: Core, request: EndQuorumEpochRequest) -> None:
     if request.epoch > core.epoch or core.leader_id is None:
         address = core.address_of(request.leader_id)
         to_follower(core, request.epoch, request.leader_id, address)
@@ -143,7 +148,7 @@ def _let_go(core: Core, request: EndQuorumEpochRequest) -> None:
     settings = core.settings
     backoff = settings.election_backoff_max_ms
     if 0 < position < len(successors):
-        # Kafka's bound, in which each successor gets twice the time of the one before.
+        # Kafka's bound: each successor waits twice as long as the one before it.
         backoff = min(backoff, (backoff >> (len(successors) - 1)) << (position - 1))
     wait = 0 if position == 0 and successors else min(backoff, (position + 1) * settings.rank_step_ms)
     core.role.campaign_at_ms = core.now_ms + wait

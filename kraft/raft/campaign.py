@@ -1,7 +1,7 @@
-"""Asking for votes: pre-vote rounds (prospective), then the real one (candidate).
+"""Election campaigns: pre-vote rounds (prospective), then the real vote (candidate).
 
-Epochs rise only after a majority has granted a pre-vote. A voter that knows no live leader ("hurry") repeats a lost
-pre-vote round after 20 to 50 ms, doubling. A candidate that lost retries after about 20 ms * 2^n.
+Epochs rise only after a majority has granted a pre-vote. A voter that knows no live leader (`FastCampaign`) repeats a
+lost pre-vote round after 20 to 50 ms, doubling. A candidate that lost retries after about 20 ms * 2^n.
 Source: KIP-595, KIP-996, Raft dissertation, section 9.6, docs/decisions/05-fast-fencing.md#voters.
 """
 
@@ -24,24 +24,24 @@ from kraft.wire.rpc.quorum_messages import VoteRequest, VoteResponse
 
 
 def start_round(core: Core) -> None:
-    """Begin a pre-vote round; a sole voter wins it on the spot."""
+    """Start a pre-vote round; a sole voter wins it immediately."""
     to_prospective(core)
-    _ask_all(core)
+    _request_votes(core)
     _count(core)
 
 
 def restart_candidacy(core: Core) -> None:
-    """A restarted candidate asks again in its epoch."""
-    _ask_all(core)
+    """Request votes again in the stored epoch, after a restart as a candidate."""
+    _request_votes(core)
     _count(core)
 
 
-def _ask_all(core: Core) -> None:
+def _request_votes(core: Core) -> None:
     role = core.role
     if not isinstance(role, Prospective | Candidate):
         return
     for node_id in role.tally.unrecorded:
-        if not core.is_asking(node_id, VoteRequest):
+        if not core.has_request_in_flight(node_id, VoteRequest):
             core.send_to_voter(node_id, _vote_request(core, node_id))
 
 
@@ -61,11 +61,12 @@ def _vote_request(core: Core, node_id: int) -> VoteRequest:
     )
 
 
-def handle_vote_answer(core: Core, node_id: int, response: VoteResponse) -> None:
+def handle_vote_response(core: Core, node_id: int, response: VoteResponse) -> None:
     role = core.role
     if not isinstance(role, Prospective | Candidate):
         return
-    # A pre-vote leaves the epoch of who grants it as it is, so that may be lower than ours.
+    # A pre-vote does not change the epoch of the voter that grants it, so the epoch of the response may be lower than
+    # ours.
     if not (isinstance(role, Prospective) and response.epoch < core.epoch and response.error_code == ErrorCode.NONE):
         is_current = adopt(core, response)
         if core.role is not role:
@@ -79,7 +80,8 @@ def handle_vote_answer(core: Core, node_id: int, response: VoteResponse) -> None
 
 
 def handle_vote_failure(core: Core, node_id: int, failure: Failure) -> None:
-    """No answer. One that may have been lost on the way is asked again; a refused one is out of this round."""
+    """Handle a vote request that got no response. After a timeout it is sent again. After any other failure the voter
+    counts as unreachable in this round."""
     role = core.role
     if not isinstance(role, Prospective | Candidate):
         return
@@ -93,11 +95,11 @@ def handle_vote_failure(core: Core, node_id: int, failure: Failure) -> None:
 def _count(core: Core) -> None:
     role = core.role
     if isinstance(role, Prospective):
-        if role.tally.is_won and core.refuse_last_epoch():
+        if role.tally.is_won and core.alert_if_last_epoch():
             end_round(core, role)
         elif role.tally.is_won:
             to_candidate(core)
-            _ask_all(core)
+            _request_votes(core)
             _count(core)
         elif role.tally.is_lost:
             end_round(core, role)
@@ -109,11 +111,13 @@ def _count(core: Core) -> None:
 
 
 def end_round(core: Core, role: Prospective) -> None:
-    """A pre-vote round is lost: back to the known leader, or wait unattached, keeping epoch and vote."""
+    """End a lost pre-vote round: return to the known leader, or wait unattached. Epoch and vote stay."""
     if role.follower is not None and core.leader_id is not None:
         follower = role.follower
         resume_following(core, follower)
         if follower.lost_since_ms is not None:
-            follower.campaign_at_ms = core.next_hurried_round()
+            follower.campaign_at_ms = core.next_fast_round()
     else:
-        to_unattached_same_epoch(core, core.next_hurried_round() if core.hurry is not None else core.election_timeout())
+        to_unattached_same_epoch(
+            core, core.next_fast_round() if core.fast_campaign is not None else core.election_timeout()
+        )

@@ -1,8 +1,9 @@
-"""The rules that every request and every answer passes first: cluster id, epoch, leader.
+"""Checks that every request and response passes first: cluster id, epoch, leader.
 
-A message of an older epoch changes nothing but gets an answer. One of a newer epoch moves this replica there. A replica
-learns nothing from an answer of another cluster, or of a node that is not the one that was asked. A replica that has
-fetched from the leader of an epoch believes in no other leader of that epoch, until it has lost that leader.
+A message of an older epoch changes nothing but gets a response. A message of a newer epoch moves this replica to that
+epoch. A replica learns nothing from a response of another cluster, or of a node other than the one that it asked. A
+replica that has fetched from the leader of an epoch accepts no other leader of that epoch until it has lost that
+leader.
 Source: KIP-595, Raft paper, section 5.1.
 """
 
@@ -29,47 +30,50 @@ ERRORS_TO_LEARN_FROM = frozenset(
         ErrorCode.POSITION_OUT_OF_RANGE,
     }
 )
-"""With these a replica of our own quorum names its epoch and leader. All others refuse the request as such."""
+"""Error codes with which a replica of this quorum reports its epoch and leader. All other codes reject the request
+itself."""
 
 
 def check_claim(core: Core, epoch: int, leader_id: int | None = None) -> ErrorCode:
-    """Whether this epoch of a request, and the leader that it claims, may be adopted here."""
+    """Check whether the epoch of a request, and the leader that it claims, may be adopted here."""
     if epoch < core.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch - core.epoch > core.settings.epochs_ahead_max:
-        text = f"epoch {epoch} is refused at epoch {core.epoch}: requests may be {core.settings.epochs_ahead_max} ahead"
-        core.alert(AlertKind.EPOCH_TOO_FAR_AHEAD, f"{text}, answers of the voters any number")
+        ahead = core.settings.epochs_ahead_max
+        text = f"a request of epoch {epoch} is rejected at epoch {core.epoch}: it may be {ahead} ahead"
+        core.alert(AlertKind.EPOCH_TOO_FAR_AHEAD, f"{text}; only responses of the voters may be further ahead")
         return ErrorCode.INVALID_REQUEST
-    if leader_id is not None and not believes(core, epoch, leader_id):
+    if leader_id is not None and not accepts_leader(core, epoch, leader_id):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 
-def believes(core: Core, epoch: int, leader_id: int) -> bool:
-    """Whether another node that is named as the leader of `epoch` (ours, or a newer one) may be followed. As long as a
-    follower has not fetched from its leader, that one too is nothing but a claim."""
+def accepts_leader(core: Core, epoch: int, leader_id: int) -> bool:
+    """Return whether another node that claims to lead `epoch` (the current one, or a newer one) may be followed. Until
+    a follower has fetched from its current leader, that leader's claim is unproven too, so another leader may replace
+    it."""
     if epoch > core.epoch or core.leader_id in (None, leader_id):
         return True
     has_fetched = isinstance(core.role, Follower) and core.role.has_fetched
     if core.leader_id != core.node_id and not has_fetched:
         return True
-    text = f"node {core.leader_id} leads epoch {epoch}, and node {leader_id} is named as its leader: not believed"
+    text = f"node {core.leader_id} leads epoch {epoch}; the claim that node {leader_id} leads it is ignored"
     core.alert(AlertKind.CONFLICTING_LEADER, text)
     return False
 
 
 def is_other_cluster(core: Core, cluster_id: str) -> bool:
-    """A request without a cluster id passes."""
+    """Return whether a request names another cluster. A request without a cluster id passes."""
     return cluster_id not in ("", core.identity.cluster_id)
 
 
-def is_meant_for_us(core: Core, voter_id: int, directory_id: UUID | None) -> bool:
-    """Whether the receiver's key in a request is ours; a missing key passes."""
-    return voter_id == -1 or ReplicaKey(voter_id, directory_id).stands_for(core.identity.key)
+def is_addressed_to_us(core: Core, voter_id: int, directory_id: UUID | None) -> bool:
+    """Return whether a request is addressed to this replica. A missing key passes."""
+    return voter_id == -1 or ReplicaKey(voter_id, directory_id).matches(core.identity.key)
 
 
 def check_fetch_epoch(core: Core, epoch: int) -> ErrorCode:
-    """What is wrong with a fetch of this epoch: only the leader of exactly this epoch serves it."""
+    """Return the error for a fetch of this epoch, or NONE: only the leader of exactly this epoch serves it."""
     if epoch < core.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch > core.epoch:
@@ -84,7 +88,7 @@ def address_in(response: QuorumResponse) -> Address | None:
 
 
 def adopt(core: Core, response: QuorumResponse) -> bool:
-    """Learn epoch and leader from an answer. True if the answer is of our epoch and may be acted on."""
+    """Learn epoch and leader from a response. Return whether it is of the current epoch and may be acted on."""
     if response.epoch < core.epoch or response.error_code not in ERRORS_TO_LEARN_FROM:
         return False
     leader_id = response.leader_id
@@ -95,15 +99,15 @@ def adopt(core: Core, response: QuorumResponse) -> bool:
             to_unattached(core, response.epoch)
         return False
     if leader_id >= 0 and leader_id != core.node_id:
-        if not believes(core, response.epoch, leader_id):
+        if not accepts_leader(core, response.epoch, leader_id):
             return False
-        _hear_of_leader(core, leader_id, response)
+        _adopt_leader(core, leader_id, response)
     return True
 
 
-def _hear_of_leader(core: Core, leader_id: int, response: QuorumResponse) -> None:
-    """The leader of our epoch was named, perhaps one whose address we did not know, or knew differently: it may not be
-    in our set of voters, if that is an old one, and what is stored of a leader is its id alone."""
+def _adopt_leader(core: Core, leader_id: int, response: QuorumResponse) -> None:
+    """Adopt the leader of the current epoch that a response named, or its new address. The leader may be missing from
+    this node's voter set if that set is old, and this node's disk stores only the leader's id, not its address."""
     role, address = core.role, _address(core, response)
     follows_nobody = isinstance(role, Unattached) or (isinstance(role, Prospective) and role.follower is None)
     if leader_id != core.leader_id or (follows_nobody and address is not None):

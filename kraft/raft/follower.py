@@ -1,7 +1,7 @@
-"""Following: the one fetch under way, the effect of its answer on the log, snapshots, and contact with the leader.
+"""Follower: the one fetch in flight, the effect of its response on the log, snapshots, and contact with the leader.
 
-A fetch at offset N says that everything below N is on this node's disk, so a node that may vote sends it only when its
-log is synced. Truncation goes to where both logs agree by epoch, never below the high watermark.
+A fetch at offset N acknowledges everything below N as synced, so a node that may vote fetches only when its log is
+synced. Truncation goes to the offset up to which both logs agree by epoch, never below the high watermark.
 Source: KIP-595, KIP-630, Kafka's KafkaRaftClient, docs/decisions/05-fast-fencing.md#voters.
 """
 
@@ -13,7 +13,7 @@ from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import Failure
 from kraft.raft.log_view import BatchSummary, SnapshotId
 from kraft.raft.ready import AppendFetched, Destination, Purpose, SnapshotChunk, Truncate
-from kraft.raft.state import NEVER, Download, Follower, Hurry, Prospective, Role, Unattached
+from kraft.raft.state import NEVER, Download, FastCampaign, Follower, Prospective, Role, Unattached
 from kraft.raft.transitions import resume_following
 from kraft.seam import InvariantError, require
 from kraft.wire.error_codes import ErrorCode
@@ -28,7 +28,8 @@ from kraft.wire.rpc.quorum_messages import (
 
 
 def send_fetch_if_due(core: Core) -> None:
-    """Keep one fetch under way: to the leader, or, for an observer that cannot reach it, to the voters in turn."""
+    """Keep one fetch in flight: to the leader, or, for an observer that cannot reach the leader, to the voters
+    in turn."""
     fetch, role, log = core.fetch, core.role, core.log
     if fetch.request_id is not None or not _may_fetch(core, role):
         return
@@ -47,7 +48,7 @@ def send_fetch_if_due(core: Core) -> None:
 
 
 def next_fetch_ms(core: Core) -> int:
-    """When `send_fetch_if_due` may have something to do; NEVER if only another input can change that."""
+    """Return when `send_fetch_if_due` may next send; NEVER if only another input can change that."""
     fetch = core.fetch
     if fetch.request_id is not None or fetch.not_before_ms <= core.now_ms or core.is_stopping:
         return NEVER
@@ -55,7 +56,7 @@ def next_fetch_ms(core: Core) -> int:
 
 
 def _may_fetch(core: Core, role: Role) -> bool:
-    """Followers fetch, and observers that know no leader yet."""
+    """Return whether this role fetches: a follower, or an observer that knows no leader yet."""
     return isinstance(role, Follower) or (isinstance(role, Unattached) and not core.is_voter)
 
 
@@ -67,7 +68,7 @@ def _destination(core: Core) -> Destination | None:
     known = {choice.address for choice in voters} | {core.identity.address}
     choices = [choice for choice in voters if choice.node_id != core.node_id]
     choices += [Destination(-1, address) for address in core.bootstrap if address not in known]
-    if leader is not None and leader not in choices:  # it may have become a voter after our log ends
+    if leader is not None and leader not in choices:  # it may have become a voter in a record past the end of our log
         choices.append(leader)
     if not choices:
         return None
@@ -112,13 +113,13 @@ def _snapshot_request(core: Core, download: Download) -> FetchSnapshotRequest:
 
 
 def lose_contact(core: Core, follower: Follower) -> None:
-    """leader_contact becomes LOST; a voter asks for pre-votes soon, in the order of rank."""
+    """Set leader_contact to LOST; a voter starts a pre-vote round soon, in the order of rank."""
     if follower.lost_since_ms is not None:
         return
     follower.lost_since_ms = core.now_ms
     if core.is_voter:
-        core.hurry = core.hurry or Hurry()
-        follower.campaign_at_ms = core.first_hurried_round()
+        core.fast_campaign = core.fast_campaign or FastCampaign()
+        follower.campaign_at_ms = core.first_fast_round()
 
 
 def _gain_contact(core: Core, follower: Follower) -> None:
@@ -126,7 +127,7 @@ def _gain_contact(core: Core, follower: Follower) -> None:
     follower.campaign_at_ms = NEVER
     follower.has_fetched = True
     follower.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
-    core.hurry = None
+    core.fast_campaign = None
     core.rounds_lost = 0
     core.fetch.failures = 0
     core.fetch.is_probing = False
@@ -134,7 +135,8 @@ def _gain_contact(core: Core, follower: Follower) -> None:
 
 
 def redial_leader(core: Core) -> None:
-    """A pre-vote came in, or the connection ended: find out at once whether the leader still answers."""
+    """Redial the leader at once, after a pre-vote request or a closed connection, to find out whether it still
+    answers."""
     role = core.role
     if not isinstance(role, Follower) or role.lost_since_ms is not None or core.leader_id is None:
         return
@@ -152,7 +154,7 @@ def handle_redialled(core: Core, node_id: int, failure: Failure | None) -> None:
 
 
 def handle_fetch_failure(core: Core, failure: Failure) -> None:
-    """The fetch under way got no answer."""
+    """Handle a fetch that got no response."""
     fetch, role = core.fetch, core.role
     fetch.request_id = None
     fetch.failures += 1
@@ -168,7 +170,7 @@ def handle_fetch_failure(core: Core, failure: Failure) -> None:
 
 
 def _probe(core: Core) -> None:
-    """An observer whose leader does not answer asks the voters at once."""
+    """Let an observer whose leader does not answer fetch from the voters at once."""
     if not core.is_voter and not core.fetch.is_probing:
         core.fetch.is_probing = True
         core.fetch.not_before_ms = core.now_ms
@@ -185,13 +187,14 @@ def _back_off(core: Core) -> None:
     fetch.not_before_ms = core.now_ms + wait
 
 
-# answers
+# responses
 
 
-def handle_fetch_answer(
+def handle_fetch_response(
     core: Core, node_id: int, generation: int, response: MetadataFetchResponse, batches: tuple[BatchSummary, ...]
 ) -> None:
-    """Truncate, begin a download, or append, as the leader says; then the high watermark."""
+    """Truncate, start a snapshot download, or append, as the leader's response demands; then update the high
+    watermark."""
     follower = _accept(core, node_id, response)
     if follower is None:
         return
@@ -206,7 +209,7 @@ def handle_fetch_answer(
 
 
 def _accept(core: Core, node_id: int, response: MetadataFetchResponse | FetchSnapshotResponse) -> Follower | None:
-    """The follower that this answer belongs to, if it is a success of the leader of our epoch."""
+    """Return the follower role if the response is a success of the current epoch's leader, else None."""
     fetch = core.fetch
     fetch.request_id = None
     is_success = adopt(core, response) and response.error_code == ErrorCode.NONE
@@ -216,7 +219,7 @@ def _accept(core: Core, node_id: int, response: MetadataFetchResponse | FetchSna
         return None
     if isinstance(core.role, Prospective) and core.role.follower is not None:
         resume_following(core, core.role.follower)
-    # Only the leader answers a fetch with success, whatever address it was sent to.
+    # Only the leader answers a fetch with success, whatever address the fetch was sent to.
     if not isinstance(core.role, Follower) or core.leader_id != response.leader_id:
         return None
     _gain_contact(core, core.role)
@@ -224,7 +227,7 @@ def _accept(core: Core, node_id: int, response: MetadataFetchResponse | FetchSna
 
 
 def _handle_refusal(core: Core, node_id: int, response: MetadataFetchResponse | FetchSnapshotResponse) -> None:
-    """An error that taught us nothing new about epoch or leader."""
+    """Handle an error response that brought no newer epoch or leader."""
     core.fetch.failures += 1
     _back_off(core)
     role = core.role
@@ -273,12 +276,12 @@ def _append(core: Core, response: MetadataFetchResponse, batches: tuple[BatchSum
         offset = min(response.high_watermark, log.end_offset)
         known = core.high_watermark
         if known is not None and offset < known:
-            raise InvariantError(f"high watermark went back from {known} to {offset}")
+            raise InvariantError(f"high watermark decreased from {known} to {offset}")
         core.raise_high_watermark(offset)
 
 
 def _is_in_order(core: Core, batches: tuple[BatchSummary, ...]) -> bool:
-    """Whether the batches continue our log. A leader that sends anything else is not acted on."""
+    """Return whether the batches continue this log. Batches that do not continue it are ignored."""
     offset, epoch = core.log.end_offset, core.log.last_epoch
     for batch in batches:
         if batch.base_offset != offset or not epoch <= batch.epoch <= core.epoch or batch.next_offset <= offset:
@@ -287,8 +290,8 @@ def _is_in_order(core: Core, batches: tuple[BatchSummary, ...]) -> bool:
     return True
 
 
-def handle_snapshot_answer(core: Core, node_id: int, response: FetchSnapshotResponse) -> None:
-    """Take the next chunk; the last one hands the snapshot to the driver to be installed."""
+def handle_snapshot_response(core: Core, node_id: int, response: FetchSnapshotResponse) -> None:
+    """Accept the next chunk of a snapshot. After the last chunk the driver installs the snapshot."""
     missing = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
     if response.error_code in missing and response.epoch == core.epoch:
         core.fetch.request_id = None
@@ -310,7 +313,7 @@ def handle_snapshot_answer(core: Core, node_id: int, response: FetchSnapshotResp
 
 
 def abandon_download(core: Core) -> None:
-    """Drop what was fetched of the snapshot and go back to Fetch, which names the current one."""
+    """Drop the partial download and return to Fetch, whose response names the current snapshot."""
     role = core.role
     if isinstance(role, Follower) and role.download is not None:
         role.download = None
@@ -320,7 +323,7 @@ def abandon_download(core: Core) -> None:
 
 
 def install_snapshot(core: Core, snapshot: SnapshotId, voters: VoterSet | None) -> None:
-    """The snapshot has replaced the log; everything in it is committed."""
+    """Record that the snapshot has replaced the log; everything in it is committed."""
     role = core.role
     require(isinstance(role, Follower), f"a {type(role).__name__} cannot load a snapshot")
     committed = core.high_watermark

@@ -1,7 +1,7 @@
-"""Who takes part: replica keys, voters and voter sets.
+"""Members of the quorum: replica keys, voters and voter sets.
 
-A replica is (node id, directory id): a wiped disk is another replica (KIP-853). A key that names no directory stands
-for any directory of that node, which is how a static voter set from the configuration works.
+A replica is (node id, directory id): a node with a wiped disk is another replica (KIP-853). A key without a directory
+id matches any directory of that node; a static voter set from the configuration consists of such keys.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class ReplicaKey:
     node_id: int
     directory_id: UUID | None = None
 
-    def stands_for(self, other: ReplicaKey) -> bool:
-        """True if `other` is the replica that this (stored or configured) key names."""
+    def matches(self, other: ReplicaKey) -> bool:
+        """Return whether this (stored or configured) key matches the replica `other`."""
         if self.node_id != other.node_id:
             return False
         return self.directory_id is None or self.directory_id == other.directory_id
@@ -52,7 +52,7 @@ class VoterSet:
 
     @property
     def is_configured(self) -> bool:
-        """Every voter stands for any directory of its node: each node's configuration names this set."""
+        """Whether this is a static set from the configuration: no voter names a directory id."""
         return all(voter.key.directory_id is None for voter in self.voters)
 
     def find(self, node_id: int) -> Voter | None:
@@ -60,26 +60,27 @@ class VoterSet:
 
     def includes(self, key: ReplicaKey) -> bool:
         voter = self._by_id.get(key.node_id)
-        return voter is not None and voter.key.stands_for(key)
+        return voter is not None and voter.key.matches(key)
 
     def differs_by(self, other: VoterSet) -> int:
-        """How many replica keys are in one set and not in the other."""
+        """Return how many replica keys are in exactly one of the two sets."""
         return len({voter.key for voter in self.voters} ^ {voter.key for voter in other.voters})
 
 
-class Place(NamedTuple):
-    """What a voter set is to one replica; asked for at every step, and made anew with every set."""
+class OwnMembership(NamedTuple):
+    """The relation of one replica to a voter set, computed once per set because every step needs it."""
 
     voters: VoterSet
     is_voter: bool
     is_sole_voter: bool
     other_ids: tuple[int, ...]
-    """The voters but this one."""
+    """Node ids of the voters other than this replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """This node: its key, the cluster, and whether it may ever vote (it has the controller role)."""
+    """Identity of this node: its key, the cluster, and whether it may ever vote (whether it has the controller
+    role)."""
 
     key: ReplicaKey
     cluster_id: str
@@ -90,7 +91,7 @@ class Identity:
     def node_id(self) -> int:
         return self.key.node_id
 
-    def place_among(self, voters: VoterSet) -> Place:
+    def membership_among(self, voters: VoterSet) -> OwnMembership:
         is_voter = self.may_vote and voters.includes(self.key)
         others = tuple(node_id for node_id in voters.ids if node_id != self.key.node_id)
-        return Place(voters, is_voter, is_voter and not others, others)
+        return OwnMembership(voters, is_voter, is_voter and not others, others)

@@ -1,4 +1,4 @@
-"""Everything that can happen to the core, as frozen values. The driver makes one of each and calls `Raft.step`.
+"""The inputs of the core, as frozen values. The driver makes one for each event and calls `Raft.step`.
 
 A `token` is the driver's name for an unanswered request; a `request_id` is the core's name for a request that it sent.
 """
@@ -16,12 +16,12 @@ from kraft.wire.rpc.quorum_messages import QuorumRequest, QuorumResponse
 
 
 class Failure(Enum):
-    """How a request ended without an answer."""
+    """Reason why a request ended without a response."""
 
     REFUSED = "refused"
-    """The dial was refused: nobody listens there."""
+    """The connection was refused: no process listens at that address."""
     CLOSED = "closed"
-    """The connection was up and ended."""
+    """The connection was established and then closed."""
     TIMED_OUT = "timed out"
     OTHER = "other"
 
@@ -32,7 +32,7 @@ class RequestReceived(NamedTuple):
 
 
 class ResponseReceived(NamedTuple):
-    """An answer; for a fetch with records, `batches` summarises them in order."""
+    """A response arrived. For a fetch with records, `batches` summarises them in order."""
 
     request_id: int
     response: QuorumResponse
@@ -46,14 +46,14 @@ class RequestFailed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The connection for fetches to this node ended while no fetch was under way."""
+    """The connection for fetches to this node ended while no fetch was in flight."""
 
     node_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Redialled:
-    """The outcome of a `Ready.redial`; None if it connected."""
+    """The outcome of a `Ready.redial`; `failure` is None if it connected."""
 
     node_id: int
     failure: Failure | None
@@ -61,29 +61,30 @@ class Redialled:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The deadline of the last Ready has come (or nothing in particular)."""
+    """The deadline of the last Ready has come. A Tick at any other time is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassEnded:
-    """The driver's pass is over: answer parked fetches with all that came in."""
+    """The driver's pass is over: answer parked fetches with everything that the pass brought."""
 
 
 class AppendRequested(NamedTuple):
-    """The state machine appends one atomic batch. `payload` is opaque to the core and comes back in the Ready."""
+    """The state machine asks to append one atomic batch. `payload` is opaque to the core and is returned in
+    the Ready."""
 
     payload: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class VotersChangeRequested:
-    """Append a Voters record; it differs from the set in force by at most one replica key."""
+    """Request to append a Voters record. The set differs from the current one by at most one replica key."""
 
     voters: VoterSet
 
 
 class LogSynced(NamedTuple):
-    """Everything below `end_offset` that was written in this generation of the log is on the device."""
+    """Everything below `end_offset` that was written in this generation of the log is synced to the device."""
 
     end_offset: int
     generation: int
@@ -91,7 +92,8 @@ class LogSynced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInstalled:
-    """The downloaded snapshot is durable and has replaced the log. `voters` is the set it holds, None if none."""
+    """The downloaded snapshot is durable and has replaced the log. `voters` is the voter set in the snapshot, None if
+    it has none."""
 
     snapshot: SnapshotId
     voters: VoterSet | None
@@ -99,14 +101,14 @@ class SnapshotInstalled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRefused:
-    """The downloaded snapshot is not valid; its bytes are gone."""
+    """The downloaded snapshot is invalid; the driver has deleted its bytes."""
 
     snapshot: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWritten:
-    """This node has written a snapshot of its own committed state."""
+    """This node has written a snapshot of its committed state."""
 
     snapshot: SnapshotId
 
@@ -120,14 +122,15 @@ class LogTrimmed:
 
 @dataclass(frozen=True, slots=True)
 class ResignRequested:
-    """Stop to lead in `epoch` (a fault of the state machine); void if the epoch is over."""
+    """Request to stop leading `epoch`, after a fault of the state machine; no effect if the epoch is over."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownRequested:
-    """Say goodbye. `Ready.may_stop` tells when all has been said."""
+    """Request to prepare a clean stop: resign if leading. `Ready.may_stop` reports when the resignation is
+    acknowledged."""
 
 
 Input = (

@@ -1,8 +1,8 @@
-"""Leading: serving fetches, high watermark, check-quorum, announcing the epoch.
+"""Leader: serving fetches, high watermark, check-quorum, announcing the epoch.
 
-The high watermark is unknown until a record of this epoch (the LeaderChange record first) is on the disks of a majority
-of the latest voter set. The leader counts itself only while it is a voter, and only what it has synced. Progress moves
-on valid fetches alone. A parked fetch is answered at the end of a pass.
+The high watermark is unknown until a majority of the latest voter set has a record of this epoch on disk; the
+LeaderChange record is the first. The leader counts itself only while it is a voter, and only up to its synced offset.
+Only valid fetches advance a replica's progress. A parked fetch is answered at the end of a pass.
 Source: KIP-595, Raft paper, section 5.4.2, Raft dissertation, section 6.2 (check-quorum), Kafka's LeaderState.
 """
 
@@ -37,16 +37,17 @@ from kraft.wire.rpc.quorum_messages import (
     MetadataFetchResponse,
 )
 
-Disagreement = SnapshotId | tuple[int, int]
-"""What keeps a fetch from being served: a snapshot to load first, or (epoch, end offset) where logs diverge."""
+FetchObstacle = SnapshotId | tuple[int, int]
+"""Reason why a fetch cannot be served with records: a snapshot to load first, or the (epoch, end offset) where the logs
+diverge."""
 NO_SNAPSHOT = SnapshotId(-1, -1)
 
-# the epoch's start and end
+# start and end of the leader's epoch
 
 
 def begin_leadership(core: Core, leader: Leader) -> None:
-    """Write the LeaderChange record, and the voters if only their first checkpoint names them, or if they name us at
-    another address; announce the epoch."""
+    """Append the LeaderChange record and announce the epoch. Append a Voters record too if only the first checkpoint
+    names the voters, or if they name this node at another address."""
     base = core.log.end_offset
     core.log.append(BatchSummary(base, base + 1, core.epoch))
     core.out.log.append(AppendLeaderChange(base, core.epoch, core.node_id, core.voters.ids, leader.granting))
@@ -59,7 +60,7 @@ def begin_leadership(core: Core, leader: Leader) -> None:
 
 
 def _at_our_address(core: Core) -> VoterSet:
-    """The voters, with us at the address that we have now, if it is a whole one."""
+    """Return the voter set with this node at its present address, if that address is complete."""
     own, address = core.voters.find(core.node_id), core.identity.address
     if own is None or own.key != core.identity.key or address is None or not address.host or address.port <= 0:
         return core.voters
@@ -68,13 +69,13 @@ def _at_our_address(core: Core) -> VoterSet:
 
 
 def announce(core: Core, leader: Leader) -> None:
-    """BeginQuorumEpoch to each other voter that has not fetched of late."""
+    """Send BeginQuorumEpoch to each other voter that has not fetched recently."""
     due_ms = core.settings.begin_epoch_ms
     leader.begin_due_ms = core.now_ms + due_ms
     for node_id in core.other_voters:
         progress = _progress_of_voter(core, leader, node_id)
         is_silent = progress is None or core.now_ms - progress.last_fetch_ms >= due_ms
-        if is_silent and not core.is_asking(node_id, BeginQuorumEpochRequest):
+        if is_silent and not core.has_request_in_flight(node_id, BeginQuorumEpochRequest):
             core.send_to_voter(node_id, _begin_request(core, node_id))
 
 
@@ -93,14 +94,16 @@ def _begin_request(core: Core, node_id: int) -> BeginQuorumEpochRequest:
 
 
 def resign(core: Core, leader: Leader) -> None:
-    """Stop to lead this epoch, for good, and say so to the voters, the one with the longest log first."""
+    """Resign from this epoch permanently, and notify the voters. The voter with the longest log is the first
+    successor."""
     others = core.other_voters
     successors = sorted(others, key=lambda node_id: (-_end_offset_of_voter(core, leader, node_id), node_id))
     resign_to(core, tuple(successors), core.election_timeout())
 
 
 def resign_to(core: Core, successors: tuple[int, ...], deadline_ms: int) -> None:
-    """Resign, and tell `successors`, in this order of preference. At `deadline_ms` we stand again in a new epoch."""
+    """Resign and notify `successors`, which are in order of preference. At `deadline_ms` this node campaigns again, in
+    a new epoch."""
     to_resigned(core, unacked=set(successors), successors=successors, deadline_ms=deadline_ms)
     for node_id in successors:
         request = EndQuorumEpochRequest(
@@ -127,7 +130,8 @@ def append_events(core: Core, payload: Sequence[bytes]) -> None:
 
 
 def append_voters(core: Core, voters: VoterSet) -> None:
-    """Change the voter set by one replica. Refused while another change may still be undone (KIP-853)."""
+    """Append a Voters record that changes the set by one replica. Refused while an earlier change is not committed
+    (KIP-853)."""
     refusal = _check_voters_change(core, voters)
     if refusal is not None:
         core.out.refusal = refusal
@@ -138,8 +142,8 @@ def append_voters(core: Core, voters: VoterSet) -> None:
     core.log.append(BatchSummary(base, base + 1, core.epoch, voters))
     core.out.log.append(AppendVoters(base, core.epoch, voters))
     if isinstance(leader, Leader):
-        leader.heard.intersection_update(voters.ids)
-        if was_alone:  # check-quorum begins now: until here nobody had to be heard
+        leader.voters_with_fetch.intersection_update(voters.ids)
+        if was_alone:  # check-quorum starts now; a sole voter needs no fetches of others
             leader.check_quorum_deadline_ms = core.now_ms + core.settings.check_quorum_ms
         _mark_news(core, leader)
 
@@ -179,30 +183,30 @@ def handle_fetch(core: Core, token: int, request: MetadataFetchRequest) -> None:
         refuse_fetch(core, token, error)
         return
     key = ReplicaKey(request.replica_id, request.replica_directory_id)
-    disagreement = _disagreement(core, request)
-    if disagreement is None:
+    obstacle = _fetch_obstacle(core, request)
+    if obstacle is None:
         _record_fetch(core, leader, key, request)
     else:
-        _hear(core, leader, key)
+        _record_alive(core, leader, key)
     if core.role is not leader:
         # The fetch committed our own removal from the voter set.
         refuse_fetch(core, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    elif disagreement is None and request.max_wait_ms > 0 and not _has_news_for(core, leader, request):
+    elif obstacle is None and request.max_wait_ms > 0 and not _has_news_for(core, leader, request):
         name = replica_name(key) if request.replica_id >= 0 else ("token", token)
         _park(core, leader, name, token, request)
     else:
-        _answer_fetch(core, leader, token, request, disagreement)
+        _answer_fetch(core, leader, token, request, obstacle)
 
 
 def _park(core: Core, leader: Leader, name: object, token: int, request: MetadataFetchRequest) -> None:
     older = leader.parked.pop(name, None)
     if older is not None:
-        _answer_fetch(core, leader, older.token, older.request, _disagreement(core, older.request))
+        _answer_fetch(core, leader, older.token, older.request, _fetch_obstacle(core, older.request))
     wait_ms = min(request.max_wait_ms, core.settings.fetch_wait_ms)
     leader.parked[name] = ParkedFetch(token, request, core.now_ms + wait_ms)
 
 
-def _disagreement(core: Core, request: MetadataFetchRequest) -> Disagreement | None:
+def _fetch_obstacle(core: Core, request: MetadataFetchRequest) -> FetchObstacle | None:
     log, offset, epoch = core.log, request.fetch_offset, request.last_fetched_epoch
     latest, earliest = log.latest_snapshot, log.earliest_snapshot
     if latest is not None and earliest is not None and latest.end_offset > 0:
@@ -216,7 +220,8 @@ def _disagreement(core: Core, request: MetadataFetchRequest) -> Disagreement | N
 
 
 def _has_news_for(core: Core, leader: Leader, request: MetadataFetchRequest) -> bool:
-    """True if there are records past the fetch offset, or a high watermark that the requester does not know."""
+    """Return whether the log has records past the fetch offset, or the high watermark is above the one that the
+    requester knows."""
     if request.fetch_offset < core.log.end_offset:
         return True
     known = leader.high_watermark
@@ -224,14 +229,14 @@ def _has_news_for(core: Core, leader: Leader, request: MetadataFetchRequest) -> 
 
 
 def _answer_fetch(
-    core: Core, leader: Leader, token: int, request: MetadataFetchRequest, disagreement: Disagreement | None
+    core: Core, leader: Leader, token: int, request: MetadataFetchRequest, obstacle: FetchObstacle | None
 ) -> None:
     leader_id, host, port = core.named_leader
     snapshot, diverging = NO_SNAPSHOT, (-1, -1)
-    if isinstance(disagreement, SnapshotId):
-        snapshot = disagreement
-    elif disagreement is not None:
-        diverging = disagreement
+    if isinstance(obstacle, SnapshotId):
+        snapshot = obstacle
+    elif obstacle is not None:
+        diverging = obstacle
     response = MetadataFetchResponse(
         epoch=core.epoch,
         leader_id=leader_id,
@@ -245,7 +250,7 @@ def _answer_fetch(
         snapshot_epoch=snapshot.epoch,
     )
     end_offset = core.log.end_offset
-    if disagreement is None and request.fetch_offset < end_offset:
+    if obstacle is None and request.fetch_offset < end_offset:
         bytes_max = max(1, min(request.max_bytes, core.settings.fetch_bytes_max))
         core.out.answers.append(ReplyWithRecords(token, response, request.fetch_offset, end_offset, bytes_max))
     else:
@@ -253,12 +258,12 @@ def _answer_fetch(
 
 
 def answer_parked(core: Core, leader: Leader, *, only_due: bool) -> None:
-    """Answer parked fetches that have news (at the end of a pass) or whose wait is over."""
+    """Answer parked fetches: those with new data (at the end of a pass), and those whose maximum wait is over."""
     for name, parked in list(leader.parked.items()):
         is_due = parked.deadline_ms <= core.now_ms
         if is_due or (not only_due and _has_news_for(core, leader, parked.request)):
             del leader.parked[name]
-            _answer_fetch(core, leader, parked.token, parked.request, _disagreement(core, parked.request))
+            _answer_fetch(core, leader, parked.token, parked.request, _fetch_obstacle(core, parked.request))
     if not only_due:
         leader.has_news = False
 
@@ -278,7 +283,7 @@ def handle_fetch_snapshot(core: Core, token: int, request: FetchSnapshotRequest)
     if error is not ErrorCode.NONE or not isinstance(leader, Leader):
         core.out.answers.append(Reply(token, response))
         return
-    _hear(core, leader, ReplicaKey(request.replica_id, request.replica_directory_id))
+    _record_alive(core, leader, ReplicaKey(request.replica_id, request.replica_directory_id))
     bytes_max = min(request.max_bytes, core.settings.snapshot_chunk_bytes)
     core.out.answers.append(ReplyWithSnapshot(token, response, snapshot, request.position, bytes_max))
 
@@ -287,11 +292,11 @@ def handle_fetch_snapshot(core: Core, token: int, request: FetchSnapshotRequest)
 
 
 def _record_fetch(core: Core, leader: Leader, key: ReplicaKey, request: MetadataFetchRequest) -> None:
-    """A valid fetch at N acknowledges everything below N. One that reaches where our log ended at the fetch before was
-    caught up then, and not now."""
+    """Record a valid fetch at offset N, which acknowledges everything below N. If N reaches the log end as of the
+    replica's previous fetch, the replica was caught up at the time of that previous fetch, not now."""
     known = leader.progress.get(replica_name(key))
     fetched_before_ms = -1 if known is None else known.last_fetch_ms
-    progress = _hear(core, leader, key)
+    progress = _record_alive(core, leader, key)
     if progress is None:
         return
     end = core.log.end_offset
@@ -305,22 +310,22 @@ def _record_fetch(core: Core, leader: Leader, key: ReplicaKey, request: Metadata
         advance_high_watermark(core, leader)
 
 
-def _hear(core: Core, leader: Leader, key: ReplicaKey) -> Progress | None:
-    """Note that this replica is alive: for DescribeQuorum and, if it votes, for check-quorum."""
+def _record_alive(core: Core, leader: Leader, key: ReplicaKey) -> Progress | None:
+    """Record that this replica is alive: for DescribeQuorum and, if it votes, for check-quorum."""
     if key.node_id < 0 or key.node_id == core.node_id:
         return None
     name = replica_name(key)
     progress = leader.progress.get(name)
     if progress is None:
         progress = leader.progress[name] = Progress()
-    leader.last_heard[key.node_id] = progress
+    leader.latest_progress[key.node_id] = progress
     progress.last_fetch_ms = core.now_ms
     voters = core.voters
     if voters.includes(key):
-        leader.heard.add(key.node_id)
+        leader.voters_with_fetch.add(key.node_id)
         needed = majority_of(len(voters.ids)) - (1 if core.is_voter else 0)
-        if len(leader.heard) >= needed:
-            leader.heard.clear()
+        if len(leader.voters_with_fetch) >= needed:
+            leader.voters_with_fetch.clear()
             leader.check_quorum_deadline_ms = core.now_ms + core.settings.check_quorum_ms
     return progress
 
@@ -331,8 +336,9 @@ def _progress_of_voter(core: Core, leader: Leader, node_id: int) -> Progress | N
         return None
     if voter.key.directory_id is not None:
         return leader.progress.get(replica_name(voter.key))
-    # A configured voter may have come back with a new disk: the directory that fetched last is the one that counts.
-    return leader.last_heard.get(node_id)
+    # A voter configured without a directory id may have come back with a new disk: the directory that fetched last
+    # counts.
+    return leader.latest_progress.get(node_id)
 
 
 def _end_offset_of_voter(core: Core, leader: Leader, node_id: int) -> int:
@@ -341,14 +347,15 @@ def _end_offset_of_voter(core: Core, leader: Leader, node_id: int) -> int:
 
 
 def advance_high_watermark(core: Core, leader: Leader) -> None:
-    """Move it to what a majority of the latest voter set has on disk, if that includes a record of this epoch."""
-    place, log = core.place, core.log
-    if not place.voters.ids:
+    """Raise the high watermark to the offset that a majority of the latest voter set has on disk, if that includes a
+    record of this epoch."""
+    membership, log = core.membership, core.log
+    if not membership.voters.ids:
         return
-    local_id = core.node_id if place.is_voter else None
+    local_id = core.node_id if membership.is_voter else None
     ends = [
         log.synced_end_offset if node_id == local_id else _end_offset_of_voter(core, leader, node_id)
-        for node_id in place.voters.ids
+        for node_id in membership.voters.ids
     ]
     offset = min(majority_offset(ends), log.end_offset)
     if offset <= leader.epoch_start_offset or offset <= (leader.high_watermark or 0):
@@ -367,9 +374,9 @@ def advance_high_watermark(core: Core, leader: Leader) -> None:
 
 
 def leader_deadline(core: Core, leader: Leader) -> int:
-    place = core.place
-    deadline = leader.begin_due_ms if place.other_ids else NEVER
-    if not place.is_sole_voter:
+    membership = core.membership
+    deadline = leader.begin_due_ms if membership.other_ids else NEVER
+    if not membership.is_sole_voter:
         deadline = min(deadline, leader.check_quorum_deadline_ms)
     for parked in leader.parked.values():
         if parked.deadline_ms < deadline:
@@ -392,5 +399,5 @@ def _forget_observers(core: Core, leader: Leader) -> None:
     for name, progress in list(leader.progress.items()):
         if progress.last_fetch_ms < oldest and not core.voters.includes(ReplicaKey(*name)):
             del leader.progress[name]
-            if leader.last_heard.get(name[0]) is progress:
-                del leader.last_heard[name[0]]
+            if leader.latest_progress.get(name[0]) is progress:
+                del leader.latest_progress[name[0]]

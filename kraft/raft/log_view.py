@@ -1,7 +1,7 @@
-"""What the core knows of its own log: bounds, the epoch index, snapshots and the voter history, but no record.
+"""The core's view of its own log, without records: bounds, the epoch index, snapshots and the voter history.
 
-Offsets: `start_offset` <= `end_offset`; everything below `synced_end_offset` is on the device. `generation` rises with
-each truncation: a sync that began before it proves nothing about what was written after it.
+Invariant: `start_offset` <= `end_offset`. Everything below `synced_end_offset` is on the device. `generation` rises
+with each truncation: a sync that started before a truncation proves nothing about what was written after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kraft.seam import InvariantError, require
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotId:
-    """State up to `end_offset` (exclusive), whose last record is of `epoch`."""
+    """A snapshot of the state up to `end_offset` (exclusive); its last record is of `epoch`."""
 
     end_offset: int
     epoch: int
@@ -25,8 +25,8 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """One record batch as the core sees it. `voters` is set if it is a Voters control record; `content` is opaque to
-    the core and comes back with the batch."""
+    """One record batch as the core sees it. `voters` is set if the batch is a Voters control record. `content` is
+    opaque to the core and is returned with the batch."""
 
     base_offset: int
     next_offset: int
@@ -48,7 +48,7 @@ class LogView:
     )
 
     def __init__(self, voters: VoterSet) -> None:
-        """An empty log at offset 0 with this base voter set."""
+        """Create an empty log at offset 0 with this base voter set."""
         self.start_offset = 0
         self.end_offset = 0
         self.synced_end_offset = 0
@@ -68,7 +68,8 @@ class LogView:
         snapshots: Iterable[SnapshotId],
         voters_records: Iterable[tuple[int, VoterSet]] = (),
     ) -> LogView:
-        """The view of a log found on disk and synced. `epochs` are (epoch, start offset), ascending."""
+        """Return the view of a log that was found on disk and is synced. `epochs` are (epoch, start offset),
+        ascending."""
         view = LogView(base_voters)
         view.start_offset = start_offset
         view.snapshots = sorted(snapshots)
@@ -90,12 +91,12 @@ class LogView:
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last record, or of the snapshot that the empty log starts at, or 0."""
+        """Epoch of the last record, or of the snapshot if the log is empty, or 0."""
         return self._epochs[-1]
 
     @property
     def epochs(self) -> tuple[tuple[int, int], ...]:
-        """(epoch, start offset), ascending; the first entry stands for what is before the log."""
+        """Pairs (epoch, start offset), ascending; the first pair covers everything before the log."""
         return tuple(zip(self._epochs, self._starts, strict=True))
 
     @property
@@ -107,7 +108,8 @@ class LogView:
         return self.snapshots[0] if self.snapshots else None
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and where its records end; (-1, -1) if it is before the log's start."""
+        """Return the largest epoch not above `epoch`, and where its records end; (-1, -1) if that is before the log's
+        start."""
         position = bisect_right(self._epochs, epoch)
         if position == 0:
             return (-1, -1)
@@ -115,12 +117,13 @@ class LogView:
         return (self._epochs[position - 1], end)
 
     def epoch_before(self, offset: int) -> int:
-        """Epoch of the record at `offset - 1`."""
+        """Return the epoch of the record at `offset - 1`."""
         position = bisect_right(self._starts, offset - 1) if offset > self._starts[0] else 1
         return self._epochs[position - 1]
 
     def is_up_to_date(self, last_epoch: int, end_offset: int) -> bool:
-        """True if a log that ends like this is at least as up to date as ours: epoch first, then offset."""
+        """Return whether a log with this last epoch and end offset is at least as up to date as this one: epoch first,
+        then offset."""
         return (last_epoch, end_offset) >= (self.last_epoch, self.end_offset)
 
     # changing
@@ -139,7 +142,7 @@ class LogView:
         self.end_offset = batch.next_offset
 
     def truncate(self, end_offset: int) -> None:
-        """Drop everything at or after `end_offset`."""
+        """Remove everything at or after `end_offset`."""
         require(self.start_offset <= end_offset, f"truncation to {end_offset} is below the log start")
         self.end_offset = min(self.end_offset, end_offset)
         self.synced_end_offset = min(self.synced_end_offset, end_offset)
@@ -154,7 +157,7 @@ class LogView:
             self.synced_end_offset = max(self.synced_end_offset, min(end_offset, self.end_offset))
 
     def install(self, snapshot: SnapshotId, voters: VoterSet) -> None:
-        """The log was replaced by this snapshot: it is empty and starts where the snapshot ends."""
+        """Replace the log by this snapshot: the log is empty and starts where the snapshot ends."""
         self.start_offset = self.end_offset = self.synced_end_offset = snapshot.end_offset
         self.generation += 1
         self.snapshots = [snapshot]
@@ -163,12 +166,13 @@ class LogView:
         self.voters.reset(voters)
 
     def add_snapshot(self, snapshot: SnapshotId) -> None:
-        """One that ends below log start went when a newer one was installed while it was written."""
+        """Add a snapshot that this node wrote. One that ends below the log start is ignored: its file was removed when
+        a newer snapshot was installed in the meantime."""
         if snapshot not in self.snapshots and snapshot.end_offset >= self.start_offset:
             self.snapshots = sorted([*self.snapshots, snapshot])
 
     def trim(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`, where a snapshot ends; older snapshots are gone."""
+        """Move the log start to `start_offset`, where a snapshot ends; older snapshots are removed."""
         require(
             any(snapshot.end_offset == start_offset for snapshot in self.snapshots),
             f"no snapshot ends at the new log start {start_offset}",

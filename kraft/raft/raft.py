@@ -1,6 +1,7 @@
-"""`Raft`: one replica of the metadata quorum as a pure state machine. An input and the time go in, a `Ready` comes out.
+"""`Raft`: one replica of the metadata quorum as a pure state machine. It takes an input and the time, and returns a
+`Ready`.
 
-The tables here say which function takes which input; the functions are in the modules of the roles.
+The tables here map each input to its handler; the handlers are in the modules of the roles.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ from kraft.wire.rpc.quorum_messages import (
 
 
 class Raft:
-    """Not re-entrant: carry out one Ready (as far as its order demands) before the next step."""
+    """One replica of the quorum. Not re-entrant: carry out one Ready (as far as its order demands) before the next
+    step."""
 
     __slots__ = ("_core",)
 
@@ -71,18 +73,19 @@ class Raft:
         stored: QuorumState,
         bootstrap: tuple[Address, ...] = (),
     ) -> None:
-        """A replica as it was found on disk. `bootstrap` is where an observer asks if its log names no voters."""
+        """Create a replica from its state on disk. `bootstrap` lists the addresses that an observer fetches from if its
+        log names no voters."""
         self._core = Core(identity, settings, log, stored, bootstrap)
 
     def start(self, now_ms: int, random: Random) -> Ready:
-        """Take the role that the stored state allows. Once, before the first step."""
+        """Enter the role that the stored state allows. Call it once, before the first step."""
         core = self._core
         core.now_ms, core.random = now_ms, random
         resume(core)
         return self._finish()
 
     def step(self, event: Input, now_ms: int, random: Random) -> Ready:
-        """Handle one input. `now_ms` never goes back; `random` is where jitter is drawn from."""
+        """Handle one input. `now_ms` never decreases; `random` is the source of jitter."""
         core = self._core
         core.now_ms, core.random = now_ms, random
         _HANDLERS[type(event)](core, event)
@@ -91,9 +94,9 @@ class Raft:
     def _finish(self) -> Ready:
         core = self._core
         follower.send_fetch_if_due(core)
-        return core.take_ready(next_deadline(core), may_stop=core.is_stopping and _has_said_all(core))
+        return core.take_ready(next_deadline(core), may_stop=core.is_stopping and _is_resignation_acknowledged(core))
 
-    # what the driver may ask
+    # queries of the driver
 
     @property
     def role(self) -> Role:
@@ -122,7 +125,7 @@ class Raft:
 
     @property
     def log(self) -> LogView:
-        """To read, never to change."""
+        """The log view; callers must not change it."""
         return self._core.log
 
     @property
@@ -134,14 +137,15 @@ class Raft:
         return self._core.is_voter
 
     def may_snapshot(self, snapshot: SnapshotId) -> bool:
-        """Whether committed state as of this point may be written as a snapshot: within the log, with its epoch."""
+        """Return whether the committed state up to this point may be written as a snapshot: it is within the log and
+        has its epoch."""
         log, committed = self._core.log, self._core.high_watermark
         if committed is None or not log.start_offset <= snapshot.end_offset <= committed or snapshot.end_offset == 0:
             return False
         return log.epoch_before(snapshot.end_offset) == snapshot.epoch
 
     def progress(self) -> dict[tuple[int, UUID | None], Progress]:
-        """What the leader knows of each replica, by (node id, directory id); empty on others."""
+        """The leader's record of each replica's progress, by (node id, directory id); empty on other nodes."""
         role = self._core.role
         return dict(role.progress) if isinstance(role, Leader) else {}
 
@@ -163,7 +167,7 @@ def _on_request(core: Core, event: RequestReceived) -> None:
     _REQUESTS[type(event.request)](core, event.token, event.request)
 
 
-# answers
+# responses
 
 
 def _on_response(core: Core, event: ResponseReceived) -> None:
@@ -174,13 +178,13 @@ def _on_response(core: Core, event: ResponseReceived) -> None:
     if type(response).api_key != sent.kind.api_key:
         raise InvariantError(f"a {sent.kind.__name__} was answered with a {type(response).__name__}")
     if isinstance(response, MetadataFetchResponse):
-        follower.handle_fetch_answer(core, sent.node_id, sent.generation, response, event.batches)
+        follower.handle_fetch_response(core, sent.node_id, sent.generation, response, event.batches)
     elif isinstance(response, FetchSnapshotResponse):
-        follower.handle_snapshot_answer(core, sent.node_id, response)
+        follower.handle_snapshot_response(core, sent.node_id, response)
     elif isinstance(response, VoteResponse):
-        campaign.handle_vote_answer(core, sent.node_id, response)
+        campaign.handle_vote_response(core, sent.node_id, response)
     elif isinstance(response, EndQuorumEpochResponse):
-        _acknowledge_goodbye(core, sent.node_id)
+        _record_resignation_acknowledged(core, sent.node_id)
         adopt(core, response)
     else:
         adopt(core, response)
@@ -195,20 +199,20 @@ def _on_failure(core: Core, event: RequestFailed) -> None:
     elif sent.kind is VoteRequest:
         campaign.handle_vote_failure(core, sent.node_id, event.failure)
     elif sent.kind is EndQuorumEpochRequest:
-        _acknowledge_goodbye(core, sent.node_id)
+        _record_resignation_acknowledged(core, sent.node_id)
 
 
-def _acknowledge_goodbye(core: Core, node_id: int) -> None:
-    """This voter knows, or cannot be told."""
+def _record_resignation_acknowledged(core: Core, node_id: int) -> None:
+    """Record that this voter has acknowledged the resignation, or cannot be reached."""
     if isinstance(core.role, Resigned):
         core.role.unacked.discard(node_id)
 
 
-# the rest
+# other inputs
 
 
-def _has_said_all(core: Core) -> bool:
-    """No goodbye is under way that is still waited for."""
+def _is_resignation_acknowledged(core: Core) -> bool:
+    """Return whether no acknowledgement of the resignation is awaited any more."""
     return not isinstance(core.role, Resigned) or not core.role.unacked or core.now_ms >= core.stop_by_ms
 
 

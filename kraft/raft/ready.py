@@ -1,13 +1,14 @@
-"""What the core wants done. One frozen value per step; its fields stand in the order in which they must be done.
+"""The effects that the core requests: one frozen value per step. Its fields are listed in the order in which they must
+be done.
 
 1. `quorum_state` is durable (synced and renamed) before anything below is done. While it is being written the driver
-   steps no further input.
-2. `log` actions are carried out, in order, before any input is stepped. They need no sync to go on.
+steps no further input.
+2. `log` actions are carried out, in order, before any input is stepped. They do not have to be synced first.
 3. `discard_download`, then `chunk`. When `chunk.is_last`, the next input is SnapshotInstalled or SnapshotRefused.
-4. `answers` and `sends` may leave. They promise nothing about the log that is not in `synced_end_offset` already: the
-   core holds back what would.
-5. `leadership`, then `high_watermark`, are told to the state machine.
-6. `sync_wanted`: begin a sync if none is running; report it with the `generation` of the log that it began in.
+4. `answers` and `sends` may be sent. They never promise log contents beyond `synced_end_offset`: the core holds back
+messages that would.
+5. `leadership`, then `high_watermark`, are reported to the state machine.
+6. `sync_wanted`: start a sync if none is running; report it with the `generation` of the log in which it started.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kraft.wire.rpc.quorum_messages import FetchSnapshotResponse, MetadataFetchR
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """What a node must never forget: written whole, in one file."""
+    """State that a node must never lose: written whole, in one file."""
 
     epoch: int = 0
     leader_id: int | None = None
@@ -33,14 +34,15 @@ class QuorumState:
 
 
 class Purpose(Enum):
-    """Requests of one purpose share a connection per peer; a parked fetch never stands before a vote."""
+    """Purpose of a request. Requests of one purpose share a connection per peer, so that a parked fetch never delays a
+    vote."""
 
     FETCH = "fetch"
     ELECTION = "election"
 
 
 class Destination(NamedTuple):
-    """`node_id` is -1 for a bootstrap address."""
+    """Address to send to. `node_id` is -1 for a bootstrap address."""
 
     node_id: int
     address: Address
@@ -60,7 +62,8 @@ class Reply(NamedTuple):
 
 
 class ReplyWithRecords(NamedTuple):
-    """Fill `response.records` with whole batches from `offset` on, at least one if `offset` < `end_offset`."""
+    """A response to complete with records: fill `response.records` with whole batches from `offset` on, at least one if
+    `offset` < `end_offset`."""
 
     token: int
     response: MetadataFetchResponse
@@ -71,7 +74,8 @@ class ReplyWithRecords(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplyWithSnapshot:
-    """Fill size and data from the snapshot's file; POSITION_OUT_OF_RANGE if it is not that long."""
+    """A response to complete from the snapshot's file: fill size and data; POSITION_OUT_OF_RANGE if the file is
+    shorter."""
 
     token: int
     response: FetchSnapshotResponse
@@ -89,7 +93,7 @@ class Truncate:
 
 
 class AppendFetched(NamedTuple):
-    """Append the leader's batches as they are."""
+    """Append the leader's batches unchanged."""
 
     records: bytes
     batches: tuple[BatchSummary, ...]
@@ -124,7 +128,7 @@ LogAction = Truncate | AppendFetched | AppendEvents | AppendLeaderChange | Appen
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChunk:
-    """Append `data` at `position` of the download of this snapshot; position 0 begins a new one."""
+    """Action: write `data` at `position` of the download of this snapshot; position 0 starts a new download."""
 
     snapshot: SnapshotId
     position: int
@@ -134,11 +138,11 @@ class SnapshotChunk:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What the state machine is told: the known leader of the epoch. `is_local` never holds while resigned.
+    """The known leader of the epoch, as reported to the state machine. `is_local` is never set after this node has
+    resigned.
 
-    `epoch_start_offset` is the offset of the LeaderChange record if `is_local`, else -1; the state machine acts as the
-    leader only after it has replayed past it.
-    """
+    `epoch_start_offset` is the offset of the LeaderChange record if `is_local`, else -1. The state machine acts as the
+    leader only after it has replayed past that offset."""
 
     leader_id: int | None
     epoch: int
@@ -147,7 +151,7 @@ class Leadership:
 
 
 class AlertKind(Enum):
-    """What an operator must hear of."""
+    """Conditions that an operator must learn of."""
 
     CONFLICTING_LEADER = "another leader of the same epoch is claimed"
     EPOCH_TOO_FAR_AHEAD = "epoch of a request is too far ahead"
@@ -155,14 +159,15 @@ class AlertKind(Enum):
 
 
 class Alert(NamedTuple):
-    """Log a warning; those of one kind may come at the rate at which a peer sends messages."""
+    """A warning to log; alerts of one kind may be as frequent as a peer's messages."""
 
     kind: AlertKind
     text: str
 
 
 class Ready(NamedTuple):
-    """One is made at every step: a tuple is frozen as well, and made in half the time."""
+    """The effects of one step. A tuple, because one is made at every step: it is frozen as well and costs half the time
+    of a dataclass."""
 
     quorum_state: QuorumState | None = None
     log: tuple[LogAction, ...] = ()
@@ -171,15 +176,15 @@ class Ready(NamedTuple):
     answers: tuple[Answer, ...] = ()
     sends: tuple[Send, ...] = ()
     redial: Destination | None = None
-    """Connect for fetches, if there is no connection, and report `Redialled`."""
+    """Node to connect to for fetches, if there is no connection yet; the driver then steps `Redialled`."""
     leadership: Leadership | None = None
     high_watermark: int | None = None
     sync_wanted: bool = False
     pass_wanted: bool = False
-    """Step PassEnded at the end of this pass."""
+    """Whether the driver must step `PassEnded` at the end of this pass."""
     may_stop: bool = False
     refusal: str | None = None
-    """Why an AppendRequested or VotersChangeRequested was refused."""
+    """Reason why an AppendRequested or VotersChangeRequested was refused, if it was."""
     alerts: tuple[Alert, ...] = ()
     deadline_ms: int | None = None
-    """Step Tick at this time, unless a later Ready says otherwise."""
+    """Time at which the driver must step `Tick`, unless a later Ready names another."""

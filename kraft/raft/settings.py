@@ -1,17 +1,17 @@
-"""The time-outs of the quorum, in ms, with Kafka's defaults (controller.quorum.*), and those of fast elections."""
+"""Timeouts of the quorum, in ms, with Kafka's defaults (controller.quorum.*), and those of fast elections."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 EPOCH_MAX = 2**31 - 1
-"""Epochs have 32 bits on the wire and in the log."""
+"""The largest epoch: epochs have 32 bits on the wire and in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
     election_timeout_ms: int = 1000
-    """A random one is drawn from [T, 2T)."""
+    """The election timeout T; a random one is drawn from [T, 2T)."""
     fetch_timeout_ms: int = 2000
     election_backoff_max_ms: int = 1000
     request_timeout_ms: int = 2000
@@ -22,22 +22,25 @@ class RaftSettings:
     observer_session_ms: int = 300_000
     observer_retry_max_ms: int = 100
     rank_step_ms: int = 15
-    """A voter that lost its leader waits rank * step + jitter before it asks, so that two rarely ask at once."""
+    """Delay per rank. A voter that lost its leader waits rank * step + jitter before its first pre-vote round, so that
+    two voters rarely start at once."""
     jitter_ms: int = 10
-    hurry_min_ms: int = 20
-    hurry_max_ms: int = 50
-    """While no leader can be reached, a pre-vote that failed is repeated after [20, 50] ms, doubling."""
+    fast_round_min_ms: int = 20
+    fast_round_max_ms: int = 50
+    """Upper end of the delay [20, 50] ms after which a lost pre-vote round is repeated while no leader can be reached.
+    The delay doubles with each lost round."""
     lost_round_retry_ms: int = 20
-    """A candidate that lost retries after about this, times two to the power of the rounds lost."""
+    """Base delay after which a candidate that lost its election retries; doubled for each lost round."""
     epochs_ahead_max: int = 1000
-    """How far ahead of ours the epoch of a request may be. A replica that is further behind asks the voters, whose
-    answers may name any epoch: so one forged request does not use up the epochs."""
+    """Maximum distance by which the epoch of a request may exceed this node's epoch. A replica that is further behind
+    learns the epoch from the voters' responses, which may name any epoch. One forged request therefore cannot use up
+    the epochs."""
     resign_wait_ms: int = 1000
-    """How long a clean stop waits for voters to acknowledge EndQuorumEpoch."""
+    """Maximum wait of a clean stop for voters to acknowledge EndQuorumEpoch."""
 
     def __post_init__(self) -> None:
-        if not self.hurry_min_ms <= self.hurry_max_ms <= self.election_timeout_ms:
-            raise ValueError("hurry_min_ms <= hurry_max_ms <= election_timeout_ms must hold")
+        if not self.fast_round_min_ms <= self.fast_round_max_ms <= self.election_timeout_ms:
+            raise ValueError("fast_round_min_ms <= fast_round_max_ms <= election_timeout_ms must hold")
         if self.fetch_wait_ms >= self.fetch_timeout_ms:
             raise ValueError("a parked fetch (fetch_wait_ms) must be answered within fetch_timeout_ms")
 

@@ -1,7 +1,8 @@
-"""The six roles of a replica, each with the state that it alone holds.
+"""The six roles of a replica, each with the state that only this role needs.
 
 Epoch, vote and known leader belong to the replica (core.py), not to the role: a change of role within an epoch must not
-lose them. Source: KIP-595, KIP-996, Kafka's QuorumState.
+lose them.
+Source: KIP-595, KIP-996, Kafka's QuorumState.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kraft.raft.votes import Tally
 from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, QuorumRequest
 
 NEVER = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that never comes."""
 
 
 @dataclass(slots=True)
@@ -26,24 +27,24 @@ class Unattached:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot that is being fetched; `position` bytes of it are written."""
+    """A snapshot download in progress; `position` bytes are written."""
 
     snapshot: SnapshotId
     position: int = 0
     is_complete: bool = False
-    """All of it is here; the driver is putting it in the place of the log."""
+    """Whether all bytes have arrived; the driver is then replacing the log with the snapshot."""
 
 
 @dataclass(slots=True)
 class Follower:
     fetch_deadline_ms: int
     has_fetched: bool = False
-    """A fetch of this leader in this epoch has succeeded."""
+    """Whether a fetch from this leader in this epoch has succeeded."""
     lost_since_ms: int | None = None
-    """leader_contact: None is OK; else LOST since then: the connection ended and the redial was refused, or the leader
-    itself said that it leads no more."""
+    """State of leader_contact: None means OK, a time means LOST since then. Contact is lost when the connection ended
+    and the redial was refused, or when the leader itself reported that it no longer leads."""
     campaign_at_ms: int = NEVER
-    """When to ask for pre-votes because contact is LOST."""
+    """Time at which a pre-vote round starts because contact is LOST."""
     download: Download | None = None
 
 
@@ -52,7 +53,7 @@ class Prospective:
     tally: Tally
     election_deadline_ms: int
     follower: Follower | None
-    """To return to if the round is lost while the leader is known."""
+    """The follower role to return to if the round is lost while the leader is known."""
 
 
 @dataclass(slots=True)
@@ -60,12 +61,13 @@ class Candidate:
     tally: Tally
     election_deadline_ms: int
     retry_at_ms: int = NEVER
-    """Set when the round is lost."""
+    """Time of the next attempt, set once this round is lost."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What the leader knows of one replica. `end_offset` is what it has acknowledged as synced, -1 if nothing yet."""
+    """The leader's record of one replica. `end_offset` is the offset that the replica has acknowledged as synced, -1 if
+    none yet."""
 
     end_offset: int = -1
     last_fetch_ms: int = -1
@@ -83,20 +85,20 @@ class ParkedFetch:
 @dataclass(slots=True)
 class Leader:
     epoch_start_offset: int
-    """Log end at the election: the offset of the LeaderChange record."""
+    """Log end at the election, which is the offset of the LeaderChange record."""
     granting: tuple[int, ...]
     check_quorum_deadline_ms: int
     begin_due_ms: int
     high_watermark: int | None = None
-    """Unknown until a record of this epoch is committed."""
+    """The high watermark; None until a record of this epoch is committed."""
     progress: dict[tuple[int, UUID | None], Progress] = field(default_factory=dict)
-    last_heard: dict[int, Progress] = field(default_factory=dict)
-    """Of each node: of its replica that fetched last."""
-    heard: set[int] = field(default_factory=set)
-    """Voters that fetched since check-quorum was last satisfied."""
+    latest_progress: dict[int, Progress] = field(default_factory=dict)
+    """Node id → progress of that node's replica that fetched last."""
+    voters_with_fetch: set[int] = field(default_factory=set)
+    """Voters that have fetched since check-quorum was last satisfied."""
     parked: dict[object, ParkedFetch] = field(default_factory=dict)
     has_news: bool = False
-    """Something that parked fetches wait for has happened since the pass began."""
+    """Whether anything that parked fetches wait for has happened since the pass began."""
 
 
 @dataclass(slots=True)
@@ -111,24 +113,25 @@ Role = Unattached | Follower | Prospective | Candidate | Leader | Resigned
 
 @dataclass(slots=True)
 class FetchLoop:
-    """The one fetch that a replica has under way, and when the next may leave."""
+    """The one fetch that a replica has in flight, and when the next may be sent."""
 
     request_id: int | None = None
     not_before_ms: int = 0
     failures: int = 0
     is_probing: bool = False
-    """An observer that cannot reach its leader asks the voters in turn."""
+    """Whether an observer that cannot reach its leader fetches from the voters in turn."""
 
 
 @dataclass(slots=True)
-class Hurry:
-    """No leader can be reached, and this voter knows it: it does not wait for an election time-out."""
+class FastCampaign:
+    """State of a voter that knows that no leader can be reached: it campaigns without waiting for an election
+    timeout."""
 
     rounds: int = 0
 
 
-class Sent(NamedTuple):
-    """A request under way, whom it was sent to, and the generation of the log then."""
+class InFlightRequest(NamedTuple):
+    """A request in flight: its receiver, its kind, and the generation of the log when it was sent."""
 
     node_id: int
     kind: type[QuorumRequest]

@@ -1,4 +1,4 @@
-"""Deadlines: the earliest one of a replica, and what falls due at a tick."""
+"""Deadlines: the earliest one of a replica, and the actions that fall due at a tick."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kraft.raft.transitions import to_unattached
 
 
 def next_deadline(core: Core) -> int:
-    """When the next Tick is needed, on the clock that steps are given; NEVER if only another input can matter."""
+    """Return when the next Tick is needed, on the clock of the steps; NEVER if only another input can matter."""
     role = core.role
     deadline = next_fetch_ms(core)
     if core.is_stopping:
@@ -27,14 +27,14 @@ def next_deadline(core: Core) -> int:
 
 
 def tick(core: Core) -> None:
-    """Do what is due by now."""
+    """Carry out everything that is due by now."""
     role, now = core.role, core.now_ms
     if isinstance(role, Leader):
         tick_leader(core, role)
     elif core.is_stopping:
         return
     elif isinstance(role, Resigned):
-        if now >= role.election_deadline_ms and core.refuse_last_epoch():
+        if now >= role.election_deadline_ms and core.alert_if_last_epoch():
             role.election_deadline_ms = core.election_timeout()
         elif now >= role.election_deadline_ms:
             to_unattached(core, core.epoch + 1)

@@ -1,6 +1,7 @@
-"""Changes of role. Each keeps what must survive it: the vote within an epoch, the remaining election time, contact.
+"""Changes of role. Each keeps the state that must survive it: the vote within an epoch, the remaining election time,
+contact.
 
-Only a prospective becomes candidate, only a candidate becomes leader, observers are only ever unattached or followers.
+Only a prospective becomes candidate, only a candidate becomes leader, and observers are always unattached or followers.
 Source: KIP-595, KIP-996, Kafka's QuorumState.
 """
 
@@ -26,7 +27,7 @@ from kraft.wire.rpc.quorum_messages import MetadataFetchResponse
 
 
 def to_unattached(core: Core, epoch: int) -> None:
-    """A higher epoch was seen: no vote and no leader in it yet."""
+    """Enter a higher epoch, with no vote and no leader in it yet."""
     require(epoch > core.epoch, f"epoch {core.epoch} cannot go to {epoch}")
     deadline = _carried_election_time(core)
     core.epoch = epoch
@@ -38,22 +39,22 @@ def to_unattached(core: Core, epoch: int) -> None:
 
 
 def to_unattached_same_epoch(core: Core, election_deadline_ms: int) -> None:
-    """A lost pre-vote round without a known leader: epoch and vote stay."""
+    """Become unattached after a lost pre-vote round without a known leader; epoch and vote stay."""
     _enter(core, Unattached(election_deadline_ms))
-    core.forget_ballots()
+    core.forget_all_requests_but_fetch()
 
 
 def vote_for(core: Core, candidate: ReplicaKey) -> None:
-    """Record the one vote of this epoch; the voter gives the candidate a fresh election time-out to win."""
+    """Record the one vote of this epoch. The voter gives the candidate a fresh election timeout to win."""
     require(core.voted is None or core.voted == candidate, f"second vote in epoch {core.epoch}")
     core.voted = candidate
-    core.hurry = None
+    core.fast_campaign = None
     _enter(core, Unattached(core.election_timeout() if core.is_voter else NEVER))
     core.forget_requests()
 
 
 def to_follower(core: Core, epoch: int, leader_id: int, address: Address | None) -> None:
-    """`leader_id` leads `epoch`, which is this one or a higher one; see `fencing.believes`."""
+    """Follow `leader_id` as the leader of `epoch`, which is this one or a higher one; see `fencing.accepts_leader`."""
     require(epoch >= core.epoch, f"epoch {core.epoch} cannot go to {epoch}")
     require(leader_id != core.node_id, f"node {core.node_id} cannot follow itself in epoch {epoch}")
     if epoch > core.epoch:
@@ -63,35 +64,35 @@ def to_follower(core: Core, epoch: int, leader_id: int, address: Address | None)
     core.epoch = epoch
     core.leader_id = leader_id
     core.leader_address = address
-    core.hurry = None
+    core.fast_campaign = None
     core.rounds_lost = 0
     _enter(core, Follower(core.now_ms + core.settings.fetch_timeout_ms))
     core.forget_requests()
 
 
 def to_prospective(core: Core) -> None:
-    """Ask whether a majority would vote for us, without raising the epoch."""
+    """Become prospective: ask whether a majority would vote for this node, without raising the epoch."""
     require(core.is_voter, f"node {core.node_id} is no voter and cannot ask for pre-votes")
     follower = core.role if isinstance(core.role, Follower) else None
     if follower is not None:
         core.out.discard_download |= follower.download is not None
         follower.download = None
         follower.has_fetched = False
-    core.forget_ballots()
+    core.forget_all_requests_but_fetch()
     tally = Tally(core.voters.ids)
     tally.record(core.node_id, granted=True)
     _enter(core, Prospective(tally, core.election_timeout(), follower))
 
 
 def resume_following(core: Core, follower: Follower) -> None:
-    """A lost pre-vote round while the leader is known: back to it, with a fresh fetch time-out."""
+    """Return to the known leader after a lost pre-vote round, with a fresh fetch timeout."""
     follower.fetch_deadline_ms = core.now_ms + core.settings.fetch_timeout_ms
     _enter(core, follower)
-    core.forget_ballots()
+    core.forget_all_requests_but_fetch()
 
 
 def to_candidate(core: Core) -> None:
-    """A new epoch with the vote for ourselves."""
+    """Become candidate in a new epoch, with a vote for this node itself."""
     require(isinstance(core.role, Prospective), f"only a prospective becomes candidate, not {core.role}")
     core.epoch += 1
     core.voted = core.identity.key
@@ -101,7 +102,7 @@ def to_candidate(core: Core) -> None:
 
 
 def to_candidate_again(core: Core) -> None:
-    """After a restart that found the vote for ourselves and no leader: the same epoch."""
+    """Become candidate again in the same epoch, after a restart that found a vote for this node and no leader."""
     _enter_candidacy(core)
 
 
@@ -109,7 +110,7 @@ def to_leader(core: Core, granting: tuple[int, ...]) -> Leader:
     require(isinstance(core.role, Candidate), f"only a candidate becomes leader, not {core.role}")
     core.leader_id = core.node_id
     core.leader_address = None
-    core.hurry = None
+    core.fast_campaign = None
     core.rounds_lost = 0
     settings = core.settings
     leader = Leader(core.log.end_offset, granting, core.now_ms + settings.check_quorum_ms, core.now_ms)
@@ -119,7 +120,7 @@ def to_leader(core: Core, granting: tuple[int, ...]) -> Leader:
 
 
 def to_resigned(core: Core, *, unacked: set[int], successors: tuple[int, ...], deadline_ms: int) -> None:
-    """We led this epoch and do so no more; the stored state still names us as its leader."""
+    """Stop leading; the stored state still names this node as the leader of the epoch."""
     require(core.leader_id == core.node_id, f"node {core.node_id} does not lead epoch {core.epoch}")
     _enter(core, Resigned(deadline_ms, unacked, successors))
     core.forget_requests()
@@ -146,7 +147,7 @@ def _enter(core: Core, role: Role) -> None:
 
 
 def refuse_fetch(core: Core, token: int, error: ErrorCode) -> None:
-    """Answer a fetch with an error, our epoch and the leader that we know."""
+    """Answer a fetch with an error, this node's epoch and the leader that it knows."""
     core.out.answers.append(Reply(token, core.answer_as(MetadataFetchResponse, error)))
 
 
@@ -158,6 +159,6 @@ def _carried_election_time(core: Core) -> int:
     deadline = core.election_timeout()
     if isinstance(role, Unattached | Candidate | Prospective | Resigned) and role.election_deadline_ms < NEVER:
         deadline = role.election_deadline_ms
-    if core.hurry is not None:
-        deadline = min(deadline, core.next_hurried_round())
+    if core.fast_campaign is not None:
+        deadline = min(deadline, core.next_fast_round())
     return deadline

@@ -1,8 +1,8 @@
-"""Which changes of the voter set are legal: one replica is added, removed or found at another address (KIP-853).
+"""Legal changes of the voter set: one replica is added, removed or moved to another address (KIP-853).
 
-`leader.append_voters`, which appends the record, checks that no other change is under way and that a record of the
-leader's epoch is committed. A static set, which the configuration names, cannot be changed: every node has it from its
-own file. Refusals begin with the words that Kafka's tools print.
+`leader.append_voters`, which appends the record, checks that no other change is in progress and that a record of the
+leader's epoch is committed. A static set cannot be changed: every node reads it from its own configuration. Refusals
+begin with the words that Kafka's tools print.
 Source: KIP-853, Raft dissertation, section 4.1.
 """
 
@@ -16,18 +16,18 @@ from kraft.seam.ids import encode_uuid
 from kraft.wire.error_codes import ErrorCode
 
 OBSERVER_SILENCE_MS_MAX = 3_600_000
-"""One that has not fetched for so long is not taken for caught up any more."""
+"""Milliseconds without a fetch after which an observer no longer counts as caught up."""
 
 
 class VotersRefused(NamedTuple):
-    """Why the set stays as it is."""
+    """Error that explains why the set is not changed."""
 
     code: ErrorCode
     message: str
 
 
 def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
-    """The set with one more voter."""
+    """Return the set with one more voter."""
     if voters.is_configured:
         return _static("adding")
     if added.key.directory_id is None:
@@ -42,7 +42,7 @@ def with_voter(voters: VoterSet, added: Voter) -> VoterSet | VotersRefused:
 
 
 def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet | VotersRefused:
-    """The set without this voter; not without the last one."""
+    """Return the set without this voter. The last voter cannot be removed."""
     if voters.is_configured:
         return _static("removing")
     known = voters.find(key.node_id)
@@ -58,7 +58,7 @@ def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet | VotersRefused
 
 
 def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
-    """The set with this voter where it is reached now; the same set if it says so already."""
+    """Return the set with this voter at its present address; the same set if it already names that address."""
     if voters.is_configured:
         return _static("updating")
     known = voters.find(updated.key.node_id)
@@ -71,7 +71,8 @@ def with_address(voters: VoterSet, updated: Voter) -> VoterSet | VotersRefused:
 
 
 def refuse_newcomer(key: ReplicaKey, progress: Progress | None, now_ms: int) -> VotersRefused | None:
-    """Why this observer may not become a voter yet: it must have had all of the log once, and be alive."""
+    """Return why this observer may not become a voter yet, or None. It must have caught up with the log once, and be
+    alive."""
     if progress is None or progress.last_caught_up_ms < 0:
         why = "it has not caught up with the log yet"
     elif now_ms - progress.last_fetch_ms > OBSERVER_SILENCE_MS_MAX:
@@ -88,6 +89,6 @@ def _static(verb: str) -> VotersRefused:
 
 
 def _shown(key: ReplicaKey) -> str:
-    """The key as Kafka prints it."""
+    """Return the key as Kafka prints it."""
     directory = "<undefined>" if key.directory_id is None else encode_uuid(key.directory_id)
     return f"ReplicaKey(id={key.node_id}, directoryId={directory})"

@@ -1,7 +1,7 @@
 """The voter set as a history over log positions.
 
-A Voters record takes effect when it is appended, on every node, and no longer when it is truncated (KIP-853). The base
-is what holds before the first record in the log: the configured set, or the set that a snapshot holds.
+A Voters record takes effect on every node when it is appended, and loses its effect when it is truncated (KIP-853). The
+base is the set before the first such record in the log: the configured set, or the set in a snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class VoterHistory:
         self._offsets: list[int] = []
         self._sets: list[VoterSet] = []
         self.latest = base
-        """To read, never to set: the last of the sets, or the base. The core asks for it many times at each step."""
+        """The latest of the voter sets in the history, or the base; callers must not set it. It is an attribute,
+        because the core reads it many times at each step."""
 
     @property
     def latest_offset(self) -> int:
@@ -28,7 +29,7 @@ class VoterHistory:
         return self._offsets[-1] if self._offsets else -1
 
     def at(self, end_offset: int) -> VoterSet:
-        """The set in force for a log that ends at `end_offset` (exclusive)."""
+        """Return the set in force for a log that ends at `end_offset` (exclusive)."""
         position = bisect_left(self._offsets, end_offset)
         return self._sets[position - 1] if position else self._base
 
@@ -46,7 +47,8 @@ class VoterHistory:
         self.latest = self._sets[-1] if self._sets else self._base
 
     def trim(self, start_offset: int) -> None:
-        """Fold records below `start_offset` into the base: a snapshot covers them."""
+        """Drop records below `start_offset`, because a snapshot covers them. The set in force there becomes the
+        base."""
         position = bisect_left(self._offsets, start_offset)
         if position:
             self._base = self._sets[position - 1]
@@ -54,7 +56,7 @@ class VoterHistory:
             del self._sets[:position]
 
     def reset(self, base: VoterSet) -> None:
-        """The log was replaced by a snapshot that holds `base`."""
+        """Start over with `base`, the set in the snapshot that has replaced the log."""
         self._base = self.latest = base
         self._offsets.clear()
         self._sets.clear()

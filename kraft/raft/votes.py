@@ -1,6 +1,7 @@
-"""Majority arithmetic: the size of a majority, what a majority holds, and the tally of an election.
+"""Majority arithmetic: the size of a majority, the offset that a majority has reached, and the tally of an election.
 
-Source: Raft paper, section 5.2, section 5.4, KIP-595, KIP-996. The tests compare each function with a naive twin.
+Source: Raft paper, section 5.2, section 5.4, KIP-595, KIP-996. The tests compare each function with a naive
+implementation.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from collections.abc import Collection, Iterable
 
 
 def majority_of(voters: int) -> int:
-    """How many of `voters` are a majority; 1 of 0, so that an empty set never decides."""
+    """Return how many of `voters` are a majority; 1 of 0, so that an empty set never decides."""
     return voters // 2 + 1
 
 
 def majority_offset(end_offsets: Collection[int]) -> int:
-    """The largest offset that a majority of the given log ends has reached; each voter counts once."""
+    """Return the largest offset that a majority of the given log ends has reached; each voter counts once."""
     return sorted(end_offsets)[(len(end_offsets) - 1) // 2]
 
 
 class Tally:
-    """Votes of one round. An unreachable voter is out of this round until it answers after all."""
+    """Votes of one round. An unreachable voter does not count in this round unless it answers after all."""
 
     __slots__ = ("_granted", "_rejected", "_unreachable", "_voters")
 
@@ -30,7 +31,7 @@ class Tally:
         self._unreachable: set[int] = set()
 
     def record(self, voter: int, *, granted: bool) -> None:
-        """Count an answer. A second answer of the same voter that says otherwise is ignored: the first one stands."""
+        """Count a voter's response. If a voter sends a second, different response, only its first one counts."""
         if voter not in self._voters or voter in self._granted or voter in self._rejected:
             return
         self._unreachable.discard(voter)
@@ -46,7 +47,7 @@ class Tally:
 
     @property
     def unrecorded(self) -> tuple[int, ...]:
-        """Voters that have neither granted nor rejected, the unreachable among them."""
+        """Voters that have neither granted nor rejected, including the unreachable ones."""
         return tuple(v for v in self._voters if v not in self._granted and v not in self._rejected)
 
     @property
@@ -55,6 +56,7 @@ class Tally:
 
     @property
     def is_lost(self) -> bool:
-        """True if those that granted and those that may still answer are no majority."""
+        """Whether the round can no longer be won: the voters that granted, plus those that may still answer, are no
+        majority."""
         out = len(self._rejected) + len(self._unreachable)
         return len(self._voters) - out < majority_of(len(self._voters))

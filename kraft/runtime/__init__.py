@@ -1,9 +1,9 @@
-"""Async: the real seam on trio: epoll driver, TLS, files and threads, clocks. May import kraft.seam, kraft.wire
-and kraft.config.
+"""Async: the implementation of the seam on trio: epoll driver, TLS, files and threads, clocks. May import kraft.seam,
+kraft.wire and kraft.config.
 
-`open_seam` gives it. Nothing is opened or seeded at import: a node is forked from a zygote that has imported this.
-Names are loaded when they are first used (PEP 562): `kraft.runtime.tls` serves blocking clients too, which need no
-trio."""
+`open_seam` provides it. Nothing is opened or seeded at import, as a node is forked from a zygote that has imported
+this. Names are loaded on first use (PEP 562): blocking clients, which need no trio, use `kraft.runtime.tls` too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read when a certificate expires. `ssl` reports that for a peer's certificate, but not for those that a context loads.
+"""Read a certificate's expiry. `ssl` reports it for a peer's certificate, but not for those that a context loads.
 
 Source: RFC 5280 (4.1, the fields of a certificate; 4.1.2.5, its two forms of time).
 """
@@ -15,8 +15,9 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 
 
 def expiry_s(pem: str) -> float:
-    """When the first of the certificates in a PEM text expires; seconds since 1970. Infinite if there is none; NaN if
-    one is written in a way that is not understood here, though OpenSSL may take it."""
+    """Return the earliest expiry of the certificates in a PEM text, in seconds since 1970. Return infinity if there is
+    no certificate. Return NaN if a certificate has a form that is not supported here, although OpenSSL may accept it.
+    """
     try:
         return min((_expiry_s(binascii.a2b_base64(text)) for text in _PEM.findall(pem)), default=math.inf)
     except (ValueError, IndexError):
@@ -25,14 +26,14 @@ def expiry_s(pem: str) -> float:
 
 def _expiry_s(der: bytes) -> float:
     _, at, _ = _element(der, 0)  # the certificate
-    _, at, _ = _element(der, at)  # what is signed of it
+    _, at, _ = _element(der, at)  # the signed part
     tag, _, end = _element(der, at)
     if tag == _VERSION:
         at = end
     for _ in ("serial number", "signature", "issuer"):
         _, _, at = _element(der, at)
     _, at, _ = _element(der, at)  # validity
-    _, _, at = _element(der, at)  # its begin
+    _, _, at = _element(der, at)  # its start
     tag, start, end = _element(der, at)
     text = der[start:end].decode("ascii")
     if tag == _UTC_TIME:
@@ -41,7 +42,7 @@ def _expiry_s(der: bytes) -> float:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, start and end of the content of the element at `at`."""
+    """Return the tag of the DER element at `at`, and the start and end of its content."""
     length = der[at + 1]
     start = at + 2
     if length & 0x80:

@@ -1,11 +1,12 @@
-"""One plain TCP stream: reads into the connection's own space, sends its queue of bytes and file ranges.
+"""One plain TCP stream: reads into the connection's buffer, and sends its queue of bytes and file ranges.
 
-Sending: small chunks (and file ranges below SENDFILE_BYTES_MIN that are in the page cache) leave joined in one `send`;
-a large file range leaves by `sendfile`, and what stands before it by a `send` with MSG_MORE, so that both share
-packets. EPOLLOUT is asked for only while the socket is full. Meanwhile an accepted stream is not read and its requests
-are not handled: a peer that does not read its answers gets no more of them. The dialling side always reads, so that the
-two sides never wait for each other. A range that is not in the page cache is read ahead by the pool first; the stream
-waits, the loop does not.
+Small chunks (and file ranges below SENDFILE_BYTES_MIN that are in the page cache) are joined in one `send`. A large
+file range is sent by `sendfile`, and what precedes it by a `send` with MSG_MORE, so that both share packets. EPOLLOUT
+is requested only while the socket is full.
+
+While the socket is full, an accepted stream is not read and its requests are not handled: a peer that does not read its
+responses gets no more of them. The dialling side always reads, so that the two sides never wait for each other. A range
+that is not in the page cache is first read ahead by the thread pool. The stream waits for that, the loop does not.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from kraft.runtime.file import RealFile
 from kraft.seam import Chunk, CloseReason, Connection, DiskError, FileRange, HandleRevoked, WireError, require
 
 READ_BYTES_PER_PASS = 1 << 20
-"""After so many the answers leave: who sends large requests may wait for one before it sends the next."""
+"""Maximum bytes read from a stream before responses are sent: the sender of large requests may wait for a response
+before it continues."""
 SENDFILE_BYTES_MIN = 32 * 1024
-"""Below this a read from the page cache and one joined send is cheaper than sendfile (measured equal at 32 KiB)."""
+"""Size of a file range from which sendfile is used. Below it, a read from the page cache and one joined send is cheaper
+(measured equal at 32 KiB)."""
 SENDFILE_BYTES_MAX = 1 << 20
 JOIN_BYTES_MAX = 32 * 1024
-"""Chunks up to this many bytes in all are joined; more go out as one vector, uncopied."""
+"""Maximum size of chunks that are joined into one piece; more bytes are sent as one vector, uncopied."""
 GATHER_BYTES_MAX = 256 * 1024
 GATHER_CHUNKS_MAX = 256
 WARM_BYTES_MAX = 4 << 20
 LINGER_NS_MAX = 10_000_000_000
-"""How long a close with flush, or a TLS handshake, may take."""
+"""Maximum duration of a close with flush, and of a TLS handshake."""
 
 _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
@@ -48,7 +51,8 @@ def _short(chunk: FileRange) -> str:
 
 
 class Channel:
-    """kraft.seam.Transport over a connected, non-blocking socket. Lives in the driver's epoll until it ends."""
+    """Implementation of kraft.seam.Transport over a connected, non-blocking socket. It is in the driver's epoll until
+    it ends."""
 
     __slots__ = (
         "_blocked",
@@ -95,8 +99,8 @@ class Channel:
         self._mask = _READ
         self._paused = False  # the connection has no space
         self._blocked = False  # the socket is full
-        self._owes_turn = False  # requests are left, and wait until the socket has room
-        self._held = False  # a link policy says that nothing moves
+        self._owes_turn = False  # unhandled requests wait until the socket has room
+        self._held = False  # a link policy lets nothing through
         self._warming = False  # the front of the output is being read into the page cache
         self._warm_end: tuple[RealFile, int] | None = None
         self._marked = False
@@ -105,13 +109,13 @@ class Channel:
         self._ended = False
 
     def start(self, connection: Connection | None) -> None:
-        """Begin to read for `connection`. Anything that it wants to say already leaves with the next pass."""
+        """Begin to read for `connection`. Output that it already has is sent in the next pass."""
         self.connection = connection
         self.driver.add(self._fd, self, self._mask)
         self.driver.add_channel(self._fd, self)
         self.wake()
 
-    # kraft.seam.Transport
+    # methods of kraft.seam.Transport
 
     @property
     def listener(self) -> str:
@@ -148,7 +152,7 @@ class Channel:
             self._heard_ns = self.driver.pass_ns
             self.wake()
 
-    # the driver's calls
+    # called by the driver
 
     def on_ready(self, mask: int) -> None:
         if mask & _WRITE:
@@ -180,7 +184,7 @@ class Channel:
             output = connection.output()
             if output and not (self._blocked or self._held or self._warming):
                 self._flush(connection, output)
-                if self.ended:  # no attribute: mypy would not believe that it changes
+                if self.ended:  # not an attribute: mypy would assume that it does not change
                     return
         if self._close_reason is not None and not (self._flush_on_close and self._has_unsent(connection)):
             self.end(self._close_reason)
@@ -200,8 +204,8 @@ class Channel:
             self.close(CloseReason.IDLE)
 
     def end(self, reason: CloseReason) -> None:
-        """Close the socket, tell the connection, and let go of it: a cycle of the two would outlive both for as long as
-        nobody collects garbage. A second call does nothing."""
+        """Close the socket, notify the connection, and drop the reference to the connection. A reference cycle of
+        channel and connection would keep both alive until the next garbage collection. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -216,7 +220,7 @@ class Channel:
         self.end(CloseReason.SHUTDOWN)
 
     def reset(self) -> None:
-        """End it as a reset, for the peer too."""
+        """End the stream with a reset, for the peer too."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.end(CloseReason.RESET)
 
@@ -232,8 +236,8 @@ class Channel:
             self.wake()
 
     def splice(self) -> tuple[socket.socket, socket.socket]:
-        """Go on with one end of a new pair of sockets, under the same descriptor. Gives the other end, and the socket
-        that it was until now: whoever takes them carries the bytes."""
+        """Replace this stream's socket by one end of a new socket pair, under the same descriptor. Return the pair's
+        other end and the previous socket; the caller must carry the bytes between them."""
         ours, near = socket.socketpair()
         far = self._socket.dup()
         if not self._held:
@@ -265,7 +269,7 @@ class Channel:
             except OSError:
                 self.end(CloseReason.RESET)
                 return
-            space = None  # a view that lives on would forbid the connection to grow its buffer
+            space = None  # an existing view would prevent the connection from growing its buffer
             if not count:
                 self.end(CloseReason.PEER)
                 return
@@ -299,7 +303,7 @@ class Channel:
         self._update_mask()
 
     def _resume(self) -> None:
-        """There is space again."""
+        """Resume reading, as there is space again."""
         self._update_mask()
 
     def _update_mask(self) -> None:
@@ -316,7 +320,7 @@ class Channel:
         return bool(connection.output())
 
     def _flush(self, connection: Connection, output: deque[Chunk]) -> None:
-        """Send from the front of `output` until it is empty, the socket is full, or this pass's share is spent."""
+        """Send from the front of `output` until it is empty, the socket is full, or this pass's share is used up."""
         budget = self.driver.send_bytes_max
         try:
             while output:
@@ -352,7 +356,7 @@ class Channel:
             self._update_mask()
 
     def _send_gathered(self, output: deque[Chunk]) -> tuple[int, int]:
-        """Send what stands before the next large file range as one piece; returns bytes asked for and sent."""
+        """Send everything before the next large file range as one piece; return the bytes requested and sent."""
         parts: list[bytes | bytearray | memoryview] = []
         total = 0
         flags = 0
@@ -405,11 +409,11 @@ class Channel:
         return count, sent
 
     def _file_failed(self, why: str) -> None:
-        """The frame's length has left already, so the stream cannot go on."""
+        """End the stream, which cannot continue: the frame's length has already been sent."""
         self.driver.log.error("closing a connection: a file range could not be sent", peer=self._peer_host, why=why)
         self.end(CloseReason.RESET)
 
-    # what is not in the page cache
+    # ranges that are not in the page cache
 
     def _warm(self, chunk: FileRange) -> None:
         if self._ended:

@@ -1,6 +1,6 @@
-"""The real clock and chance: the system's clocks, trio's sleep, and generators seeded from the kernel.
+"""The real clock and random source: the system's clocks, trio's sleep, and generators seeded from the kernel.
 
-Nothing is kept at import: a node is forked from a zygote, and two nodes must not share a seed.
+No state is created at import: nodes are forked from a zygote, and two nodes must not share a seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.seam import Event, draw_uuid
 
 
 class RealClock:
-    """kraft.seam.Clock over CLOCK_MONOTONIC and CLOCK_REALTIME."""
+    """Implementation of kraft.seam.Clock with CLOCK_MONOTONIC and CLOCK_REALTIME."""
 
     __slots__ = ()
 
@@ -39,7 +39,8 @@ class RealClock:
 
 
 class RealRandom:
-    """kraft.seam.Random, seeded from the kernel. Each stream has its own seed; names only tell them apart in a log."""
+    """Implementation of kraft.seam.Random, seeded from the kernel. Each stream has its own seed; names only distinguish
+    streams in logs."""
 
     __slots__ = ("_generator", "_streams")
 

@@ -1,7 +1,7 @@
-"""The real disk: kraft.seam.Disk over os calls, with bounded threads for what may wait.
+"""The real disk: kraft.seam.Disk over os calls, with a bounded number of threads for calls that may wait.
 
-Nothing is revoked here: a crashed node is a process that is gone. Directory entries are durable after
-`sync_directory`, as POSIX says; `make_directory` and `write_file_atomic` do it themselves.
+Handles are never revoked here, as a crashed node is a process that ended. Directory entries are durable after
+`sync_directory`, as POSIX specifies; `make_directory` and `write_file_atomic` do it themselves.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class RealLock:
 
 
 class RealDisk:
-    """kraft.seam.Disk. Made inside a trio run, by `open_seam`."""
+    """Implementation of kraft.seam.Disk. Created inside a trio run, by `open_seam`."""
 
     def __init__(self, *, offload_threads: int, sync_threads: int, dirty_budget_bytes: int) -> None:
         self.ledger = DirtyLedger(dirty_budget_bytes)
         self.offload_limiter = trio.CapacityLimiter(offload_threads)
         self._sync_limiter = trio.CapacityLimiter(sync_threads)
 
-    # never suspending
+    # operations that never suspend
 
     def create(self, path: str) -> File:
         try:
@@ -73,7 +73,7 @@ class RealDisk:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
-    # blocking
+    # blocking operations
 
     def open(self, path: str) -> File:
         try:
@@ -107,7 +107,7 @@ class RealDisk:
             raise disk_error(error, path, "make directory") from error
         try:
             self.sync_directory(parent)
-        except DiskError:  # the next try would find it, and take it for durable
+        except DiskError:  # otherwise the next try would find it, and regard it as durable
             with suppress(OSError):
                 os.rmdir(path)
             raise
@@ -185,7 +185,7 @@ class RealDisk:
     def _file(self, fd: int, path: str, size: int) -> RealFile:
         return RealFile(fd, path, size, self.ledger)
 
-    # suspending
+    # operations that suspend
 
     async def sync(self, file: File) -> None:
         await trio.to_thread.run_sync(file.sync_blocking, limiter=self._sync_limiter)
@@ -193,7 +193,7 @@ class RealDisk:
     async def offload(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         return await trio.to_thread.run_sync(function, *arguments, limiter=self.offload_limiter)
 
-    # the budget
+    # the budget of dirty bytes
 
     @property
     def dirty_budget_full(self) -> bool:

@@ -1,13 +1,14 @@
-"""DiskFaults: syncs of a running node that take longer, or fail, on purpose; and FaultyDisk, the disk that does it.
+"""DiskFaults: deliberately slow or failing syncs of a running node; and FaultyDisk, the disk that produces them.
 
-Only a node with a fault control socket has such a disk; any other has RealDisk alone. A fault is in the sync itself:
-fdatasync of a file, and fsync of a directory or of a small file that is replaced. A slow one waits and then syncs; a
+Only a node with a fault control socket has such a disk; any other has RealDisk alone. The fault is in the sync itself:
+fdatasync of a file, and fsync of a directory or of a small file that is replaced. A slow sync waits and then syncs. A
 failing one raises DiskError (EIO) and does not sync.
 
-It shows what a node does when the device is slow or reports an error. It cannot show a loss. The bytes of a failed sync
-are in the page cache, a later sync or the kernel itself writes them, and `kill -9` keeps them; on a real device Linux
-marks the pages clean after a failed fsync, and what they held may be gone. Nor is the write-back of the kernel slow:
-appends go on at full speed until `DirtyLedger` stops them. Power loss and lost pages are for the simulator.
+This shows how a node reacts when the device is slow or reports an error. It cannot cause data loss. The bytes of a
+failed sync are in the page cache: a later sync or the kernel itself writes them, and they survive `kill -9`. On a real
+device, Linux marks the pages clean after a failed fsync, and their data may be lost. The kernel's write-back is not
+slowed either: appends continue at full speed until `DirtyLedger` stops them. Power loss and lost pages are simulated
+instead.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class DiskFaults:
 
     def __init__(self) -> None:
         self.syncs_delayed = 0
-        """How many syncs have waited since the node started."""
+        """Number of syncs delayed since the node started."""
         self.syncs_failed = 0
-        """How many syncs have failed on purpose since the node started."""
+        """Number of syncs that failed deliberately since the node started."""
         self._sync_delay_ms = 0
         self._fail_syncs = False
         self._changed = threading.Condition()
@@ -47,21 +48,21 @@ class DiskFaults:
         return self._fail_syncs
 
     def set(self, *, sync_delay_ms: int = 0, fail_syncs: bool = False) -> None:
-        """Let syncs fare so from now on; those that wait begin anew with it."""
+        """Set the faults of syncs from now on. Syncs that are already waiting restart with the new settings."""
         with self._changed:
             self._sync_delay_ms = sync_delay_ms
             self._fail_syncs = fail_syncs
             self._changed.notify_all()
 
     def before_sync(self, path: str) -> None:
-        """Called by a thread that is about to sync. DiskError if that is to fail. *Blocking.*"""
+        """Delay a sync, or raise DiskError if it is to fail. Called by a thread that is about to sync. *Blocking.*"""
         if not self._sync_delay_ms and not self._fail_syncs:
             return
         with self._changed:
             delay_ms = self._sync_delay_ms
             if delay_ms:
                 self.syncs_delayed += 1
-                # Not time.sleep: it fails under libfaketime, which moves the clock of a node.
+                # Not time.sleep: it fails under libfaketime, which changes a node's clock.
                 self._changed.wait_for(lambda: self._sync_delay_ms != delay_ms, delay_ms / 1000)
             if not self._fail_syncs:
                 return
@@ -69,7 +70,7 @@ class DiskFaults:
         raise DiskError(f"cannot sync {path}: it fails on purpose (fault control)", errno=errno.EIO, path=path)
 
     def describe(self) -> dict[str, Any]:
-        """The state and the counts, as the verb `disk` answers them."""
+        """Return the state and the counts, for the answer to the verb `disk`."""
         return {
             "sync_delay_ms": self._sync_delay_ms,
             "fail_syncs": self._fail_syncs,
@@ -93,7 +94,7 @@ class FaultyFile(RealFile):
 
 
 class FaultyDisk(RealDisk):
-    """kraft.seam.Disk. Its settings are those of RealDisk."""
+    """Implementation of kraft.seam.Disk whose syncs can be slow or fail. Its settings are those of RealDisk."""
 
     def __init__(self, faults: DiskFaults, **settings: int) -> None:
         super().__init__(**settings)

@@ -1,15 +1,21 @@
 """The connection driver: one trio task with its own epoll for all connections and listeners of a node.
 
-A pass: the descriptors that are ready are handled (reads go into the connections, whose handlers run there and then)
-until PASS_NS_MAX are over, and the others first in the next pass; connections with requests left from their last turn
-get further ones, in order, in what is left of that time; then each end-of-pass callback runs once; then each
-connection that was marked is settled once: flushed, closed, or read again. trio is paid not per connection but per turn
-of at most PASSES_PER_TURN passes, or, in a node, only when it has something to do itself (`shared_wait`).
+A pass has these steps:
 
-Invariants: connections are called only from here (or from a dial that has just made them), one call at a time; a mark
-is never lost: it is settled at the end of this pass, or starts another one.
-Why one task: a task per connection costs a trio wake-up per request (measured with 64 connections: 58,000 requests/s;
-one epoll in one task: 90,000; a bare epoll loop: 94,000).
+- Ready descriptors are handled until PASS_NS_MAX has passed; reads go into the connections, whose handlers run
+  immediately. The remaining descriptors are first in the next pass.
+- Connections with requests left from their last turn get further turns, in order, in the rest of that time.
+- Each end-of-pass callback runs once.
+- Each marked connection is settled once: flushed, closed, or read again.
+
+trio's overhead is not per connection. It occurs once per PASSES_PER_TURN passes or, in a node, only when trio itself
+has something to do (`shared_wait`).
+
+Invariants: connections are called only from here (or from a dial that has just created them), one call at a time. A
+mark is never lost: the connection is settled at the end of this pass, or the mark starts another pass.
+
+Why one task: a task per connection costs a trio wake-up per request. Measured with 64 connections: 58,000 requests/s;
+with one epoll in one task: 90,000; with a bare epoll loop: 94,000.
 """
 
 from __future__ import annotations
@@ -31,50 +37,53 @@ from kraft.seam import CloseReason, NetworkStats, require
 
 PASSES_PER_TURN = 8
 PASS_NS_MAX = 5_000_000
-"""A pass takes no further descriptor after so long: several peers may each have sent what takes some milliseconds."""
+"""Nanoseconds after which a pass handles no further descriptor, because each of several peers may have sent work for
+some milliseconds."""
 TURNS_NS = 2_000_000
-"""Turns of connections that have requests left get so much of a pass, however long its reads took; those of one
-connection alone get what the pass has left, if that is more."""
+"""Time in a pass for the turns of connections with remaining requests, however long the reads of the pass took. A
+single such connection gets the remainder of the pass, if that is more."""
 TURNS_SHARE_NS = 500_000
-"""One of several goes on for so long, before the next."""
+"""Time that each of several such connections gets before the next one."""
 SLOW_NS = 3_000_000
-"""A connection that took longer the last time it was ready is handled after the others when it is ready again. A pass
-handles one of these at least, and usually no more: however many there are, the others wait for one of them."""
+"""Nanoseconds above which a connection counts as slow. If handling it took longer, it is handled after the others when
+it is ready again. A pass handles at least one slow connection, and usually no more, so that the others wait for only
+one of them."""
 SEND_BYTES_PER_PASS = 4 << 20
 SEND_BYTES_MIN = 128 * 1024
-"""Connections that are settled in one pass share what is sent in it; each may send so much."""
+"""Minimum bytes that a connection may send when it is settled. The connections settled in one pass share
+SEND_BYTES_PER_PASS."""
 LONG_STEP_NS = 20_000_000
 
 log = structlog.get_logger("kraft.runtime")
 
 
 class Pollable(Protocol):
-    """Something with a descriptor in the driver's epoll."""
+    """Interface of an object with a descriptor in the driver's epoll."""
 
     def on_ready(self, mask: int) -> None: ...
 
     def release(self) -> None:
-        """The driver stops: close it."""
+        """Close the descriptor, because the driver stops."""
         ...
 
 
 class Settleable(Protocol):
-    """A connection's channel, as the driver keeps it."""
+    """Interface of a connection's channel to the driver."""
 
     def take_turn(self) -> None:
-        """Handle requests that the last turn left."""
+        """Handle requests that remain from the last turn."""
         ...
 
     def settle(self) -> None:
-        """Flush, close or read again, whatever is due; called once per pass in which it was marked."""
+        """Flush, close or read again, as necessary. Called once per pass in which it was marked."""
         ...
 
     def end(self, reason: CloseReason) -> None:
-        """Close at once, and tell the connection."""
+        """Close the stream at once, and notify the connection."""
         ...
 
     def sweep(self, now_ns: int) -> None:
-        """Close it if it idles or lingers too long."""
+        """Close the connection if it has been idle, or closing, for too long."""
         ...
 
 
@@ -97,11 +106,11 @@ class _Waker:
         self._kicked = False
 
     def release(self) -> None:
-        """Closed by its driver, last."""
+        """Do nothing: the driver closes it, last."""
 
 
 class Driver:
-    """The epoll, what is in it, and the loop over it."""
+    """The epoll, its members, and the loop over it."""
 
     def __init__(
         self,
@@ -113,35 +122,35 @@ class Driver:
         worked: Callable[[int], None] | None = None,
     ) -> None:
         """`shares_wait`: let trio wait in this driver's epoll (see `shared_wait`), for a process that is a node.
-        `worked` hears how long each pass took (ns)."""
+        `worked` is called with the duration of each pass (ns)."""
         self._schedule = ThreadSchedule()
         self.stats = NetworkStats(schedule=self._schedule.read)
         self.log = log.bind(node=node_name)
         self.pass_ns = time.monotonic_ns()
-        """When the current pass began; channels stamp with it what they hear."""
+        """Time at which the current pass began. Channels use it as the time of what they receive."""
         self.ended_ns = self.pass_ns
-        """When the last pass ended."""
+        """Time at which the last pass ended."""
         self.send_bytes_max = SEND_BYTES_PER_PASS
-        """What a channel may send when it is settled."""
+        """Maximum bytes that a channel may send when it is settled."""
         self.channels: dict[int, Settleable] = {}
         self.nursery: trio.Nursery | None = None
-        """For the few things that take a task: cold reads, accept back-off."""
+        """Nursery for the few operations that need a task: cold reads, accept back-off."""
         self.cold_limiter = cold_limiter
         self._sweep_interval_ms = sweep_interval_ms
         self._epoll = select.epoll()
         self._targets: dict[int, Pollable] = {}
         self._suspended: set[int] = set()
         self._left: dict[int, int] = {}
-        """Descriptors that were ready when the last pass ended, and had no turn in it → their place in the next one."""
+        """Descriptors that were ready in the last pass but not handled → their place in the next one."""
         self._slow: set[int] = set()
         self._late: dict[int, int] = {}
-        """Descriptors of those, in the order in which they became ready → for what."""
+        """Descriptors of slow connections that are ready, in the order in which they became so → their event mask."""
         self._woken: list[Settleable] = []
         self._turns: deque[Settleable] = deque()
-        """Channels with requests left, in the order of their next turns."""
+        """Channels with remaining requests, in the order of their next turns."""
         self._end_of_pass: list[Callable[[], None]] = []
         self._changes = 0
-        """Connections that have come or gone."""
+        """Number of connections opened and closed."""
         self._heap = HeapTrim()
         self._shares_wait = shares_wait
         self._worked = worked
@@ -153,7 +162,7 @@ class Driver:
         self._waker = _Waker()
         self.add(self._waker.fd, self._waker, select.EPOLLIN)
 
-    # what is in the epoll
+    # members of the epoll
 
     def add(self, fd: int, target: Pollable, mask: int) -> None:
         self._targets[fd] = target
@@ -163,7 +172,7 @@ class Driver:
         self._epoll.modify(fd, mask)
 
     def suspend(self, fd: int) -> None:
-        """Hear nothing of this descriptor, not even that it broke, until `resume`."""
+        """Get no events of this descriptor, not even its errors, until `resume`."""
         self._suspended.add(fd)
         self._late.pop(fd, None)
         self._epoll.unregister(fd)
@@ -194,13 +203,14 @@ class Driver:
     # marks and passes
 
     def mark(self, channel: Settleable) -> None:
-        """Settle this channel at the end of this pass, or of one that starts now. It marks once until settled."""
+        """Settle this channel at the end of this pass, or of one that starts now. Marking it again has no effect until
+        then."""
         self._woken.append(channel)
         if not self._in_pass and self._shared is None:
             self._waker.kick()
 
     def wait_turn(self, channel: Settleable) -> None:
-        """Give this channel a turn after those that wait already."""
+        """Give this channel a turn after those already queued."""
         self._turns.append(channel)
         if not self._in_pass and self._shared is None:
             self._waker.kick()
@@ -213,14 +223,14 @@ class Driver:
 
     @property
     def has_work(self) -> bool:
-        """Something is marked: a pass is due, also without an event."""
+        """Whether a pass is due even without an event."""
         return bool(self._woken) or bool(self._turns) or bool(self._late) or self._pass_requested
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
         self._end_of_pass.append(callback)
 
     async def run(self) -> None:
-        """Drive until cancelled. An exception out of a connection or a callback ends it, and with it the node."""
+        """Drive until cancelled. An exception from a connection or a callback ends it, and with it the node."""
         self._shared = SharedWait.install(self, self._epoll) if self._shares_wait else None
         if self._shared is None:
             await self._run_as_task()
@@ -250,7 +260,7 @@ class Driver:
                 self._pass(events)
 
     def run_pass(self, events: list[tuple[int, int]]) -> None:
-        """A pass outside of any task: what it raises ends `run`."""
+        """Run a pass outside of any task; an exception from it ends `run`."""
         if self._failure is not None:
             return
         try:
@@ -265,7 +275,7 @@ class Driver:
         self._pass_requested = False
         targets, now = self._targets, time.monotonic_ns
         end_ns = started_ns + PASS_NS_MAX
-        if self._left:  # what is still ready is told again, and nobody shall have two turns before it
+        if self._left:  # epoll reports again what is still ready, and no descriptor may be handled twice before it
             left, self._left = self._left, {}
             events.sort(key=lambda event: left.get(event[0], len(left)))
         turns, slow, late = self._turns, self._slow, self._late
@@ -282,14 +292,14 @@ class Driver:
             if ready_ns - began_ns > SLOW_NS and fd in self.channels:
                 slow.add(fd)
             if turns:
-                self._go_on(target, ready_ns + PASS_NS_MAX // len(events))
+                self._give_further_turns(target, ready_ns + PASS_NS_MAX // len(events))
                 ready_ns = now()
             if ready_ns > end_ns and number < len(events):
                 self._left = {fd: place for place, (fd, _) in enumerate(events[number:])}
                 break
             began_ns = ready_ns
         if late:
-            self._handle_late(end_ns)
+            self._handle_slow(end_ns)
         if turns:
             turns_end_ns = now() + TURNS_NS
             self._take_turns(max(end_ns, turns_end_ns) if len(turns) == 1 else turns_end_ns)
@@ -304,8 +314,8 @@ class Driver:
         self.ended_ns = time.monotonic_ns()
         self._count_pass(self.ended_ns - started_ns)
 
-    def _handle_late(self, end_ns: int) -> None:
-        """The slow ones that are ready: one, and others while the pass has time."""
+    def _handle_slow(self, end_ns: int) -> None:
+        """Handle slow connections that are ready: one, and more while the pass has time."""
         late, now = self._late, time.monotonic_ns
         began_ns = now()
         while late:
@@ -319,9 +329,9 @@ class Driver:
                 break
             began_ns = ready_ns
 
-    def _go_on(self, channel: object, end_ns: int) -> None:
-        """Further turns for the channel that has just had one, for its share of the pass: what a peer sends at once is
-        handled at once where few peers send, and answers of many turns leave in one send."""
+    def _give_further_turns(self, channel: object, end_ns: int) -> None:
+        """Give further turns to the channel that has just had one, for its share of the pass. Where few peers send,
+        their requests are then handled at once, and the responses of many turns are sent in one send."""
         turns, now = self._turns, time.monotonic_ns
         while turns and turns[-1] is channel and now() < end_ns:
             turns.pop().take_turn()
@@ -332,7 +342,7 @@ class Driver:
             channel = turns.popleft()
             share_end_ns = end_ns if not turns else min(end_ns, now() + TURNS_SHARE_NS)
             channel.take_turn()
-            self._go_on(channel, share_end_ns)
+            self._give_further_turns(channel, share_end_ns)
             if now() > end_ns:
                 break
 
@@ -347,8 +357,8 @@ class Driver:
             self._worked(step_ns)
 
     async def sweep(self) -> None:
-        """Look at all connections now and then for idleness, and give back what many have left; for the seam's whole
-        life."""
+        """Check all connections for idleness from time to time, and return the memory of closed ones. Runs as long as
+        the seam."""
         while True:
             await trio.sleep(self._sweep_interval_ms / 1000)
             now_ns = time.monotonic_ns()
@@ -358,14 +368,14 @@ class Driver:
                 await trio.to_thread.run_sync(self._heap.trim, limiter=self.cold_limiter)
 
     def run_task(self, function: Callable[[], Awaitable[object]], *, name: str) -> None:
-        """Start a small task of the driver's own."""
+        """Start a small task in the driver's nursery."""
         require(self.nursery is not None, "the driver has no nursery yet")
         assert self.nursery is not None
         self.nursery.start_soon(function, name=name)
 
     def close(self) -> None:
-        """End every connection and give the descriptors back."""
-        self._in_pass = True  # whatever is marked now, nobody needs to be woken
+        """End every connection and close the descriptors."""
+        self._in_pass = True  # later marks need no wake-up
         del self._targets[self._waker.fd]
         for target in list(self._targets.values()):
             target.release()

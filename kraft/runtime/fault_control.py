@@ -1,24 +1,24 @@
-"""Fault control: a Unix socket on which a running node is told to break its links, answers and syncs on purpose.
+"""Fault control: a Unix socket for deliberate faults in the links, responses and syncs of a running node.
 
 One JSON object per line, answered in order by one JSON object: `{"ok": true, …}` or `{"ok": false, "error": TEXT}`.
 
-    {"verb": "link", "node": 2, "policy": "hang"}           open, refuse, hang, reset; "listener" narrows it
+    {"verb": "link", "node": 2, "policy": "hang"}           open, refuse, hang, reset; "listener" limits it to one
     {"verb": "link", "node": 2, "policy": "open", "sends": {"latency_ms": 50}, "receives": {"is_cut": true}}
-                                    how bytes fare on all links to that node: the fields of LinkQuality; else well
+                                    quality of all links to that node: the fields of LinkQuality; perfect if absent
     {"verb": "reply", "api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER", "times": 3}
-    {"verb": "disk", "sync_delay_ms": 800}                  each sync waits so long; 0 ms if it is missing
-    {"verb": "disk", "fail_syncs": true}                    syncs fail (see `disk_faults`); not if it is missing
-    {"verb": "clock"}                                       what the node takes for the time: "wall_ms", "monotonic_ms"
-    {"verb": "clear"}                                       everything; "rule": NUMBER drops one rule
+    {"verb": "disk", "sync_delay_ms": 800}                  each sync is delayed by this; 0 ms if absent
+    {"verb": "disk", "fail_syncs": true}                    syncs fail (see `disk_faults`); false if absent
+    {"verb": "clock"}                                       the node's clocks: "wall_ms", "monotonic_ms"
+    {"verb": "clear"}                                       removes all faults; "rule": NUMBER removes one rule
     {"verb": "list"}
 
-The answers to `disk` and `list` count the syncs that have waited or failed.
+The answers to `disk` and `list` count the delayed and failed syncs.
 
-A file with the socket's name and `.first` may hold requests. The node carries them out when it opens the socket, before
-it does anything else.
+A file with the socket's name and the suffix `.first` may hold requests. The node carries them out when it opens the
+socket, before anything else.
 
-A process that can open the socket can break the node. So the socket is made for its owner alone (mode 0600), and only
-where a node was started with one. Source: docs/decisions/09-faults-on-purpose.md.
+A process that can open the socket can break the node. The socket is therefore accessible only to its owner (mode 0600),
+and exists only if the node was started with one. Source: docs/decisions/09-faults-on-purpose.md.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Answer = dict[str, Any]
 
 
 class FaultControl:
-    """What the verbs do to one node. `handle` is a plain call on the loop; `run` serves it on a socket."""
+    """The fault control of one node. `handle` is a plain call on the loop; `run` serves it on a socket."""
 
     def __init__(self, links: LinkPolicies, replies: ReplyPolicy, disk: DiskFaults | None = None) -> None:
         self.links = links
@@ -64,20 +64,20 @@ class FaultControl:
             "link": self._link,
             "reply": self._reply,
             "disk": self._disk,
-            "clock": self._tell_time,
+            "clock": self._report_clocks,
             "clear": self._clear,
             "list": self._list,
         }
 
     def handle(self, line: bytes) -> Answer:
-        """Carry out one line; what cannot be done is an answer as well."""
+        """Carry out one line and return the answer; a failure is an answer too."""
         try:
             request = json.loads(line)
             verb = self._verbs.get(request.pop("verb", None)) if isinstance(request, dict) else None
             if verb is None:
                 raise BadRule(f"a request is an object with a verb: {', '.join(self._verbs)}")
             return {"ok": True, **verb(request)}
-        except ValueError as problem:  # BadRule, and JSON that is none
+        except ValueError as problem:  # BadRule, and invalid JSON
             return {"ok": False, "error": str(problem)}
 
     def _link(self, request: Answer) -> Answer:
@@ -94,8 +94,8 @@ class FaultControl:
         else:
             self.links.set(node_id, str(listener), policy)
         ways = {way: _changed(quality) for way, quality in (("sends", sends), ("receives", receives))}
-        told = {way: changed for way, changed in ways.items() if changed}
-        log.info("link policy", node=node_id, listener=listener, policy=name, **told)
+        changed_ways = {way: changed for way, changed in ways.items() if changed}
+        log.info("link policy", node=node_id, listener=listener, policy=name, **changed_ways)
         return {}
 
     def _reply(self, request: Answer) -> Answer:
@@ -112,7 +112,7 @@ class FaultControl:
         log.info("disk faults", sync_delay_ms=delay_ms, fail_syncs=fails)
         return self.disk.describe()
 
-    def _tell_time(self, request: Answer) -> Answer:
+    def _report_clocks(self, request: Answer) -> Answer:
         return {"wall_ms": self._clock.wall_ms(), "monotonic_ms": self._clock.monotonic_ms()}
 
     def _clear(self, request: Answer) -> Answer:
@@ -150,7 +150,8 @@ class FaultControl:
         }
 
     async def run(self, path: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve at `path` until cancelled; a socket that stands there from an earlier life is replaced. OSError."""
+        """Serve at `path` until cancelled. A socket that remains from an earlier process is replaced. Raises
+        OSError."""
         listening = _listen(path)
         try:
             self._carry_out_first(path + FIRST_SUFFIX)
@@ -165,7 +166,8 @@ class FaultControl:
                 os.unlink(path)
 
     def _carry_out_first(self, path: str) -> None:
-        """After the socket is open: who finds it closed writes the file, and either is found in time."""
+        """Carry out the requests of the file, after the socket is open: a client that finds the socket closed writes
+        the file, and so no request is missed."""
         try:
             with open(path, "rb") as file:
                 lines = file.read().splitlines()
@@ -175,10 +177,10 @@ class FaultControl:
         for line in lines:
             answer = self.handle(line)
             if not answer["ok"]:
-                log.warning("what was to be done first is not", error=answer["error"])
+                log.warning("a request of the first file failed", error=answer["error"])
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        """One client, line by line."""
+        """Serve one client, line by line."""
         text = b""
         with contextlib.suppress(trio.BrokenResourceError):
             async with stream:
@@ -191,7 +193,7 @@ class FaultControl:
 
 
 def _quality(given: Any) -> LinkQuality:
-    """BadRule if these are no fields of a link's quality."""
+    """Parse a link's quality. Raises BadRule if the fields are not those of LinkQuality."""
     due = {item.name: type(item.default) for item in fields(LinkQuality)}
     if not isinstance(given, dict) or any(type(value) is not due.get(name) for name, value in given.items()):
         raise BadRule(f"a link's quality has {', '.join(due)}, numbers but the last, not {given!r}")
@@ -205,7 +207,7 @@ def _changed(quality: LinkQuality) -> Answer:
 
 
 def _listen(path: str) -> trio.socket.SocketType:
-    """A listening Unix socket that only this user may open."""
+    """Open a listening Unix socket that only this user can open."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             raise FileExistsError(f"the fault control socket {path} is a file of another kind; choose another path")

@@ -1,7 +1,7 @@
 """A real file on a raw descriptor: one `write` per append, reads that never wait, and reads that may.
 
-The descriptor lives as long as the value: a FileRange holds a reference to it, so `close` and `unlink` do not disturb
-what is being sent. O_APPEND keeps every write at the end, whatever was cut before.
+The descriptor is open as long as this object exists: a FileRange holds a reference to it, so `close` and `unlink` do
+not affect what is being sent. O_APPEND keeps every write at the end, even after a truncation.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
     from kraft.runtime.writeback import DirtyLedger
 
 BUFFERS_PER_WRITE_MAX = 1000
-"""Below IOV_MAX, the kernel's limit for one writev."""
+"""Maximum number of buffers in one write: below IOV_MAX, the kernel's limit for one writev."""
 PROBE_STRIDE_BYTES = 256 * 1024
-"""Distance of the bytes that are probed to see whether a range is in the page cache."""
+"""Distance between the bytes that are probed to find out whether a range is in the page cache."""
 WARM_CHUNK_BYTES = 256 * 1024
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 def disk_error(error: OSError, path: str, verb: str) -> DiskError:
-    """The seam's error for the operating system's."""
+    """Convert the operating system's error to the seam's."""
     return DiskError(f"cannot {verb} {path}: {error.strerror}", errno=error.errno or 0, path=path)
 
 
 class RealFile:
-    """kraft.seam.File. `dirty_bytes` is what was appended since the last write-back, for the budget."""
+    """Implementation of kraft.seam.File. `dirty_bytes` counts what was appended since the last write-back, for the
+    budget."""
 
     __slots__ = ("__weakref__", "_closed", "_fd", "_ledger", "_path", "_size", "dirty_bytes")
 
@@ -60,7 +61,7 @@ class RealFile:
         return self._closed
 
     def fileno(self) -> int:
-        """The descriptor, for sendfile and fdatasync; valid as long as the caller holds this value."""
+        """Return the descriptor, for sendfile and fdatasync; valid as long as the caller holds this object."""
         return self._fd
 
     def append(self, *buffers: Buffer) -> None:
@@ -82,7 +83,7 @@ class RealFile:
         self._ledger.add(self, total)
 
     def _write_rest(self, buffers: tuple[Buffer, ...], total: int) -> None:
-        """A write was short: write what is missing, or find out why it cannot be."""
+        """Write the remainder after a short write, or find out why that is impossible."""
         done = os.fstat(self._fd).st_size - self._size
         rest = memoryview(b"".join(buffers))[done:total]
         while rest:
@@ -121,7 +122,7 @@ class RealFile:
         return bytes(buffer) if got == count else None
 
     def is_cached(self, position: int, count: int) -> bool:
-        """True if a read of this range would most likely not wait: some of its bytes are probed, not all."""
+        """Return whether a read of this range would most likely not wait: some of its bytes are probed, not all."""
         one = bytearray(1)
         last = min(position + count, self._size) - 1
         try:
@@ -135,7 +136,7 @@ class RealFile:
         return True
 
     def warm(self, position: int, count: int) -> None:
-        """Bring a range into the page cache. *Blocking.*"""
+        """Load a range into the page cache. *Blocking.*"""
         buffer = bytearray(min(count, WARM_CHUNK_BYTES))
         end = position + count
         try:

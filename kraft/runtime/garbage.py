@@ -1,16 +1,16 @@
-"""Garbage: a node's process does not look at all of its objects while others wait.
+"""GarbagePolicy: avoids full garbage collections of a node's process, which would block the loop.
 
-Python's full collections look at every object that lives: with 100,000 partitions that is a pause of some tenths of a
-second, several times while they come. Here, what has survived a collection of the younger generations is frozen, so
-that no later one looks at it; memory without cycles is given back as ever. Cycles among frozen objects stay, until
-there may be so many of them that one look at everything is worth its pause: when half as many objects again live as
-after the last one, and not before ten minutes have passed.
+Python's full collections traverse every live object. With 100,000 partitions that is a pause of some tenths of a
+second, several times while they are created. Here, objects that survive a collection of the younger generations are
+frozen, so that later collections skip them. Reference counting still frees memory without cycles. Cycles among frozen
+objects stay until a full collection is worth its pause. That is the case when the number of live objects has grown by
+half since the last full collection, and at least ten minutes have passed.
 
-Python collects the young when so many more objects were made than freed. Where frozen ones are replaced (the states of
-a hundred thousand partitions) these numbers are equal, and the young grow until there are a hundred thousand of them,
-too: so they are counted behind every few milliseconds of work, and less often while they do not become more, for a
-count touches each of them. The work of tasks is measured once per turn of trio and
-not once per step, for steps are short and many; the driver, whose passes run where trio waits, tells of its own.
+Python collects the young generations when many more objects were created than freed. When frozen objects are replaced
+(the states of a hundred thousand partitions), these numbers are equal, and the young generations could grow to a
+hundred thousand objects. They are therefore counted after every few milliseconds of work. The count visits each of
+them, so it is less frequent while they do not grow. The work of tasks is measured once per turn of trio instead of once
+per step, as steps are short and numerous. The driver, whose passes run while trio waits, reports its own work.
 """
 
 from __future__ import annotations
@@ -23,46 +23,49 @@ import trio
 
 LOOK_INTERVAL_S = 600
 OBJECTS_MIN = 200_000
-"""Fewer are not worth a look."""
+"""Number of objects below which a full collection is not worthwhile."""
 WORK_NS_MAX = 5_000_000
-"""The young are counted behind so much work: that may have made some ten thousand objects."""
+"""Nanoseconds of work between two counts of the young objects. So much work may have created some ten thousand of them.
+"""
 WORK_NS_CALM = 4 * WORK_NS_MAX
-"""Behind so much while they do not grow: a burst that begins just then has made some 40,000 before they are counted."""
+"""Nanoseconds of work between two counts while the young objects do not grow. A burst that begins just then has created
+some 40,000 before they are counted."""
 YOUNG_MAX = 7_000
-"""About as many as Python lets be before it collects two generations."""
+"""Number of young objects above which they are collected: about as many as Python permits before it collects two
+generations."""
 
 
 class GarbagePolicy(trio.abc.Instrument):
-    """`start` once per process; `run` is a task, and while it lives the work of trio's turns is counted. Whoever works
-    where trio waits tells of it (`worked`)."""
+    """The garbage collection policy of a process. Call `start` once per process. While the task `run` runs, the work of
+    trio's turns is counted. Code that works while trio waits reports its work with `worked`."""
 
     def __init__(self) -> None:
-        self._live_after_look = 0
+        self._live_after_full = 0
         self._work_ns = 0
         self._count_ns = WORK_NS_MAX
         self._young = 0
         self._turn_began_ns = time.monotonic_ns()
 
     def start(self) -> None:
-        """Freeze what lives now, and from now on what survives."""
+        """Freeze all live objects, and from now on those that survive a collection."""
         gc.callbacks.append(self._collected)
         gc.freeze()
-        self._live_after_look = gc.get_freeze_count()
+        self._live_after_full = gc.get_freeze_count()
 
     def stop(self) -> None:
-        """As Python does it."""
+        """Restore Python's default behaviour."""
         gc.callbacks.remove(self._collected)
         gc.unfreeze()
 
     async def run(self) -> None:
-        """Count the work of trio's turns, and look at everything now and then, until cancelled."""
+        """Count the work of trio's turns, and run a full collection from time to time, until cancelled."""
         self._turn_began_ns = time.monotonic_ns()
         trio.lowlevel.add_instrument(self)
         try:
             while True:
                 await trio.sleep(LOOK_INTERVAL_S)
-                if gc.get_freeze_count() > max(OBJECTS_MIN, self._live_after_look * 3 // 2):
-                    self.look_at_all()
+                if gc.get_freeze_count() > max(OBJECTS_MIN, self._live_after_full * 3 // 2):
+                    self.collect_all()
         finally:
             trio.lowlevel.remove_instrument(self)
 
@@ -73,13 +76,13 @@ class GarbagePolicy(trio.abc.Instrument):
         self.worked(time.monotonic_ns() - self._turn_began_ns)
 
     def worked(self, held_ns: int) -> None:
-        """The loop was held for so long. Collects the young if there are many."""
+        """Note that the loop was busy for `held_ns`. Collects the young objects if there are many."""
         self._work_ns += held_ns
         if self._work_ns >= self._count_ns:
             self._work_ns = 0
-            self._look_at_young()
+            self._collect_young()
 
-    def _look_at_young(self) -> None:
+    def _collect_young(self) -> None:
         young = len(gc.get_objects(0)) + len(gc.get_objects(1))
         is_growing = young - self._young > YOUNG_MAX // 4
         self._count_ns = WORK_NS_MAX if is_growing else WORK_NS_CALM
@@ -88,12 +91,12 @@ class GarbagePolicy(trio.abc.Instrument):
             gc.collect(1)
             self._young = 0
 
-    def look_at_all(self) -> None:
-        """A full collection."""
+    def collect_all(self) -> None:
+        """Run a full collection."""
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._live_after_look = gc.get_freeze_count()
+        self._live_after_full = gc.get_freeze_count()
 
     def _collected(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "stop" and info["generation"] == 1:

@@ -1,4 +1,4 @@
-"""Listeners: bind, accept some per pass, and wait a moment when the process is out of descriptors."""
+"""Listeners: bind, accept a few connections per pass, and back off when the process is out of descriptors."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from kraft.seam import Address, AddressInUse, Binding
 
 ACCEPTS_PER_PASS = 64
 ACCEPT_BACKOFF_MS = 100
-"""How long a listener rests when accept fails for want of descriptors or memory."""
+"""Milliseconds for which a listener backs off when accept fails for lack of descriptors or memory."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def bind(binding: Binding, backlog: int) -> socket.socket:
-    """A listening, non-blocking socket. AddressInUse if the port is taken, OSError if the address is not ours or leads
-    nowhere; both name the listener."""
+    """Return a listening, non-blocking socket. Raises AddressInUse if the port is taken, and OSError if the address is
+    not local or does not resolve. Both name the listener."""
     host, port = binding.address.host, binding.address.port
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, ValueError) as error:  # a label that is empty or longer than 63 bytes is a UnicodeError
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise OSError(f"listener {binding.listener}: cannot look up the host {host} ({why})") from error
-    family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 where there is both
+    family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 if there are both
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -47,7 +47,8 @@ def bind(binding: Binding, backlog: int) -> socket.socket:
 
 
 class Listener:
-    """kraft.seam.BoundListener in the driver's epoll. `accepted` is called with each new socket and its peer's host."""
+    """Implementation of kraft.seam.BoundListener in the driver's epoll. `accepted` is called with each new socket and
+    its peer's host."""
 
     def __init__(
         self, driver: Driver, listening: socket.socket, host: str, accepted: Callable[[socket.socket, str], None]
@@ -82,16 +83,16 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    self._rest(error)
+                    self._back_off(error)
                     return
-                continue  # the peer gave up before it was accepted
+                continue  # the peer closed it before it was accepted
             stream.setblocking(False)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._driver.stats.accepted += 1
             self._accepted(stream, str(place[0]))
 
-    def _rest(self, error: OSError) -> None:
-        self._driver.log.warning("cannot accept, resting", address=str(self._address), why=error.strerror)
+    def _back_off(self, error: OSError) -> None:
+        self._driver.log.warning("accept failed, backing off", address=str(self._address), why=error.strerror)
         self._driver.suspend(self._socket.fileno())
         self._driver.run_task(self._resume, name="accept back-off")
 

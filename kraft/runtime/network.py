@@ -35,7 +35,7 @@ from kraft.seam.network import C
 
 
 class RealNetwork:
-    """kraft.seam.Network. Made by `open_seam`, which runs the driver."""
+    """Implementation of kraft.seam.Network. Created by `open_seam`, which runs the driver."""
 
     def __init__(self, driver: Driver, dial_map: DialMap, links: LinkPolicies, *, idle_ms: int, backlog: int) -> None:
         self._driver = driver
@@ -84,7 +84,7 @@ class RealNetwork:
         with trio.move_on_after(timeout_ms / 1000):
             settings = tls_settings(peer.tls)
             if settings is not None:
-                self._contexts.client(settings)  # files that cannot be used are told whoever is there
+                self._contexts.client(settings)  # the caller, too, must learn of unusable files
             await self._pass_link(peer)
             stream = await connect(peer, self._address_of(peer))
             try:
@@ -103,7 +103,7 @@ class RealNetwork:
         return self._dial_map.get((peer.node_id, peer.listener), peer.address)
 
     async def _pass_link(self, peer: Peer) -> None:
-        """Do to this dial what the link's policy says."""
+        """Apply the link's policy to this dial."""
         key = (peer.node_id, peer.listener)
         while not self._links.is_open(key):
             policy = self._links.policy(key)
@@ -159,7 +159,8 @@ class RealNetwork:
                 self._apply_qualities(key, channel)
 
     def _apply_qualities(self, key: LinkKey, channel: Channel) -> None:
-        """A relay is there from when bytes first fare badly, to the connection's end."""
+        """Update the qualities of existing connections. A relay is added when a link is first degraded, and stays until
+        the connection ends."""
         sends, receives = self._links.qualities(key)
         if channel in self._relays:
             self._relays[channel].change(sends, receives)

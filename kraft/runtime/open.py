@@ -1,4 +1,4 @@
-"""`open_seam`: a node's real outside world, for as long as the context lasts."""
+"""`open_seam`: provides a node's real outside world as a context manager."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ SWEEP_INTERVAL_MS_MAX = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """What a node may choose about its runtime."""
+    """Settings of a node's runtime."""
 
     connections_idle_ms: int = 600_000
-    """A connection on which nothing was heard for this long is closed (connections.max.idle.ms); -1: never."""
+    """Milliseconds after which a connection that received nothing is closed (connections.max.idle.ms); -1: never."""
     listen_backlog: int = 1024
     offload_threads: int = 8
-    """Threads for `Disk.offload` and for file ranges that are not in the page cache."""
+    """Number of threads for `Disk.offload` and for file ranges that are not in the page cache."""
     sync_threads: int = 8
     dirty_budget_bytes: int = 1 << 30
-    """Bytes appended and not yet written back, at which producers wait before they append."""
+    """Bytes appended and not yet written back at which producers wait before they append."""
     shares_wait: bool = False
-    """Let trio wait where the driver waits (see `shared_wait`): for a process that is a node, not for a guest in
-    somebody's trio run."""
+    """Whether trio waits where the driver waits (see `shared_wait`): for a process that is a node, not for code in an
+    application's own trio run."""
     worked: Callable[[int], None] | None = None
-    """Called behind each of the driver's passes, with the nanoseconds that it held the loop."""
+    """Function that is called after each of the driver's passes, with the pass's duration in nanoseconds."""
 
 
 def _disk(settings: RuntimeSettings, faults: DiskFaults | None) -> RealDisk:
@@ -63,12 +63,11 @@ async def open_seam(
     links: LinkPolicies | None = None,
     disk_faults: DiskFaults | None = None,
 ) -> AsyncIterator[Seam]:
-    """Give the seam of one node (or one client), called `node_name` in logs.
+    """Provide the seam of one node (or one client), called `node_name` in logs.
 
-    `dial_map` and `links` redirect and disturb what this node dials; without them every link passes.
-    `disk_faults` disturb its syncs. An exception of a connection's handler other than WireError (InvariantError above
-    all) cancels the body and leaves this context.
-    """
+    `dial_map` and `links` redirect and disturb what this node dials; without them every link is open. `disk_faults`
+    disturb its syncs. An exception of a connection's handler other than WireError (InvariantError above all) cancels
+    the body and is raised from this context."""
     settings = settings or RuntimeSettings()
     disk = _disk(settings, disk_faults)
     idle_ms = settings.connections_idle_ms

@@ -1,7 +1,7 @@
-"""What the kernel says of this process: its CPU, memory, descriptors, and what it read and wrote. Source: proc(5).
+"""Process statistics from the kernel: CPU, memory, descriptors, and I/O. Source: proc(5).
 
-A process that has used up its descriptors cannot open the files that say this: what is not known is NaN, and all
-descriptors are open.
+A process without free descriptors cannot open the kernel's files. Unknown values are then NaN, and the number of open
+descriptors is the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _statm(place: int) -> float:
 
 @cache
 def _start_seconds() -> float:
-    """Since 1970."""
+    """Return the process's start time, in seconds since 1970."""
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     with open("/proc/stat", encoding="ascii") as file:
@@ -39,7 +39,7 @@ def _start_seconds() -> float:
 
 
 def _disk_bytes(name: str) -> float:
-    """0 where the kernel does not count it, or does not tell."""
+    """Return the bytes read and written; 0 where the kernel does not count or show them."""
     try:
         with open("/proc/self/io", encoding="ascii") as file:
             return next((int(line.split()[1]) for line in file if line.startswith(f"{name}: ")), 0)
@@ -87,8 +87,8 @@ USAGE: Mapping[str, Reading] = MappingProxyType({name: partial(_known, reading) 
 
 
 def package_version() -> str:
-    """The installed version of this package."""
-    from importlib.metadata import PackageNotFoundError, version  # the start of a node does without
+    """Return the installed version of this package."""
+    from importlib.metadata import PackageNotFoundError, version  # nodes avoid this import at start
 
     try:
         return version("pykraft")

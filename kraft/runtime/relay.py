@@ -1,8 +1,8 @@
-"""A relay on a dialled connection: it stands between the channel and its socket, and lets bytes fare badly.
+"""Relay on a dialled connection: it is between the channel and its socket, and degrades the stream.
 
-The channel goes on with one end of a pair of sockets (`Channel.splice`); two small tasks carry bytes between the other
-end and the peer, each as its direction's quality says at the moment. Bytes stay in order, and few are kept on the way,
-so that the sender feels a slow link. Only where a node is told to inject faults.
+The channel continues with one end of a socket pair (`Channel.splice`). Two small tasks carry bytes between the other
+end and the peer, according to the current quality of their direction. The order is kept, and few bytes are buffered, so
+that the sender notices a slow link. Only used where faults are injected.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from kraft.runtime.clock import RealRandom
 from kraft.seam import LinkQuality
 
 READ_BYTES_MAX = 4_096
-"""A piece, which is late as a whole."""
+"""Maximum size of a piece, which is delayed as a whole."""
 PIECES_MAX = 64
-"""On the way in one direction."""
+"""Maximum pieces in flight in one direction."""
 SLICE_SECONDS = 0.02
-"""A slow link lets through what comes in so long, at once."""
+"""Seconds per slice: a slow link lets through at once what it may carry in this time."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Piece = tuple[float, bytes]
-"""When it was read, and the bytes; none are the end."""
+"""Bytes that were read at once, and when; no bytes at the end of the stream."""
 
 
 class _Broken(Exception):
-    """As many bytes have passed as may: the connection is over."""
+    """The maximum number of bytes has passed: the connection ends."""
 
 
-class _Direction:
-    """What goes one way."""
+class _RelayDirection:
+    """One direction of a relay."""
 
     def __init__(self, source: trio.socket.SocketType, sink: trio.socket.SocketType, quality: LinkQuality) -> None:
         self._source = source
@@ -51,7 +51,7 @@ class _Direction:
             self._changed = trio.Event()
 
     async def read(self, way: trio.MemorySendChannel[Piece]) -> None:
-        """Take what the source sends, and when."""
+        """Read pieces from the source, and note their times."""
         with way:
             while True:
                 data = await self._source.recv(READ_BYTES_MAX)
@@ -60,7 +60,7 @@ class _Direction:
                     return
 
     async def write(self, way: trio.MemoryReceiveChannel[Piece]) -> None:
-        """Hand it to the sink in its time, to the end."""
+        """Write the pieces to the sink with their delays, until the end."""
         async for read_at, data in way:
             await self._wait_late(read_at)
             if not data:
@@ -71,7 +71,7 @@ class _Direction:
                 await self._send(part)
 
     async def _wait_late(self, read_at: float) -> None:
-        """Until the piece is as late as it should be, or nothing holds it any more."""
+        """Wait until the piece's delay is over and no cut or limit of the link blocks it."""
         while True:
             quality = self._quality
             late_ms = quality.latency_ms + self._random.below(quality.jitter_ms + 1)
@@ -90,7 +90,7 @@ class _Direction:
         return data[: self._left] if quality.bytes_max else data
 
     async def _send(self, part: bytes) -> None:
-        """Send it, and wait for as long as it takes on a slow link. _Broken if nothing more may pass."""
+        """Send the piece, taking as long as a slow link does. Raises _Broken if nothing more may pass."""
         quality = self._quality
         if quality.bytes_max:
             self._left -= len(part)
@@ -105,24 +105,25 @@ class _Direction:
 
 
 class Relay:
-    """Between `near`, the channel's other end, and `far`, the peer. Both are the relay's, and are closed in the end."""
+    """Relay between `near`, the channel's end of the socket pair, and `far`, the peer's socket. The relay owns both,
+    and closes them at the end."""
 
     def __init__(self, near: socket.socket, far: socket.socket, sends: LinkQuality, receives: LinkQuality) -> None:
         self._far = far
         self._near = near
         ends = trio.socket.from_stdlib_socket(near), trio.socket.from_stdlib_socket(far)
-        self._sends = _Direction(ends[0], ends[1], sends)
-        self._receives = _Direction(ends[1], ends[0], receives)
+        self._sends = _RelayDirection(ends[0], ends[1], sends)
+        self._receives = _RelayDirection(ends[1], ends[0], receives)
         self._ends = ends
         self._scope = trio.CancelScope()
 
     def change(self, sends: LinkQuality, receives: LinkQuality) -> None:
-        """From now on bytes fare so, also those that are on the way."""
+        """Set the qualities from now on, also for bytes already in flight."""
         self._sends.change(sends)
         self._receives.change(receives)
 
     def reset(self) -> None:
-        """End it, as a reset for the peer."""
+        """End the relay with a reset for the peer."""
         if self._far.fileno() >= 0:
             self._far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._scope.cancel()
@@ -138,8 +139,9 @@ class Relay:
             for end in self._ends:
                 end.close()
 
-    async def _carry(self, direction: _Direction) -> None:
-        """One way, to its end, which is that of the other way too: nobody half-closes here."""
+    async def _carry(self, direction: _RelayDirection) -> None:
+        """Carry the bytes of one direction until it ends, and then end the other direction: half-closed connections are
+        not used here."""
         into, out = trio.open_memory_channel[Piece](PIECES_MAX)
         try:
             async with trio.open_nursery() as nursery:

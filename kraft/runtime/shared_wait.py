@@ -1,13 +1,14 @@
 """SharedWait: trio and the driver wait in one place, so that a request costs no turn of trio.
 
-trio waits for its own descriptors in an epoll of its own. Here that epoll stands in the driver's, and the driver's loop
-takes the place where trio waits: when trio has nothing to run, passes go on until trio has (a descriptor of its own is
-ready, a pass has woken a task, its next deadline is reached). Measured: a turn of trio costs 15 to 25 us more than a
-poll, which is most of what a single request costs.
+trio waits for its own descriptors in its own epoll. Here that epoll is a member of the driver's epoll, and the driver's
+loop runs where trio would wait. While trio has nothing to run, passes continue until trio has: one of its descriptors
+is ready, a pass has woken a task, or its next deadline is reached. Measured: a turn of trio costs 15 to 25 us more than
+a poll, which is most of the cost of a single request.
 
-trio has no public way to do this: three private attributes are read and one is replaced. `install` looks at them first;
-where one is missing or not what it was, it does nothing, and the driver runs as an ordinary task. The simulator has its
-own driver. Source: docs/decisions/12-one-wait.md.
+trio has no public API for this: three private attributes are read and one is replaced. `install` checks them first. If
+one is missing or unexpected, it does nothing, and the driver runs as an ordinary task. The simulator has its own
+driver.
+Source: docs/decisions/12-one-wait.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NS_PER_SECOND = 1e9
 
 
 class SharedWait:
-    """What trio finds in place of its epoll. Everything but `poll` goes to the real one."""
+    """Replacement of trio's epoll. All calls but `poll` go to the real one."""
 
     __slots__ = ("_driver", "_io", "_is_ready", "_own", "_real", "_runner", "close", "modify", "register", "unregister")
 
@@ -46,7 +47,7 @@ class SharedWait:
 
     @staticmethod
     def install(driver: Driver, own: select.epoll) -> SharedWait | None:
-        """Share the wait of the trio run that calls this; None if it cannot be, or is shared already."""
+        """Share the wait of the current trio run; None if that is impossible, or already done."""
         try:
             runner = trio._core._run.GLOBAL_RUN_CONTEXT.runner
             fits = isinstance(runner.io_manager._epoll, select.epoll) and hasattr(runner.runq, "append")
@@ -60,25 +61,25 @@ class SharedWait:
         return shared
 
     def remove(self) -> None:
-        """Give trio its own wait back."""
+        """Restore trio's own wait."""
         self._io._epoll = self._real
         self._driver.remove(self._real.fileno())
 
     def fileno(self) -> int:
         return self._real.fileno()
 
-    # Pollable
+    # methods of Pollable
 
     def on_ready(self, mask: int) -> None:
         self._is_ready = True
 
     def release(self) -> None:
-        """The real epoll is trio's."""
+        """Do nothing: the real epoll belongs to trio."""
 
-    # trio's call
+    # called by trio
 
     def poll(self, timeout: float, events_max: int) -> Events:
-        """Run passes until trio has something to do, `timeout` seconds at the longest; gives trio's own events."""
+        """Run passes until trio has something to do, for at most `timeout` seconds; return trio's own events."""
         driver, runner, poll = self._driver, self._runner, self._own.poll
         stats = driver.stats
         idle_since_ns = time.monotonic_ns()

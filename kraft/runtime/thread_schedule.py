@@ -1,7 +1,8 @@
-"""How long the loop's thread had a processor, and how long it was kept waiting for one by other threads and processes.
+"""How long the loop's thread ran on a processor, and how long it waited for one because of other threads and processes.
 
-Linux counts both per thread. The difference between a step's length and its work is mostly the second, on a machine
-with more to do than processors. Source: Linux scheduler statistics (/proc/<pid>/schedstat).
+Linux counts both per thread. On a busy machine, most of the difference between a step's duration and its work is
+waiting.
+Source: Linux scheduler statistics (/proc/<pid>/schedstat).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ LINE_BYTES_MAX = 128
 
 
 class ThreadSchedule:
-    """Of the thread that reads it first. The file is opened then."""
+    """The schedule of the thread that reads it first; the file is opened then."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
 
     def read(self) -> tuple[int, int]:
-        """Nanoseconds on a processor and waiting for one. Both are 0 where the kernel does not count."""
+        """Return nanoseconds on a processor and waiting for one. Both are 0 if the kernel does not count them."""
         try:
             if self._fd is None:
                 self._fd = os.open(PATH, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""TLS settings and contexts: PEM files in, `ssl` contexts out, read again for new connections when the files change.
+"""TLS settings and contexts: creates `ssl` contexts from PEM files, and reads changed files again for new connections.
 
 Principals are distinguished names in the form of RFC 2253, which Kafka's `ssl.principal.mapping.rules` match.
 Source: Kafka's SslConfigs, RFC 2253.
@@ -21,7 +21,7 @@ _VERSIONS = MappingProxyType({"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.
 
 
 class ClientAuth(Enum):
-    """ssl.client.auth: whether a listener asks its clients for a certificate."""
+    """Whether a listener requests certificates from its clients: the values of ssl.client.auth."""
 
     NONE = "none"
     REQUESTED = "requested"
@@ -30,25 +30,26 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """TLS of one listener, or of one dialling client: PEM in files, or PEM text. A key may stand in the certificate's
+    """TLS of one listener, or of one dialling client: PEM in files, or PEM text. A key may be in the certificate's
     file."""
 
     certificate_path: str | None = None
     key_path: str | None = None
     certificate_and_key: str | None = None
-    """PEM text of both, instead of files."""
+    """PEM text of certificate and key, instead of files."""
     key_password: str | None = None
     authorities_path: str | None = None
     authorities: str | None = None
-    """PEM text. Without it and without a file a client trusts the system's authorities."""
+    """PEM text of the trusted authorities. Without it and without a file, a client trusts the system's authorities."""
     client_auth: ClientAuth = ClientAuth.NONE
     verify_peer: bool = True
-    """False: a client takes any server certificate. For tests and first steps only."""
+    """Whether a client checks the server's certificate. If False, it accepts any; for tests and first steps only."""
     verify_hostname: bool = True
-    """ssl.endpoint.identification.algorithm: the server's certificate must name the host that was dialled."""
+    """Whether the server's certificate must name the host that was dialled (ssl.endpoint.identification.algorithm)."""
     protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
     cipher_suites: tuple[str, ...] = ()
-    """OpenSSL's names, of TLS 1.2; TLS 1.3 has its own fixed ones. Empty: OpenSSL's choice."""
+    """OpenSSL's names of the permitted cipher suites of TLS 1.2; TLS 1.3 has its own fixed ones. Empty: OpenSSL's
+    defaults."""
 
 
 class TlsConfigError(Exception):
@@ -56,10 +57,10 @@ class TlsConfigError(Exception):
 
 
 def tls_settings(tls: object | None) -> TlsSettings | None:
-    """The settings that a binding or a peer carries: ours, or those that a node's configuration gives."""
+    """Return the settings of a binding or a peer, converted if they come from a node's configuration."""
     if tls is None or isinstance(tls, TlsSettings):
         return tls
-    from kraft.config import TlsConfig  # here, because clients never need the tables of kraft.config
+    from kraft.config import TlsConfig  # here, because clients do not need the tables of kraft.config
 
     require(isinstance(tls, TlsConfig), f"tls is a {type(tls).__name__}, neither TlsSettings nor TlsConfig")
     assert isinstance(tls, TlsConfig)
@@ -78,7 +79,7 @@ def tls_settings(tls: object | None) -> TlsSettings | None:
 
 
 class TlsContexts:
-    """One context per settings and side, rebuilt when a file was changed."""
+    """One context per settings and side, rebuilt when a file changes."""
 
     def __init__(self) -> None:
         self._contexts: dict[tuple[TlsSettings, bool], tuple[object, ssl.SSLContext]] = {}
@@ -88,7 +89,7 @@ class TlsContexts:
         return self._context(settings, server=True)
 
     def certificate_expiry_s(self, settings: TlsSettings) -> float:
-        """When the first of the server's certificates expires, of the files as they are now; seconds since 1970."""
+        """Return the earliest expiry of the server's certificates in the present files, in seconds since 1970."""
         self.server(settings)
         return self._expiries[settings]
 
@@ -107,13 +108,13 @@ class TlsContexts:
         except (TlsConfigError, OSError):
             if known is None:
                 raise
-            return known[1]  # files that are being replaced: go on with what worked
+            return known[1]  # files that are being replaced: continue with the last valid ones
         self._contexts[settings, server] = (stamp, context)
         return context
 
 
 def _stamp(settings: TlsSettings) -> object:
-    """What tells whether the files were changed."""
+    """Return a value that changes when the files change."""
     paths = (settings.certificate_path, settings.key_path, settings.authorities_path)
     stamps = []
     for path in paths:
@@ -192,7 +193,7 @@ def _load_certificate(context: ssl.SSLContext, path: str, settings: TlsSettings,
 
 @contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """PEM text under a path, which is all that `ssl` takes for a key: only this process can read it."""
+    """Provide PEM text as a path, the only form in which `ssl` accepts a key; only this process can read it."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as draft:
         draft.write(text)
         draft.flush()
@@ -229,7 +230,8 @@ _ATTRIBUTES = MappingProxyType(
 
 
 def distinguished_name(certificate: object) -> str | None:
-    """The subject of `ssl`'s parsed certificate, as RFC 2253 writes it (last part first); None if there is none."""
+    """Return the subject of `ssl`'s parsed certificate in the form of RFC 2253 (last part first); None if there is
+    none."""
     if not isinstance(certificate, dict) or not certificate.get("subject"):
         return None
     parts = []

@@ -1,9 +1,10 @@
 """One TLS stream: the same calls to the connection, with `ssl` between it and the socket.
 
-Reading: what the socket has goes into the session's incoming buffer; plain text is taken out into the connection's own
-space. Plain text that waits inside the session is not shown by the epoll, so a resume reads on by itself. Sending: a
-chunk is encrypted piece by piece, a file range is read for it, and `sent` is told when a piece is encrypted: the cipher
-text is ours and bounded. A connection is made only after the handshake, when the peer's principal is known.
+Reading: bytes from the socket go into the session's incoming buffer. Plain text is then read into the connection's
+buffer. The epoll does not report plain text inside the session, so a resume continues to read without an event.
+Sending: chunks are encrypted piece by piece, and file ranges are read for that. `sent` is called when a piece is
+encrypted: the channel owns the cipher text, and its size is bounded. A connection is created only after the handshake,
+when the peer's principal is known.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from kraft.seam.network import C
 
 RECEIVE_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
-"""Plain bytes that are encrypted at once: four records."""
+"""Plain bytes encrypted at once: four records."""
 
 
 class TlsChannel(Channel):
-    """A Channel whose bytes pass an `ssl` session in memory."""
+    """A Channel whose bytes pass through an `ssl` session in memory."""
 
     __slots__ = ("_cipher", "_established", "_failure", "_make", "_principal", "_session", "_stats", "bios", "why")
 
@@ -52,7 +53,7 @@ class TlsChannel(Channel):
         self._established = trio.Event()
         self._failure: DialOutcome | None = None
         self.why = ""
-        """Why the handshake failed, as the dialling side is told."""
+        """Reason why the handshake failed, for the dialling side."""
 
     @property
     def peer_principal(self) -> str | None:
@@ -66,8 +67,8 @@ class TlsChannel(Channel):
         make: Callable[[Transport], Connection] | None,
         stats: ListenerStats | None = None,
     ) -> None:
-        """Begin; `make` makes the connection afterwards on the accepting side, `adopt` on the dialling one. `stats`:
-        where the accepting side counts how it went."""
+        """Begin the handshake. Afterwards `make` creates the connection on the accepting side, and `adopt` on the
+        dialling one. `stats`: where the accepting side counts the results."""
         self._session = session
         self._make = make
         self._stats = stats
@@ -75,17 +76,17 @@ class TlsChannel(Channel):
         self._handshake()
 
     async def wait_established(self) -> DialOutcome | None:
-        """Suspend until the handshake ends; None if it went well."""
+        """Suspend until the handshake ends. Return None if it succeeded, else how it failed."""
         await self._established.wait()
         if self._ended and self._failure is None:
-            return DialOutcome.RESET  # established here, and refused by the peer before anything could be said
+            return DialOutcome.RESET  # established here, and refused by the peer before any data
         return self._failure
 
     def adopt(self, make_connection: Callable[[Transport], C]) -> C:
-        """Make the dialling side's connection, once established."""
+        """Create the dialling side's connection, once established."""
         connection = make_connection(self)
         self.connection = connection
-        self._paused = True  # a resume reads what the session holds already
+        self._paused = True  # a resume reads what the session already holds
         self.wake()
         return connection
 
@@ -98,11 +99,11 @@ class TlsChannel(Channel):
             return
         except (ssl.SSLError, ssl.CertificateError) as error:
             self.why = _explain(error)
-            if self._make is not None:  # the dialling side tells its caller
+            if self._make is not None:  # the dialling side raises it to its caller
                 self._log_warning("a TLS handshake failed", error)
             if self._stats is not None:
                 self._stats.authentications_failed += 1
-            self._send_cipher()  # the alert
+            self._send_cipher()  # sends the alert
             self.end(CloseReason.BAD_BYTES)
             return
         self._principal = distinguished_name(self._session.getpeercert())
@@ -208,7 +209,7 @@ class TlsChannel(Channel):
                 return
 
     def _encrypt_some(self, connection: Connection) -> bool:
-        """Encrypt up to GATHER_BYTES_MAX from the front of the queue; False if there is nothing that can be now."""
+        """Encrypt up to GATHER_BYTES_MAX from the front of the queue; False if nothing can be encrypted now."""
         assert self._session is not None
         total = 0
         while total < GATHER_BYTES_MAX:
@@ -222,7 +223,7 @@ class TlsChannel(Channel):
         return total > 0
 
     def _next_piece(self, output: deque[Chunk]) -> Buffer:
-        """Up to PIECE_BYTES of the front; several small chunks as one. Empty if there is none, or none yet."""
+        """Return up to PIECE_BYTES of the front; several small chunks as one. Empty if there is none, or none yet."""
         if not output:
             return b""
         first = output[0]
@@ -248,7 +249,7 @@ class TlsChannel(Channel):
         return b"".join(parts)
 
     def _send_cipher(self) -> None:
-        """Send what is encrypted; what does not fit waits for EPOLLOUT."""
+        """Send cipher text; the remainder waits for EPOLLOUT."""
         if not self._cipher:
             self._cipher = memoryview(self.bios[1].read())
         try:
@@ -263,7 +264,7 @@ class TlsChannel(Channel):
 
 
 def _explain(error: Exception) -> str:
-    """Why a handshake failed, without OpenSSL's own place in its source."""
+    """Return why a handshake failed, without OpenSSL's source location."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"CERTIFICATE_VERIFY_FAILED: {error.verify_message}"
     return str(getattr(error, "reason", None) or error)

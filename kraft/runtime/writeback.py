@@ -1,12 +1,12 @@
 """The budget of dirty bytes: what was appended and has not been written back yet.
 
-The count is ours and approximate: an append adds, a sync or a write-back of the file subtracts what it covered, closing
-a file subtracts what was left of it (the kernel writes that back by itself within its own 30 s). Below half of the
-budget nothing is done; above it one task writes the oldest dirty files back with sync_file_range, which moves pages to
-the device and commits no journal; at the whole budget producers wait *before* they append, so that `write` itself is
-never throttled by the kernel on the loop.
+The count is approximate. An append adds, a sync or a write-back of the file subtracts what it covered, and closing a
+file subtracts the remainder (the kernel writes that back within its own 30 s). Below half of the budget nothing is
+done. Above it, one task writes the oldest dirty files back with sync_file_range, which moves pages to the device and
+commits no journal. When the budget is full, producers wait *before* they append, so that the kernel never throttles
+`write` on the loop.
 
-Appends may come from the pool's threads too (cleaning, snapshots), so the counts are kept under a lock.
+Appends may also come from the pool's threads (cleaning, snapshots), so the counts are protected by a lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WAIT_BEFORE_WRITE_WAIT_AFTER = 1 | 2 | 4
 
 
 def write_back(file: RealFile) -> None:
-    """Start and await the write-back of a file's dirty pages. *Blocking.* Errors stay for the next sync to report."""
+    """Start and await the write-back of a file's dirty pages. *Blocking.* The next sync reports errors."""
     try:
         call = ctypes.CDLL(None, use_errno=True).sync_file_range
     except AttributeError:  # not Linux
@@ -35,7 +35,8 @@ def write_back(file: RealFile) -> None:
 
 
 class DirtyLedger:
-    """Counts dirty bytes per file and in all; wakes the task that writes back, and the producers that wait for it."""
+    """Counts dirty bytes per file and in total. Wakes the task that writes files back, and the producers that wait for
+    it."""
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
@@ -51,7 +52,7 @@ class DirtyLedger:
         return self.dirty_bytes >= self.budget_bytes
 
     def add(self, file: RealFile, count: int) -> None:
-        """`count` bytes were appended to `file`."""
+        """Add `count` bytes appended to `file`."""
         with self._lock:
             if not file.dirty_bytes:
                 self._files[id(file)] = weakref.ref(file)
@@ -62,7 +63,7 @@ class DirtyLedger:
             self._token.run_sync_soon(self._crowded_now)
 
     def settle(self, file: RealFile, count: int) -> None:
-        """`count` bytes of `file` have been written back, or count no more."""
+        """Subtract `count` bytes of `file`, which were written back or no longer count."""
         with self._lock:
             count = min(count, file.dirty_bytes)
             file.dirty_bytes -= count
@@ -87,7 +88,7 @@ class DirtyLedger:
             await self._room.wait()
 
     async def run(self) -> None:
-        """Write back while more than half of the budget is dirty; for the seam's whole life."""
+        """Write back while more than half of the budget is dirty. Runs as long as the seam."""
         while True:
             await self._crowded.wait()
             self._crowded = trio.Event()
@@ -101,7 +102,7 @@ class DirtyLedger:
                 self.settle(file, dirty)
 
     def _forget_dropped(self) -> None:
-        """All that is left belonged to files that were dropped without a close."""
+        """Reset the count: all remaining bytes belonged to files that were dropped without a close."""
         with self._lock:
             self.dirty_bytes = 0
         self._room_now()

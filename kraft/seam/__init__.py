@@ -1,5 +1,6 @@
-"""Pure: what the outside world is. The interfaces Clock, Random, Network and Disk, the errors that all floors share,
-and nothing that implements them. May import nothing else of kraft."""
+"""Pure: the boundary to the outside world. The interfaces Clock, Random, Network and Disk, and the errors that all
+layers share; no implementations. May import nothing else of kraft.
+"""
 
 from kraft.seam.clock import Clock, Event, Random
 from kraft.seam.disk import Buffer, Disk, DiskError, DiskLocked, File, FileRange, HandleRevoked, Lock

@@ -1,7 +1,7 @@
-"""Clock and Random: time and chance, as the world hands them out.
+"""Clock and Random: time and randomness, provided by the world.
 
-Two clocks are never mixed: `monotonic` orders events on one node and drives timers; `wall_ms` stamps records and may
-step. Cores take the time as an argument, in integer milliseconds of the monotonic clock.
+The two clocks are never mixed. `monotonic` orders events on one node and drives timers. `wall_ms` stamps records and
+may jump. Cores take the time as an argument, in integer milliseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 class Event(Protocol):
-    """What is waited for: a trio.Event."""
+    """An event to wait for: a trio.Event."""
 
     def is_set(self) -> bool: ...
 
@@ -22,37 +22,39 @@ class Clock(Protocol):
     """Time as one node sees it. In the simulator it may drift and its wall clock may jump."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary start; never goes back."""
+        """Return milliseconds since an arbitrary start; never decreases."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of the same clock."""
+        """Return nanoseconds of the same clock."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC; may step either way."""
+        """Return milliseconds since 1970-01-01 UTC; may jump forwards or backwards."""
         ...
 
     async def sleep_ms(self, duration_ms: float) -> None:
-        """Suspend for at least this long on this node's clock. A checkpoint, also for 0."""
+        """Suspend for at least this long on this node's clock. Always a checkpoint, also for 0."""
         ...
 
     async def wait_at_most(self, event: Event, duration_ms: float) -> bool:
-        """Suspend until `event` is set, or for so long on this node's clock. True if it is set. Always a checkpoint."""
+        """Suspend until `event` is set, or for at most this long on this node's clock. Return whether it is set. Always
+        a checkpoint."""
         ...
 
 
 class Random(Protocol):
-    """Chance. `stream(name)` gives an independent source, so that removing one user does not reshuffle the others."""
+    """Source of randomness. `stream(name)` gives an independent source, so that removing one user does not change the
+    numbers of the others."""
 
     def below(self, bound: int) -> int:
-        """A uniform integer in [0, bound)."""
+        """Return a uniform integer in [0, bound)."""
         ...
 
     def uuid(self) -> UUID:
-        """As draw_uuid."""
+        """Return a random id; see draw_uuid."""
         ...
 
     def stream(self, name: str) -> Random:
-        """The source of this name; the same name gives a source that starts the same way in a seeded world."""
+        """Return the source of this name. In a seeded world, the same name always starts with the same numbers."""
         ...

@@ -1,4 +1,4 @@
-"""Ids drawn at random, as Kafka draws them (its class Uuid)."""
+"""Random ids, drawn as Kafka draws them (class Uuid)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from uuid import UUID
 
 
 def draw_uuid(bits: Callable[[int], int]) -> UUID:
-    """A version-4 UUID from `bits(128)`, a source of so many random bits. Its base64 text does not begin with a dash:
-    command lines would take it for an option. None of Kafka's reserved ids, which are below 100, is of version 4."""
+    """Return a version-4 UUID from `bits(128)`, a source of that many random bits.
+
+    Its base64 text never begins with a dash, as command lines would take it for an option. Kafka's reserved ids are
+    below 100 and so never of version 4."""
     while True:
         drawn = UUID(int=bits(128), version=4)
         if drawn.bytes[0] >> 2 != _DASH:
@@ -18,16 +20,16 @@ def draw_uuid(bits: Callable[[int], int]) -> UUID:
 
 
 _DASH = 0b111110
-"""The six bits that URL-safe base64 writes as a dash."""
+"""The six bits that URL-safe base64 encodes as a dash."""
 
 
 def encode_uuid(value: UUID) -> str:
-    """Kafka's text of an id: 22 characters of URL-safe base64 without padding."""
+    """Return Kafka's text of an id: 22 characters of URL-safe base64 without padding."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def decode_uuid(text: str) -> UUID | None:
-    """The id, or None if the text is not one."""
+    """Return the id, or None if the text is not an id."""
     try:
         data = urlsafe_b64decode(text + "==")
     except (Error, ValueError):

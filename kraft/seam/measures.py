@@ -1,4 +1,4 @@
-"""What code counts while it works and metrics read: a histogram that is cheap to fill and bounded to read."""
+"""Histogram for metrics: cheap to update, and reading costs a bounded time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 SAMPLES_KEPT = 512
-"""Reading a histogram sorts so many values at most."""
+"""Number of samples kept; reading a histogram sorts at most this many."""
 QUANTILES = MappingProxyType({"0.50": 0.50, "0.75": 0.75, "0.95": 0.95, "0.98": 0.98, "0.99": 0.99, "0.999": 0.999})
-"""Kafka's percentiles, as dashboards name them."""
+"""Kafka's percentiles, with the names that dashboards use."""
 
 
 class Histogram:
-    """Count, sum, largest, and the newest SAMPLES_KEPT values in a ring for percentiles.
+    """Count, sum, maximum, and the newest SAMPLES_KEPT values in a ring, for percentiles.
 
-    A value with a weight stands for so many events, where only some are measured.
-    """
+    A weight is the number of events that a value represents, where only some events are measured."""
 
     __slots__ = ("_next", "_percentiles", "_percentiles_count", "count", "largest", "samples", "total")
 
@@ -46,11 +45,12 @@ class Histogram:
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> float:
-        """The value below which `share` (0 to 1) of the kept samples lie; 0 if there are none."""
+        """Return the value below which `share` (0 to 1) of the kept samples lie; 0 if there are none."""
         return _at(sorted(self.samples), share)
 
     def percentiles(self) -> dict[str, float]:
-        """Share → percentile, for each of QUANTILES. Sorted again only if a value has come since the last call."""
+        """Return a map from share to percentile, for each of QUANTILES. Sorts again only if values were added since the
+        last call."""
         if self._percentiles_count != self.count:
             self._percentiles_count = self.count
             ordered = sorted(self.samples)

@@ -1,13 +1,15 @@
 """Network: ordered byte streams that drive sans-io connections.
 
-A `Connection` is a value of `kraft.wire`: the driver gives it bytes (`space`, `received`) and takes bytes from it
-(`output`, `sent`). The driver owns sockets, readiness, TLS and file ranges; it calls a connection only from its own
-task, one call at a time. What a connection does outside those calls (a parked fetch is answered by an append that came
-in on another connection) it announces with `Transport.wake()`.
+A `Connection` is an object of `kraft.wire`: the driver gives it bytes (`space`, `received`) and takes bytes from it
+(`output`, `sent`). The driver owns sockets, readiness, TLS and file ranges. It calls a connection only from its own
+task, one call at a time. A connection announces activity outside those calls with `Transport.wake()`: for example, a
+parked fetch is answered because of an append that arrived on another connection.
 
-A *pass* is one turn of the driver: all that is readable is read and handled; then every `end_of_pass` callback runs
-once; then each connection that was woken or has output is flushed once. A connection's *turn* is what it handles in one
-call: it ends after a bounded number of requests, so that a peer with many requests does not hold up the others.
+A *pass* is one round of the driver. First, everything readable is read and handled. Then every `end_of_pass` callback
+runs once. Then each connection that was woken or has output is flushed once.
+
+A connection's *turn* is what it handles in one call. It ends after a bounded number of requests, so that a peer with
+many requests does not delay the others.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ Chunk = Buffer | FileRange
 
 
 class CloseReason(Enum):
-    """Why a connection ended, as far as this side knows."""
+    """Reason why a connection ended, as far as this side knows."""
 
     PEER = "the peer closed it"
     RESET = "the peer reset it"
@@ -36,7 +38,7 @@ class CloseReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a listener is reached. `port` 0 on a bind asks for a free one."""
+    """Host and port of a listener. `port` 0 in a bind requests a free port."""
 
     host: str
     port: int
@@ -56,8 +58,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whom to dial. `node_id` is None for a bootstrap address. The network's dial map and link policy are looked up by
-    (node_id, listener), and may lead to another address than `address`."""
+    """A peer to dial. `node_id` is None for a bootstrap address.
+
+    The network's dial map and link policy are keyed by (node_id, listener); they may redirect to an address other than
+    `address`."""
 
     node_id: int | None
     listener: str
@@ -73,11 +77,10 @@ class DialOutcome(Enum):
 
 
 class DialFailed(Exception):
-    """A dial did not give a connection.
+    """A dial did not produce a connection.
 
-    `outcome` says how, which failure detection needs (docs/decisions/05-fast-fencing.md). `why` is for people: a
-    certificate that is not trusted, a name that does not resolve.
-    """
+    `outcome` is the kind of failure, which failure detection uses (docs/decisions/05-fast-fencing.md). `why` is for
+    people: an untrusted certificate, a name that does not resolve."""
 
     def __init__(self, peer: Peer, outcome: DialOutcome, why: str = "") -> None:
         super().__init__(f"dialling {peer.address} ({peer.listener}): {outcome.value}" + (f" ({why})" if why else ""))
@@ -87,7 +90,7 @@ class DialFailed(Exception):
 
 
 class LinkPolicy(Enum):
-    """What the network does to the link towards one dialled peer. OPEN unless faults are injected on purpose."""
+    """Fault injection on the link to one dialled peer. OPEN by default."""
 
     OPEN = "pass"
     REFUSE = "dials are refused; the connection that exists is reset"
@@ -97,129 +100,133 @@ class LinkPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkQuality:
-    """How bytes fare in one direction of a link; 0 is no limit. As it is by default, they fare well."""
+    """Latency, bandwidth and losses of one direction of a link; 0 means no limit. By default the link is perfect."""
 
     latency_ms: int = 0
-    """So much later each byte arrives, and up to `jitter_ms` more, drawn; in order still."""
+    """Delay of each byte, plus a random delay of up to `jitter_ms`; the order is kept."""
     jitter_ms: int = 0
     bytes_per_second: int = 0
     bytes_max: int = 0
-    """After so many bytes, wherever in a frame that is, a connection ends for both sides."""
+    """Number of bytes after which the connection ends for both sides, even in the middle of a frame."""
     is_cut: bool = False
-    """Nothing arrives; it does when this ends."""
+    """Whether the direction is cut: nothing arrives while it is, and delivery resumes afterwards."""
 
 
 DialMap = Mapping[tuple[int, str], Address]
-"""(node id, listener) -> where to dial instead of the advertised address, so that a proxy can stand on each link."""
+"""(node id, listener) -> where to dial instead of the advertised address, so that a proxy can be put on each link."""
 
 
 @dataclass(slots=True)
 class ListenerStats:
-    """What a driver counts of one listener. Without TLS no client is authenticated."""
+    """A driver's counters for one listener. Without TLS no client is authenticated."""
 
     authenticated: int = 0
     """TLS handshakes that clients completed."""
     authentications_failed: int = 0
     certificate_expiry_s: Callable[[], float] | None = None
-    """When the certificate expires that the next client is shown, or one of its chain before it; seconds since 1970.
-    None without TLS."""
+    """Earliest expiry of the certificate chain that the next client is shown, in seconds since 1970. None without TLS.
+    """
 
 
 @dataclass(slots=True)
 class NetworkStats:
-    """What a driver counts; the metrics registry reads it. Counts only rise, except `connections`."""
+    """A driver's counters, read by the metrics registry. All but `connections` only increase."""
 
     passes: int = 0
     waited_ns: int = 0
-    """How long the driver had nothing to do and waited for events."""
+    """Nanoseconds that the driver was idle, waiting for events."""
     long_steps: int = 0
-    """Passes that held the loop for more than 20 ms."""
+    """Passes that blocked the loop for more than 20 ms."""
     longest_step_ns: int = 0
     schedule: Callable[[], tuple[int, int]] = lambda: (0, 0)
-    """How long the loop's thread had a processor, and was kept waiting for one (ns)."""
+    """Nanoseconds that the loop's thread ran on a processor, and nanoseconds that it waited for one."""
     connections: int = 0
     accepted: int = 0
     dialled: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
     cold_reads: int = 0
-    """File ranges that were not in the page cache and went through the thread pool."""
+    """Number of file ranges that were not in the page cache and were read by the thread pool."""
     listeners: dict[str, ListenerStats] = field(default_factory=dict)
-    """By name, of those that were bound."""
+    """Bound listeners by name."""
 
 
 class AddressInUse(Exception):
-    """A listener's port is taken; the text names it."""
+    """A listener's port is already in use; the text names it."""
 
 
 class Transport(Protocol):
-    """What a connection may ask of its driver."""
+    """The driver's interface to a connection."""
 
     @property
     def listener(self) -> str:
-        """Name of the listener that this came in on, or was dialled to."""
+        """Name of the listener that accepted this connection, or that was dialled."""
         ...
 
     @property
     def peer_host(self) -> str:
-        """The peer's address without port."""
+        """The peer's address without the port."""
         ...
 
     @property
     def peer_principal(self) -> str | None:
-        """The distinguished name of the peer's certificate, or None."""
+        """The distinguished name in the peer's certificate, or None."""
         ...
 
     @property
     def heard_ns(self) -> int:
-        """When the pass began that last read from the peer; nanoseconds of the monotonic clock."""
+        """Start of the latest pass that read from the peer; nanoseconds of the monotonic clock."""
         ...
 
     def wake(self) -> None:
-        """There is output, or room to read again: look at this connection at the end of this pass (or start one)."""
+        """Announce new output, or that reading is possible again: the driver serves this connection at the end of this
+        pass (or starts a pass)."""
         ...
 
     def wait_turn(self) -> None:
-        """This turn is over and whole frames are left: call `Connection.take_turn` once other connections have had
-        theirs. Not before what is queued has left, if the peer does not read."""
+        """End this turn although whole frames remain. The driver calls `Connection.take_turn` once other connections
+        have had their turns. If the peer does not read, it first waits until the queued output has been sent."""
         ...
 
     def close(self, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
-        """End the connection: now, or after what is queued has left (`flush`). `closed` is called once, later."""
+        """End the connection, now or (with `flush`) after the queued output has been sent. `closed` is called once,
+        later."""
         ...
 
 
 class Connection(Protocol):
     """A sans-io connection as its driver sees it.
 
-    It may have an attribute `in_flight: int`, its requests that are not answered yet; while that is above zero the
-    driver does not close it for idleness.
-    """
+    It may have an attribute `in_flight: int`, the number of unanswered requests. While that is above zero, the driver
+    does not close the connection for idleness."""
 
     def space(self) -> memoryview:
-        """Where the next bytes go. Empty means: do not read now (back-pressure); `Transport.wake` ends that."""
+        """Return the buffer for the next bytes. An empty buffer means that the driver must not read now (back-pressure)
+        until `Transport.wake`."""
         ...
 
     def received(self, count: int) -> None:
-        """`count` bytes were put into the last `space()`. Frames are handled inside this call. WireError closes this
-        connection; any other exception stops the node."""
+        """Handle `count` bytes that were written into the last `space()`. Frames are handled inside this call.
+
+        WireError closes this connection; any other exception stops the node."""
         ...
 
     def take_turn(self) -> None:
-        """Handle frames that the last turn left, as in `received`. Called once for each `Transport.wait_turn`."""
+        """Handle frames that remain from the last turn, as in `received`. Called once for each
+        `Transport.wait_turn`."""
         ...
 
     def output(self) -> deque[Chunk]:
-        """What is to be sent, in order; no chunk is empty. The driver does not change it; `sent` does."""
+        """Return the chunks to send, in order; none is empty. The driver does not change the queue; `sent` does."""
         ...
 
     def sent(self, count: int) -> None:
-        """`count` bytes of the front of `output()` have left: drop whole chunks, and replace one that left in part by
-        its rest."""
+        """Remove the first `count` bytes of `output()`, which were sent: whole chunks are dropped, and a partly sent
+        chunk is replaced by its remainder."""
         ...
 
     def closed(self, reason: CloseReason) -> None:
-        """The connection is over; called exactly once."""
+        """Handle the end of the connection; called exactly once."""
         ...
 
 
@@ -229,32 +236,33 @@ C = TypeVar("C", bound=Connection)
 class BoundListener(Protocol):
     @property
     def address(self) -> Address:
-        """With the port that was bound."""
+        """The address with the actually bound port."""
         ...
 
     def close(self) -> None:
-        """Stop to accept; connections that exist stay."""
+        """Stop accepting; existing connections stay open."""
         ...
 
 
 class Network(Protocol):
-    """A node's network. The driver behind it runs for the node's whole life."""
+    """A node's network. The driver behind it runs as long as the node."""
 
     @property
     def stats(self) -> NetworkStats: ...
 
     def serve(self, binding: Binding, make_connection: Callable[[Transport], Connection]) -> BoundListener:
-        """Bind and accept at once; each accepted stream gets a connection. AddressInUse if the port is taken."""
+        """Bind, and accept immediately; `serve` makes a connection for each accepted stream. Raises AddressInUse if the
+        port is taken."""
         ...
 
     async def dial(self, peer: Peer, make_connection: Callable[[Transport], C], *, timeout_ms: int) -> C:
-        """Connect, and give the connection that was made for it. DialFailed otherwise."""
+        """Connect to a peer and return the connection that was made for it. Raises DialFailed if that fails."""
         ...
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once at the end of every pass, before connections are flushed. Register once, at start."""
+        """Call `callback` once at the end of every pass, before connections are flushed. Register it once, at start."""
         ...
 
     def request_pass(self) -> None:
-        """Something changed outside the driver (a sync finished): run a pass soon."""
+        """Run a pass soon, as something changed outside the driver (for example, a sync finished)."""
         ...

@@ -1,4 +1,4 @@
-"""The seam itself: one value that holds all of a node's outside world, and the current world's for client code."""
+"""Seam: one value with all of a node's access to the outside world, and the current one for client code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kraft.seam.network import Network
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """What one node (or one client) may touch of the world. Production: `kraft.runtime`; simulation: `sim.world`."""
+    """The access to the outside world that one node (or one client) has. Implemented by `kraft.runtime` in production
+    and by `sim.world` in simulations."""
 
     clock: Clock
     random: Random
@@ -21,5 +22,5 @@ class Seam:
 
 
 current_seam: ContextVar[Seam | None] = ContextVar("current_seam", default=None)
-"""The seam of the world that this code runs in, set by the simulator; None in production. Public client classes read
-it when they are given no seam."""
+"""The seam of the world that this code runs in, set by the simulator; None in production. Public client classes use
+this seam if no seam is passed to them."""

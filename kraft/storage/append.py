@@ -1,4 +1,4 @@
-"""The result of an append: the offsets that it took, or why it was refused.
+"""The result of an append: the batch's offsets, or the reason of a refusal.
 
 Source: docs/produce-checks.md#the-producer, Kafka's LogAppendInfo.
 """
@@ -12,19 +12,20 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class AppendOrigin(Enum):
-    """Who made the batch that a leader appends, which decides what is checked."""
+    """The writer of a batch that a leader appends; it determines the checks."""
 
     CLIENT = "client"
     """A producer: epoch, sequence and duplicate checks."""
     COORDINATOR = "coordinator"
-    """A transaction or group coordinator on this node: producer epoch only; may write markers."""
+    """A transaction or group coordinator on this node. Only the producer epoch of its batches is checked, and it may
+    write markers."""
     RAFT = "raft"
     """The metadata quorum: no producer state at all."""
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch is in the log. `log_append_time_ms` is -1 unless the log stamps it; `duplicate` means that nothing
-    was written because the same batch is there already."""
+    """A batch's place in the log. `log_append_time_ms` is -1 unless the log stamps batches. `duplicate`: nothing was
+    written, because the same batch is already in the log."""
 
     base_offset: int
     last_offset: int
@@ -33,7 +34,7 @@ class AppendInfo(NamedTuple):
 
 
 class AppendRefused(Exception):
-    """A leader's append was refused by producer state; nothing was written."""
+    """The producer state does not permit a leader's append; nothing was written."""
 
     def __init__(self, error_code: ErrorCode, message: str) -> None:
         super().__init__(message)

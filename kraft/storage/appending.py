@@ -1,8 +1,8 @@
-"""Appending: the half of a log that writes. `log.Log` adds reading, durability and shrinking.
+"""Appending: the part of a log that writes. `log.Log` adds reading, durability and truncation.
 
-The path of a produce. Per batch: check producer state, rewrite the first header fields in place, write once. Then, with
-no suspension between: indexes, producer state, transaction index, transaction, log end. The limits that roll a segment
-are computed when the segment begins.
+This is on the path of every produce. For each batch, check the producer state, patch the first header fields in place,
+and write once. Then update, with no suspension between: indexes, producer state, transaction index, transaction, log
+end. The limits that roll a segment are computed when the segment begins.
 
 Source: Kafka's UnifiedLog, ProducerAppendInfo, docs/performance.md.
 """
@@ -17,7 +17,7 @@ from kraft.storage import loading, retention
 from kraft.storage.append import AppendInfo, AppendOrigin
 from kraft.storage.epochs import EpochCache
 from kraft.storage.follower_append import FollowerBatches
-from kraft.storage.handles import ColdRead, FileCache, HandleNeed
+from kraft.storage.handles import ColdHandle, ColdRead, FileCache
 from kraft.storage.log_config import LogConfig
 from kraft.storage.log_names import SNAPSHOT_SUFFIX, offset_name
 from kraft.storage.markers import Marker, read_marker
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from kraft.storage.recovery import RecoveryReport
 
 _PATCH = Struct(">qii")
-"""base offset, batch length, leader epoch: the head of a batch that a leader rewrites."""
+"""Base offset, batch length, leader epoch: the start of a batch, which a leader rewrites."""
 NEVER = 2**63 - 1
 ROLL_AT_ONCE = -1
 
 
 class AppendableLog:
-    """A log's state, and how it grows. `_appendable`: the active segment's files are open and pinned."""
+    """A log's state, and the append operations. `_appendable`: the active segment's files are open and pinned."""
 
     __slots__ = (
         "_appendable",
@@ -113,8 +113,9 @@ class AppendableLog:
     # append
 
     def warm_for_append(self) -> ColdRead | None:
-        """What must be opened before the next append; None if it can go ahead. Deal with it as with a raised one."""
-        needs = tuple(HandleNeed(handle) for handle in self.active.handles if handle.exists and handle.file is None)
+        """Return a ColdRead for the files to open before the next append; None if all are open. Handle it like a
+        ColdRead that was raised."""
+        needs = tuple(ColdHandle(handle) for handle in self.active.handles if handle.exists and handle.file is None)
         return ColdRead(*needs) if needs and not self._appendable else None
 
     def append_as_leader(
@@ -126,11 +127,11 @@ class AppendableLog:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         now_ms: int,
     ) -> AppendInfo:
-        """Append one validated batch at the log end; its base offset and leader epoch are patched in place.
+        """Append one validated batch at the log end. Its base offset and leader epoch are patched in place.
 
-        `header` is the batch's as it came. AppendRefused: producer state says no, nothing was written. ColdRead: open
-        the files first (`warm_for_append`). DiskError: nothing of it is in the log; the directory must go offline.
-        """
+        `header` is that of the received batch. Raises AppendRefused: the producer state does not permit it, and nothing
+        was written. Raises ColdRead: open the files first (`warm_for_append`). Raises DiskError: no part of the batch
+        is in the log, and the directory must go offline."""
         _, batch_length, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
         size = batch_length + BATCH_PREFIX_BYTES
         if len(buffer) != size:
@@ -174,23 +175,23 @@ class AppendableLog:
             self._fail(error)
             raise
         except Exception as error:
-            raise self._half_done(base, error) from error
+            raise self._partial_append_error(base, error) from error
         return AppendInfo(base, last, stamp, False)
 
     def _begin_epoch(self, leader_epoch: int) -> None:
-        """A leader appends for the first time in an epoch that was not assigned before."""
+        """Assign an epoch before a leader's first append in it."""
         latest = self.epochs.latest_epoch
         require(leader_epoch > latest, f"an append in leader epoch {leader_epoch} to a log that has seen {latest}")
         self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo:
-        """Append whole batches as the leader made them: offsets, epochs and bytes stay; holes are accepted.
+        """Append whole batches from the leader, with offsets, epochs and bytes unchanged. Gaps are accepted.
 
-        A partial last batch is left out, and so are batches with an epoch above `leader_epoch` (that of the fetch) and
-        all behind them. The info spans what was appended; it is empty (last < base) if nothing was.
-        AppendRefused (2 CORRUPT_MESSAGE, 1 OFFSET_OUT_OF_RANGE): a batch is damaged, goes back in offset or epoch;
-        what stands before it is not appended either. ColdRead and DiskError as in `append_as_leader`.
-        """
+        An incomplete last batch is left out. Batches with an epoch above `leader_epoch` (that of the fetch) are left
+        out too, with all that follow. The info spans what was appended; it is empty (last < base) if nothing was.
+        Raises AppendRefused (2 CORRUPT_MESSAGE, 1 OFFSET_OUT_OF_RANGE): a batch is damaged, or its offset or epoch
+        decreases. The batches before it are not appended either. Raises ColdRead and DiskError as in
+        `append_as_leader`."""
         batches = FollowerBatches.verify(
             data,
             leader_epoch=leader_epoch,
@@ -210,13 +211,13 @@ class AppendableLog:
             self._fail(error)
             raise
         except ColdRead:
-            raise  # before anything of its group was written
+            raise  # before any batch of its group was written
         except Exception as error:
-            raise self._half_done(self.log_end_offset, error) from error
+            raise self._partial_append_error(self.log_end_offset, error) from error
         return AppendInfo(first.base_offset, self.log_end_offset - 1, -1, False)
 
     def _fits(self, room: int, header: BatchHeader) -> bool:
-        """Whether a follower's batch may follow `room` other bytes into the active segment."""
+        """Return whether a follower's batch fits into the active segment after `room` other bytes."""
         return self.active.size + room + header.size_bytes <= self._roll_bytes
 
     def _append_group(self, view: memoryview, group: list[tuple[int, BatchHeader]], now_ms: int) -> None:
@@ -246,7 +247,8 @@ class AppendableLog:
         size: int,
         marker: Marker | None,
     ) -> None:
-        """A batch has been written at the segment's end: indexes, producer state, log end. In this order, at once."""
+        """Update the log's state after a batch was written at the segment's end: indexes, producer state, log end.
+        Keeps this order and never suspends."""
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
             self._set_roll_limits()
@@ -259,7 +261,7 @@ class AppendableLog:
                     self._publish_marker(segment, header, marker, last, timestamp)
                 elif not header.attributes & ATTRIBUTE_CONTROL:
                     producers.apply_batch(header, base)
-        except DiskError:  # the batch is in the file, but nobody may read it; the log takes no more
+        except DiskError:  # the batch is in the file but cannot be read; the log accepts no more appends
             segment.size = position
             raise
         self.log_end_offset = producers.end_offset = last + 1
@@ -284,7 +286,7 @@ class AppendableLog:
     # segments
 
     def _segment_for(self, last: int, size: int, timestamp: int, now_ms: int) -> Segment:
-        """The segment that takes a batch: the active one, opened and pinned, or a new one after a roll."""
+        """Return the segment for a batch: the active one, opened and pinned, or a new one after a roll."""
         self._make_appendable()
         segment = self.active
         if segment.size and (
@@ -297,7 +299,7 @@ class AppendableLog:
         return self.active
 
     def _make_appendable(self) -> None:
-        """Open handles stay open from here until all is synced."""
+        """Open the active segment's files, and keep them open until everything is synced."""
         if self._appendable:
             return
         if self._failure is not None:
@@ -309,7 +311,8 @@ class AppendableLog:
         self._appendable = True
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin one at the log end; nothing if it is empty. ColdRead, DiskError."""
+        """Close the active segment and begin a new one at the log end. Do nothing if it is empty. Raises ColdRead,
+        DiskError."""
         self._make_appendable()
         try:
             self._roll(now_ms)
@@ -318,8 +321,8 @@ class AppendableLog:
             raise
 
     def _roll(self, now_ms: int) -> None:
-        """The new segment begins at the log end even if the next batch leaves a hole: so recovery can tell a hole from
-        a segment whose end was lost."""
+        """Begin a new segment. It begins at the log end even if the next batch leaves a gap, so that recovery can
+        distinguish a gap from a segment whose end was lost."""
         segment, base_offset = self.active, self.log_end_offset
         if segment.size == 0:
             return
@@ -354,13 +357,14 @@ class AppendableLog:
             self._roll_bytes = ROLL_AT_ONCE
 
     def _index_full(self, segment: Segment) -> bool:
-        """Another entry would not fit; the time index keeps its last slot for the closing entry."""
+        """Return whether an index has no room for another entry. The time index keeps its last slot for the closing
+        entry."""
         limit = self.config.segment_index_bytes
         offsets, times = segment.index, segment.time_index
         return offsets.size_bytes + offsets.entry_bytes > limit or times.size_bytes + 2 * times.entry_bytes > limit
 
     def _start_inside(self, base_offset: int, now_ms: int) -> None:
-        """The leader's log begins inside a batch and ours is empty: begin at the batch, keep the log start."""
+        """Begin an empty log at a batch in which the leader's log starts; the log start offset is kept."""
         empty = self.active
         for handle in empty.handles:
             if handle.exists:
@@ -375,8 +379,9 @@ class AppendableLog:
         self.log_end_offset = self.producers.end_offset = log_end_offset
         self.recovery_point = min(self.recovery_point, log_end_offset)
 
-    def _half_done(self, offset: int, error: Exception) -> InvariantError:
-        """A batch may be in the file while the log does not know of it: another append would be a second truth."""
+    def _partial_append_error(self, offset: int, error: Exception) -> InvariantError:
+        """Return the error for an append that failed half-way. The batch may be in the file but not in the log's state
+        in memory, so another append would contradict the file."""
         if isinstance(error, InvariantError):
             return error
         return InvariantError(f"the append at offset {offset} of {self.directory} broke off half-way: {error!r}")

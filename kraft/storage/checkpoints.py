@@ -1,9 +1,9 @@
-"""The offset checkpoints of a log directory: one file each for recovery points, log starts, high watermarks and so on.
+"""The offset checkpoints of a log directory: one file each for recovery points, log start offsets, high watermarks etc.
 
-Text as Kafka's: `0`, the number of lines, then `topic partition offset`. A missing or damaged file counts as empty and
-never stops a start (every value in it has a safe default), and the reason is logged. One of them is not in Kafka: the
-index recovery points, because records are on the device before the indexes of their segment are. Each file is true by
-itself, so that a crash may come between the writing of two.
+The text format is Kafka's: `0`, the number of lines, then `topic partition offset`. A missing or damaged file counts as
+empty, because every value in it has a safe default. It never prevents a start, and the reason is logged. The index
+recovery points are not in Kafka: records are on the device before the indexes of their segment are. Each file is valid
+by itself, so a crash between the writing of two does no harm.
 Source: Kafka's OffsetCheckpointFile, docs/deviations.md.
 """
 
@@ -34,7 +34,7 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """BadCheckpoint if it is not a whole file of version 0."""
+    """Parse a checkpoint. Raises BadCheckpoint if it is not a complete file of version 0."""
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[0] != str(VERSION):
         raise BadCheckpoint(f"line 1 is {lines[0]!r}, expected version {VERSION}")
@@ -53,7 +53,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def read_offsets(disk: Disk, path: str) -> tuple[dict[TopicPartition, int], str | None]:
-    """The offsets, and why they are empty if the file does not parse. *Blocking.*"""
+    """Return the offsets, and the reason if they are empty because the file does not parse. *Blocking.*"""
     if not disk.exists(path):
         return {}, None
     try:
@@ -63,5 +63,5 @@ def read_offsets(disk: Disk, path: str) -> tuple[dict[TopicPartition, int], str 
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Durable on return. *Blocking.*"""
+    """Write a checkpoint; durable on return. *Blocking.*"""
     disk.write_file_atomic(path, encode_offsets(offsets))

@@ -1,8 +1,8 @@
-"""The leader-epoch cache: at which offset each leader epoch began in this log.
+"""The leader-epoch cache: the start offset of each leader epoch in this log.
 
-Entries (epoch, start offset) rise strictly in both (D7). The cache is a function of the log plus the assignments of a
-leader that has appended nothing yet, so it is saved on its own (`leader-epoch-checkpoint`). The log's owner decides
-when (`dirty`). Source: KIP-101, KIP-279, Kafka's LeaderEpochFileCache.
+Entries (epoch, start offset) strictly increase in both (D7). The cache follows from the log and from the epochs of a
+leader that has appended nothing yet, so it has its own file (`leader-epoch-checkpoint`). The log's owner decides when
+to save it (`dirty`). Source: KIP-101, KIP-279, Kafka's LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _EPOCH = itemgetter(0)
 _START = itemgetter(1)
 
 UNDEFINED = (-1, -1)
-"""The answer of `end_offset_for` when this log knows nothing of the epoch."""
+"""The result of `end_offset_for` if the epoch is unknown to this log."""
 
 
 class EpochCache:
-    """Entries in memory; `encode` and `decode` give the checkpoint file's text."""
+    """The entries in memory; `encode` and `decode` convert to and from the checkpoint file's text."""
 
     __slots__ = ("_entries", "changes", "latest_epoch", "saved_changes")
 
@@ -33,28 +33,28 @@ class EpochCache:
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
-        """All (epoch, start offset), oldest first."""
+        """Return all (epoch, start offset), oldest first."""
         return tuple(self._entries)
 
     def newest(self, count: int) -> tuple[tuple[int, int], ...]:
-        """The newest so many (epoch, start offset), oldest first."""
+        """Return the newest `count` (epoch, start offset), oldest first."""
         return tuple(self._entries[-count:])
 
     @property
     def latest(self) -> tuple[int, int] | None:
-        """The newest (epoch, start offset), or None for an empty cache."""
+        """Return the newest (epoch, start offset), or None for an empty cache."""
         return self._entries[-1] if self._entries else None
 
     @property
     def dirty(self) -> bool:
-        """The file is behind the memory."""
+        """Whether the file is older than the state in memory."""
         return self.changes != self.saved_changes
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; what contradicts it goes. True if anything changed.
+        """Record that `epoch` begins at `start_offset`, and remove contradicting entries. Return True if anything
+        changed.
 
-        Nothing changes when the epoch is already the newest and began at or before the offset.
-        """
+        Nothing changes if the epoch is already the newest and began at or before the offset."""
         require(epoch >= 0 and start_offset >= 0, f"leader epoch {epoch} at offset {start_offset} is not an entry")
         entries = self._entries
         if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
@@ -66,10 +66,10 @@ class EpochCache:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(floor epoch, its exclusive end) for a requested epoch; UNDEFINED if it is newer than all or none is known.
+        """Return (floor epoch, its exclusive end) for a requested epoch. Return UNDEFINED if the epoch is newer than
+        all entries, or there are no entries.
 
-        An epoch below all entries gives itself and the first entry's start.
-        """
+        For an epoch below all entries, return it with the first entry's start offset."""
         entries = self._entries
         if epoch < 0 or not entries or epoch > entries[-1][0]:
             return UNDEFINED
@@ -81,17 +81,17 @@ class EpochCache:
         return entries[after - 1][0], entries[after][1]
 
     def epoch_for(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`, or -1 if it lies before all entries."""
+        """Return the leader epoch of the record at `offset`, or -1 if it is before all entries."""
         after = bisect_right(self._entries, offset, key=_START)
         return self._entries[after - 1][0] if after else -1
 
     def floor(self, epoch: int) -> tuple[int, int] | None:
-        """The newest entry whose epoch is not above `epoch`."""
+        """Return the newest entry with an epoch up to `epoch`."""
         after = bisect_right(self._entries, epoch, key=_EPOCH)
         return self._entries[after - 1] if after else None
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Drop entries that start at or after `end_offset`. True if anything changed."""
+        """Drop entries that start at or after `end_offset`. Return True if anything changed."""
         entries = self._entries
         before = len(entries)
         while entries and entries[-1][1] >= end_offset:
@@ -102,7 +102,8 @@ class EpochCache:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Forget what lies below `start_offset`; the epoch in force there begins at it. True if anything changed."""
+        """Remove entries below `start_offset`. The epoch in force at `start_offset` then begins there. Return True if
+        anything changed."""
         entries = self._entries
         after = bisect_right(entries, start_offset, key=_START)
         if after == 0 or (after == 1 and entries[0][1] == start_offset):
@@ -118,17 +119,18 @@ class EpochCache:
             self._changed()
 
     def mark_saved(self, changes: int) -> None:
-        """The file holds the state as of `changes` (the value of `self.changes` when it was encoded)."""
+        """Note that the file holds the cache's state as of `changes`, the value of `self.changes` when the state was
+        encoded."""
         self.saved_changes = max(self.saved_changes, changes)
 
     def encode(self) -> bytes:
-        """The text of `leader-epoch-checkpoint`: `0`, the number of entries, then `epoch start` lines."""
+        """Return the text of `leader-epoch-checkpoint`: `0`, the number of entries, then `epoch start` lines."""
         lines = ["0", str(len(self._entries)), *(f"{epoch} {start}" for epoch, start in self._entries)]
         return ("\n".join(lines) + "\n").encode()
 
     @staticmethod
     def decode(data: bytes, path: str) -> EpochCache:
-        """Parse the file. StorageCorrupt names `path` and the line if it is not one."""
+        """Parse the file. StorageCorrupt names `path` and the bad line."""
         lines = data.decode("ascii", "replace").split("\n")
         if lines[:1] != ["0"] or len(lines) < 2 or not lines[1].isdigit():
             raise StorageCorrupt(f"{path}: line 1 or 2 is not a leader-epoch checkpoint's (version 0, then a count)")

@@ -1,6 +1,4 @@
-"""Checks that a follower makes before it writes its leader's batches. Source: Kafka's ReplicaFetcherThread,
-KAFKA-18723.
-"""
+"""Checks of a leader's batches before a follower writes them. Source: Kafka's ReplicaFetcherThread, KAFKA-18723."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ Placed = tuple[int, BatchHeader]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowerBatches:
-    """Verified whole batches, in order, of `view`."""
+    """The verified whole batches of `view`, in order."""
 
     view: memoryview
     headers: list[Placed]
@@ -31,10 +29,11 @@ class FollowerBatches:
     def verify(
         data: Buffer, *, leader_epoch: int | None, log_end_offset: int, latest_epoch: int, unaligned_start: bool
     ) -> FollowerBatches:
-        """Check CRC, shape, rising offsets and epochs, and that markers parse. Batches from an epoch above
-        `leader_epoch` end it (the leader was elected again in between). `unaligned_start`: the log is empty, so the
-        first batch may begin below its end. All must fit into one segment that begins at the log's end: what a leader
-        sends at once stands in one of its own. AppendRefused names what is wrong."""
+        """Check CRC, format, increasing offsets and epochs, and that markers parse. AppendRefused names the error.
+
+        Stop before a batch with an epoch above `leader_epoch`: the leader was elected again after the fetch was sent.
+        `unaligned_start`: the log is empty, so the first batch may begin below the log's end. All batches must fit into
+        one segment that begins at the log's end, as a leader sends only batches of one segment at once."""
         headers: list[Placed] = []
         view = memoryview(data)
         expected, epoch = log_end_offset, max(latest_epoch, 0)
@@ -68,8 +67,8 @@ class FollowerBatches:
         return FollowerBatches(view, headers)
 
     def groups(self, room: int, fits: Callable[[int, BatchHeader], bool]) -> Iterator[list[Placed]]:
-        """Runs of batches that go into one segment with one write: all of them if they have `room`; else as many as
-        `fits(bytes before it in the run, header)` says."""
+        """Yield groups of batches that go into one segment with one write. All are one group if they have `room`;
+        otherwise `fits(bytes before it in the group, header)` decides about each batch."""
         position, header = self.headers[-1]
         if position + header.batch_length + BATCH_PREFIX_BYTES <= room:
             yield self.headers

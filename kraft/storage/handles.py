@@ -1,17 +1,17 @@
-"""Handles: files of logs that are open only while they are used.
+"""Handles: log files that are open only while they are in use.
 
-A `Handle` is one file of a segment. It may hold an open file or none; an unused log holds none. `FileCache` bounds how
-many are open over all logs of a node and closes the least used (second-chance order). It never closes a pinned handle
-(unsynced bytes). Opening may wait for the device, so it never happens on the loop: a lookup that meets a closed file or
-bytes that are not in memory raises `ColdRead`.
+A `Handle` is one file of a segment, open or closed; an unused log has no open file. `FileCache` limits the open files
+of all logs of a node and closes the least used (second-chance order). It never closes a pinned handle (unsynced bytes).
+Opening may wait for the device, so it never happens on the loop. A lookup that needs a closed file, or bytes that are
+not in memory, raises `ColdRead`.
 
-A caller on the loop handles it so::
+A caller on the loop handles it like this::
 
     while True:
         try:
             return log.read(...)
         except ColdRead as cold:
-            await disk.offload(cold.warm)   # blocking; changes nothing that the loop sees
+            await disk.offload(cold.warm)   # blocking; does not change anything that the loop uses
             cold.adopt()                    # on the loop again
 
 Source: docs/decisions/01-one-seam.md, docs/decisions/19-blank-replicas.md.
@@ -29,17 +29,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 OPEN_FILES_MAX = 512
-"""Files that a cache keeps open unless told otherwise; pinned ones may exceed it."""
+"""Default maximum of open files in a cache. Pinned files may exceed it."""
 TRIM_STEPS_MAX = 64
 NO_SUCH_FILE = 2
 
 
 class Handle:
-    """One file: where it is, whether it is there, and the open file if there is one.
+    """One file: its path, whether it exists, and the open file if there is one.
 
-    `gone`: its segment or log is being taken away or renamed, so that a read that is under way in a thread may miss the
-    file.
-    """
+    `gone`: its segment or log is being removed or renamed, so a concurrent read in a thread may not find the file."""
 
     __slots__ = ("cache", "disk", "exists", "file", "gone", "path", "pinned", "queued", "used")
 
@@ -55,7 +53,7 @@ class Handle:
         self.queued = False
 
     def create(self) -> File:
-        """A new empty file in place of whatever is there. Never suspends."""
+        """Create an empty file; an existing file of that name is replaced. Never suspends."""
         self.close()
         file = self.disk.create(self.path)
         self.exists = True
@@ -64,7 +62,7 @@ class Handle:
         return file
 
     def open_blocking(self) -> File:
-        """The open file, opened now if it is not. *Blocking*; for one user at a time."""
+        """Return the open file; opens it if necessary. *Blocking*; for one user at a time."""
         if self.file is None:
             self.adopt(self.disk.open(self.path))
         assert self.file is not None
@@ -72,7 +70,7 @@ class Handle:
         return self.file
 
     def adopt(self, file: File) -> None:
-        """Keep this open file, unless there is one already."""
+        """Keep this open file, unless one is open already."""
         if self.file is not None:
             if file is not self.file:
                 file.close()
@@ -82,36 +80,37 @@ class Handle:
         self.cache.admit(self)
 
     def close(self) -> None:
-        """Give the descriptor back. File ranges that were taken stay readable."""
+        """Close the descriptor. Existing file ranges stay readable."""
         if self.file is not None:
             self.file.close()
             self.file = None
             self.cache.leave(self)
 
     def read(self, position: int, count: int) -> bytes:
-        """Up to `count` bytes from memory. ColdRead if the file is closed or the bytes are not in memory."""
+        """Return up to `count` bytes from memory. Raises ColdRead if the file is closed or the bytes are not in
+        memory."""
         file = self.file
         if file is None:
-            raise ColdRead(HandleNeed(self, position, count))
+            raise ColdRead(ColdHandle(self, position, count))
         self.used = True
         data = file.read_cached(position, count)
         if data is None:
-            raise ColdRead(HandleNeed(self, position, count))
+            raise ColdRead(ColdHandle(self, position, count))
         return data
 
     def moved(self, path: str) -> None:
-        """The file has another name now (the owner has renamed it); it is reopened by that name when next used."""
+        """Note that the owner has renamed the file; it is reopened by that name when next used."""
         self.close()
         self.path = path
 
     def move_to(self, cache: FileCache) -> None:
-        """Close it, and count it in another cache from now on."""
+        """Close the file, and use another cache from now on."""
         self.close()
         self.cache = cache
         self.queued = False
 
     def remove(self) -> None:
-        """Close it and unlink it."""
+        """Close and unlink the file."""
         self.gone = True
         self.close()
         self.disk.unlink(self.path)
@@ -119,31 +118,32 @@ class Handle:
 
 
 class SegmentGone(Exception):
-    """The file of a segment that left its log is not there any more: look the segment up again."""
+    """A segment's file no longer exists, as the segment was removed from its log. The caller must look the segment up
+    again."""
 
 
-class Need(Protocol):
-    """Something that must come into memory."""
+class ColdData(Protocol):
+    """Data that a read needs and that must first be loaded into memory."""
 
     @property
     def path(self) -> str: ...
 
     @property
     def is_gone(self) -> bool:
-        """`warm` has found no file, and none will come."""
+        """Whether `warm` found no file, and no such file will appear later."""
         ...
 
     def warm(self) -> None:
-        """*Blocking*; touches no state of the log."""
+        """Load the data. *Blocking*; does not change the log's state."""
         ...
 
     def keep(self) -> Handle | None:
-        """Take over what `warm` has opened; the handle that must stay open now."""
+        """Adopt the file that `warm` opened. Return the handle that must stay open now."""
         ...
 
 
-class HandleNeed:
-    """Bytes of one handle. `count` 0 only opens the file."""
+class ColdHandle:
+    """Bytes of one handle's file to load. With `count` 0, only the file is opened."""
 
     __slots__ = ("_count", "_handle", "_missing", "_opened", "_position")
 
@@ -170,7 +170,7 @@ class HandleNeed:
             except DiskError as error:
                 if error.errno == NO_SUCH_FILE and (self._handle.gone or self._handle.path != path):
                     self._missing = True
-                    return  # the caller asks again, and finds another name, another segment, or no log
+                    return  # the caller repeats the lookup, and finds another name, another segment, or no log
                 raise
         if self._count:
             file.read(self._position, self._count)
@@ -183,37 +183,39 @@ class HandleNeed:
 
 
 class ColdRead(Exception):
-    """What is asked for is not in memory. `warm` off the loop, `adopt` on it, then ask again."""
+    """The requested data is not in memory. Call `warm` off the loop, then `adopt` on the loop, then repeat the
+    request."""
 
-    def __init__(self, *needs: Need) -> None:
+    def __init__(self, *needs: ColdData) -> None:
         super().__init__(f"not in memory: {', '.join(need.path for need in needs)}")
         self._needs = needs
 
     def warm(self) -> None:
-        """Open the files and read the bytes once. *Blocking*; touches no state of the log. DiskError if it fails."""
+        """Open the files and read the bytes once. *Blocking*; does not change the log's state. Raises DiskError if it
+        fails."""
         for need in self._needs:
             need.warm()
 
     def adopt(self) -> None:
-        """Hand the opened files to their handles, and close others if there are too many. On the loop."""
+        """Give the opened files to their handles, and close other files if too many are open. Called on the loop."""
         handles = self.keep()
         if handles:
             handles[0].cache.trim(handles)
 
     @property
     def is_gone(self) -> bool:
-        """`warm` has met a file that was taken away."""
+        """Whether `warm` found that a file was removed."""
         return any(need.is_gone for need in self._needs)
 
     def keep(self) -> list[Handle]:
-        """Hand the opened files to their handles; those handles."""
+        """Give the opened files to their handles, and return those handles."""
         kept = [need.keep() for need in self._needs]
         return [handle for handle in kept if handle is not None]
 
 
 def read_through(function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-    """Call a function that may raise ColdRead until it does not. *Blocking*; for functions in `offload`. SegmentGone if
-    a file that it needs was taken away."""
+    """Call a function until it does not raise ColdRead, loading what it needs. *Blocking*; for functions in `offload`.
+    Raises SegmentGone if a needed file was removed."""
     while True:
         try:
             return function(*arguments)
@@ -225,10 +227,9 @@ def read_through(function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
 
 
 class FileCache:
-    """All open handles of a node's logs, at most `open_files_max` of them that are not pinned.
+    """All open handles of a node's logs; at most `open_files_max` of them are not pinned.
 
-    Handles may join from a thread (a truncation under way); files are closed by `trim` alone, on the loop.
-    """
+    A thread may add handles (during a truncation), but only `trim` closes files, on the loop."""
 
     def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
         self.open_files_max = open_files_max
@@ -240,19 +241,20 @@ class FileCache:
         return len(self._open)
 
     def admit(self, handle: Handle) -> None:
-        """A handle has opened its file."""
+        """Add a handle that has opened its file."""
         self._open.add(handle)
         if not handle.queued:
             handle.queued = True
             self._queue.append(handle)
 
     def leave(self, handle: Handle) -> None:
-        """A handle has closed its file. It leaves the queue when its turn comes."""
+        """Note that a handle has closed its file. The handle is removed from the cache's queue when it gets to the
+        front."""
         self._open.discard(handle)
 
     def trim(self, needed: Sequence[Handle] = ()) -> None:
-        """Close files that are not in use, and not `needed` now, until the bound holds; looks at a few handles only, so
-        that it stays cheap when nearly all are pinned. On the loop."""
+        """Close files that are not in use, and not `needed` now, until the limit is kept. It examines only a few
+        handles, so it stays cheap when nearly all are pinned. On the loop."""
         for _ in range(min(TRIM_STEPS_MAX, 2 * len(self._queue))):
             if len(self._open) <= self.open_files_max:
                 return

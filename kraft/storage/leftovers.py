@@ -1,8 +1,9 @@
-"""Finish an interrupted deletion or replacement of segments, from the files that it left in a log's folder.
+"""Finish or undo an interrupted deletion or replacement of segments, according to the files left in a log's folder.
 
-`.deleted` goes. `.cleaned` goes (the clean was not finished), and with it each `.swap` at or above the lowest
-`.cleaned`. A `.swap` that remains is complete: the files that it replaces go, then it gets its final name. Each step is
-durable before the next. Source: Kafka's LogLoader, docs/storage.md#what-reaches-the-device-and-in-which-order.
+`.deleted` files are removed. `.cleaned` files are removed, as the cleaning was not finished, and with them each `.swap`
+at or above the lowest `.cleaned`. A remaining `.swap` is complete: the files that it replaces are removed, then it gets
+its final name. Each step is durable before the next. Source: Kafka's LogLoader,
+docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kraft.wire.records import BATCH_HEADER_BYTES, BATCH_PREFIX_BYTES, read_head
 
 
 def segment_files(disk: Disk, directory: str) -> dict[int, frozenset[str]]:
-    """Base offset -> suffixes that are there, rising; only files with a final name."""
+    """Return base offset -> existing suffixes, ascending; only files with a final name."""
     found: dict[int, set[str]] = {}
     for name in disk.list(directory):
         parsed = parse_segment_file(name)
@@ -30,7 +31,7 @@ def segment_files(disk: Disk, directory: str) -> dict[int, frozenset[str]]:
 
 
 def clear(disk: Disk, directory: str) -> bool:
-    """Finish or undo what was under way. True if anything changed; the changes are durable. *Blocking.*"""
+    """Finish or undo interrupted operations. Return True if anything changed; the changes are durable. *Blocking.*"""
     names = disk.list(directory)
     marked = [name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp"))]
     if not marked:
@@ -51,8 +52,8 @@ def _parsed(names: list[str]) -> list[tuple[int, str]]:
 
 
 def _finish_swap(disk: Disk, directory: str) -> None:
-    """The indexes of a segment that is swapped in here go: some may have had their last names already, and loading
-    builds them again."""
+    """Complete a swap. The segment's indexes are removed: some may have their final names already, and loading rebuilds
+    them."""
     swaps = [name for name in disk.list(directory) if name.endswith(SWAP_SUFFIX)]
     bases = sorted(base for base, suffix in _parsed(swaps) if suffix == LOG_SUFFIX + SWAP_SUFFIX)
     for name in swaps:
@@ -73,7 +74,7 @@ def _finish_swap(disk: Disk, directory: str) -> None:
 
 
 def _end_offset(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a complete segment file. StorageCorrupt."""
+    """Return the offset after the last batch of a complete segment file. Raises StorageCorrupt."""
     file = disk.open(path)
     position, end = 0, base + 1
     try:

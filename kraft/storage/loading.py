@@ -1,7 +1,7 @@
 """Loading a log from its folder: leftovers, segments, recovery, epochs, producer state. *Blocking* throughout.
 
-Files are cut in this order: later segments are unlinked, the directory is synced, then the file is cut, so that a crash
-in the middle leaves a prefix of the log. Source: Kafka's LogLoader, docs/storage.md#recovery-after-a-crash.
+To truncate, later segments are unlinked, the directory is synced, and then the file is truncated. A crash in the middle
+therefore leaves a prefix of the log. Source: Kafka's LogLoader, docs/storage.md#recovery-after-a-crash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kraft.storage.producers.state_loading import (
     remove_stray_snapshots,
     write_snapshot,
 )
-from kraft.storage.recovery import Damage, RecoveryReport, SegmentScan, require_torn
+from kraft.storage.recovery import RecoveryReport, SegmentDamage, SegmentScan, require_torn
 from kraft.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ UNLIMITED = 2**31
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What `Log` is made of. `unsynced` are closed segments that may not be on the device."""
+    """The loaded state of a `Log`. `unsynced` are closed segments that may not be on the device."""
 
     strict: bool
     segments: list[Segment]
@@ -53,8 +53,8 @@ class LoadedLog:
 
 
 def new_segment(disk: Disk, cache: FileCache, directory: str, base_offset: int, now_ms: int) -> Segment:
-    """An empty segment and its files, whose directory entries are not synced. Never suspends. The indexes are there
-    from the beginning, as Apache Kafka's tools expect of a folder in use."""
+    """Create an empty segment and its files; their directory entries are not synced. Never suspends. The index files
+    exist from the beginning, as Apache Kafka's tools expect them in a folder in use."""
     segment = Segment(disk, cache, directory, base_offset, present=frozenset(), created_ms=now_ms)
     for handle in (segment.log, segment.index.handle, segment.time_index.handle):
         handle.create()
@@ -83,7 +83,7 @@ def load(
 
 
 def write_clean_end(log: Log) -> None:
-    """What a clean close leaves besides synced batches: whole indexes and a producer snapshot at the log end."""
+    """Write what a clean close adds to synced batches: complete indexes and a producer snapshot at the log end."""
     active = log.active
     if active.size:
         for index in (active.index, active.time_index):
@@ -98,7 +98,7 @@ def write_clean_end(log: Log) -> None:
 
 
 class _Loader:
-    """One load. Its file cache is private and unbounded; nothing stays open."""
+    """One load. Its file cache is private and unbounded; no file stays open afterwards."""
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, now_ms: int, *, strict: bool) -> None:
         self.disk = disk
@@ -112,8 +112,8 @@ class _Loader:
         self.segments: list[Segment] = []
 
     def load(self, *, clean: bool, recovery_point: int, in_order: int, log_start: int) -> LoadedLog:
-        """`in_order`: the segments wholly below it are on the device with indexes and names, and so is the name of the
-        segment that has it."""
+        """Load the segments. Segments wholly below the offset `in_order` are on the device with their indexes and
+        names. The name of the segment that contains `in_order` is on the device, too."""
         self.disk.make_directory(self.directory)
         self.changed = leftovers.clear(self.disk, self.directory)
         self._find_segments()
@@ -155,7 +155,7 @@ class _Loader:
             report=self.report,
         )
 
-    # which files
+    # selection of files
 
     def _find_segments(self) -> None:
         for base, present in leftovers.segment_files(self.disk, self.directory).items():
@@ -167,7 +167,7 @@ class _Loader:
             self.segments.append(segment)
 
     def _drop_below(self, log_start: int) -> None:
-        """Segments wholly below log start were deleted; a crash may have brought their names back."""
+        """Remove segments wholly below the log start. They were deleted, but a crash may have restored their names."""
         while len(self.segments) > 1 and self.segments[1].base_offset <= log_start:
             self._remove(self.segments.pop(0))
 
@@ -178,7 +178,7 @@ class _Loader:
                 handle.remove()
 
     def _start_empty(self, log_start: int) -> int:
-        """Nothing of what is there counts: begin at log start. Returns the log end."""
+        """Discard all files and begin at the log start. Return the log end."""
         if self.disk.list(self.directory):
             for segment in self.segments:
                 self._remove(segment)
@@ -189,16 +189,16 @@ class _Loader:
         return log_start
 
     def _first_to_scan(self, offset: int) -> int:
-        """The number of the segment that has this offset; the metadata log is read whole."""
+        """Return the number of the segment with this offset; 0 for the metadata log, which is scanned completely."""
         if self.strict:
             return 0
         bases = [segment.base_offset for segment in self.segments]
         return max(sum(base <= offset for base in bases) - 1, 0)
 
-    # segments that were synced
+    # synced segments
 
     def _load_whole(self, segment: Segment) -> None:
-        """A segment that no crash can have torn: take its indexes if they are sane, else build them again."""
+        """Load a segment that no crash can have torn: use its indexes if they are plausible, else rebuild them."""
         segment.size = segment.log.open_blocking().size
         if not self._indexes_sane(segment):
             self._rebuild_alone(segment)
@@ -213,7 +213,7 @@ class _Loader:
             size = index.handle.open_blocking().size
             if size % entry_bytes:
                 return False
-            index.in_file(size // entry_bytes)
+            index.set_file_entries(size // entry_bytes)
         last = read_through(offsets.entry, len(offsets) - 1) if len(offsets) else (0, -1)
         latest = read_through(times.last)
         if latest is not None:
@@ -226,7 +226,7 @@ class _Loader:
         return in_range and rising and segment.txn_index.sane(segment.base_offset)
 
     def _load_tail(self, segment: Segment) -> None:
-        """What appends to a segment need to know: where the next index entry is due, its first timestamp."""
+        """Load what appends to a segment need: where the next index entry is due, and its first timestamp."""
         if segment.size == 0:
             return
         entries = len(segment.index)
@@ -235,7 +235,7 @@ class _Loader:
         segment.first_timestamp = read_through(segment.header_at, 0).max_timestamp
 
     def _rebuild_alone(self, segment: Segment) -> None:
-        """Build a synced segment's indexes again, durably. StorageCorrupt if its batches are damaged."""
+        """Rebuild a synced segment's indexes, durably. Raises StorageCorrupt if its batches are damaged."""
         before = self.segments[: self.segments.index(segment)]
         producers = self._producers_at(before, segment.base_offset)
         scan = self._scan(segment, segment.base_offset, 0, producers, None)
@@ -244,12 +244,13 @@ class _Loader:
             require_torn(file, scan.damage, synced_end=UNLIMITED**2, strict=self.strict, more_behind=True)
         if segment is not self.segments[-1]:
             segment.close_indexes()
-        for handle in segment.handles[1:]:  # no plan will: the segment counts as one that is on the device
+        for handle in segment.handles[1:]:  # no sync plan will do this, as the segment counts as being on the device
             if handle.exists:
                 handle.open_blocking().sync_blocking()
 
     def _end_of(self, segment: Segment) -> int:
-        """The log end, from the last segment of a clean log. StorageCorrupt if its batches do not reach its end."""
+        """Return the log end, from the last segment of a clean log. Raises StorageCorrupt if its batches do not fill
+        the file."""
         entries = len(segment.index)
         position = read_through(segment.index.entry, entries - 1)[1] if entries else 0
         walk = segment.headers_from(position)
@@ -261,7 +262,8 @@ class _Loader:
     # segments that a crash may have torn
 
     def _recover(self, scan_from: int, recovery_point: int, epochs: EpochCache) -> tuple[int, ProducerStates | None]:
-        """Read the segments from number `scan_from` on; cut at the first bad batch. Log end and producers there."""
+        """Read the segments from number `scan_from` on, and truncate at the first bad batch. Sets log end and
+        producers."""
         if scan_from >= len(self.segments):
             return (self._end_of(self.segments[-1]) if self.segments else 0), None
         end = self.segments[scan_from].base_offset
@@ -271,7 +273,7 @@ class _Loader:
         for number, segment in enumerate(self.segments[scan_from:], start=scan_from):
             file = segment.log.open_blocking()
             if number > scan_from and segment.base_offset != end:
-                self._cut_gap(number, end, recovery_point)
+                self._truncate_gap(number, end, recovery_point)
                 break
             scan = self._scan(segment, end, epoch, producers, epochs)
             end, epoch = scan.end_offset, scan.epoch
@@ -287,7 +289,7 @@ class _Loader:
     def _scan(
         self, segment: Segment, expected: int, epoch: int, producers: ProducerStates, epochs: EpochCache | None
     ) -> SegmentScan:
-        """Read a segment's batches and build its indexes, and what else follows from them."""
+        """Read a segment's batches, and rebuild its indexes and the other state that follows from the batches."""
         file = segment.log.open_blocking()
         segment.reset()
         for index in (segment.index, segment.time_index):
@@ -310,17 +312,18 @@ class _Loader:
         self.report.bytes_read += segment.size
         return scan
 
-    def _cut_gap(self, number: int, end: int, recovery_point: int) -> None:
-        """Segment `number` does not begin where the one before it ends: the end of that one was lost."""
+    def _truncate_gap(self, number: int, end: int, recovery_point: int) -> None:
+        """Truncate after the segment before segment `number`. That segment's end was lost, because segment `number`
+        does not begin where it ends."""
         previous = self.segments[number - 1]
         begin = self.segments[number].base_offset
-        gap = Damage(previous.size, end, f"the next segment begins at offset {begin}, expected {end}")
+        gap = SegmentDamage(previous.size, end, f"the next segment begins at offset {begin}, expected {end}")
         file = previous.log.open_blocking()
         require_torn(file, gap, synced_end=recovery_point, strict=False, more_behind=True)
         self._cut(number - 1, gap, previous.size)
 
-    def _cut(self, number: int, damage: Damage, size: int) -> None:
-        """Keep the first `size` bytes of segment `number`, and nothing behind it."""
+    def _cut(self, number: int, damage: SegmentDamage, size: int) -> None:
+        """Truncate the log to the first `size` bytes of segment `number`, and remove all later segments."""
         later = self.segments[number + 1 :]
         for segment in later:
             self._remove(segment)
@@ -336,21 +339,21 @@ class _Loader:
             file.sync_blocking()
 
     def _require_synced(self, end: int, recovery_point: int) -> None:
-        """The metadata log never ends below what was synced. (A partition's may: it was truncated, and the crash came
-        before the recovery point was saved.)"""
+        """Check that the metadata log does not end below its synced end. (A partition's may: it was truncated, and the
+        crash came before the recovery point was saved.)"""
         if self.strict and end < recovery_point:
             raise StorageCorrupt(
                 f"{self.directory}: the log ends at offset {end}, but all below offset {recovery_point} "
-                "was synced. To go on: format its metadata directory anew (it rejoins with a new directory id)."
+                "was synced. To continue: format its metadata directory again (it rejoins with a new directory id)."
             )
 
-    # what follows from the batches
+    # state derived from the batches
 
     def _producers_at(self, segments: list[Segment], offset: int) -> ProducerStates:
         return load_producers(self.disk, self.directory, segments, offset, self.config, self.now_ms)
 
     def _read_epochs(self) -> EpochCache:
-        """The checkpoint, or a new cache from the batches if it is missing or does not parse."""
+        """Return the epochs of the checkpoint, or rebuild them from the batches if it is missing or does not parse."""
         path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
         if self.disk.exists(path):
             try:
@@ -365,6 +368,6 @@ class _Loader:
                 while (found := read_through(next, walk, None)) is not None:
                     if found[1].partition_leader_epoch > epochs.latest_epoch:
                         epochs.assign(found[1].partition_leader_epoch, found[1].base_offset)
-            except StorageCorrupt:  # recovery will say what is wrong with this segment, or cut it
+            except StorageCorrupt:  # recovery will report the problem of this segment, or truncate it
                 break
         return epochs

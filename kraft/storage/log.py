@@ -1,12 +1,12 @@
-"""Log: one partition's log, or the metadata log, as its owner sees it.
+"""Log: one partition's log, or the metadata log, as its owner uses it.
 
-Which calls are allowed where: everything here runs on the loop and never suspends, except calls marked *blocking* (for
-`offload`, or for a log that is not published yet). A blocking call on a log has no append or other blocking call of
-that log beside it; reads may continue.
+Everything here runs on the loop and never suspends, except calls marked *blocking*. Those are for `offload`, or for a
+log that is not published yet. During a blocking call on a log there must be no append and no other blocking call of
+that log; reads may continue.
 
 Invariants: log start <= local log start <= log end; recovery point <= log end; ends are exclusive. An append changes,
 with no suspension between: file, producer state, transaction index, transaction, log end. After a DiskError in an
-append the log takes no more of them: its directory goes offline.
+append the log accepts no more appends: its directory goes offline.
 
 Source: Kafka's UnifiedLog, LocalLog, docs/storage.md, docs/decisions/01-one-seam.md, docs/decisions/06-metadata-log.md.
 """
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Log(AppendableLog):
-    """Made by `open_log`. Attributes are for reading; methods change them."""
+    """A log, created by `open_log`. Users only read its attributes, and change them by its methods."""
 
     __slots__ = ()
 
@@ -59,14 +59,13 @@ class Log(AppendableLog):
         strict: bool = False,
         cache: FileCache | None = None,
     ) -> Log:
-        """Load (or make) the log in `directory`, recovering what a crash left. *Blocking.*
+        """Load (or create) the log in `directory`, and recover it after a crash. *Blocking.*
 
-        `clean`: its directory was shut down cleanly. `recovery_point`, `log_start`: from the checkpoints, 0 if unknown.
-        `index_recovery_point`: also; if unknown, the segment that ends at the recovery point is read, too. If the log's
-        own two points are lower when it is open, the owner must save them before the first append.
-        `strict`: the metadata log, every byte of which is validated at every start. No file stays open.
-        StorageCorrupt if bytes are damaged that a crash cannot have damaged; DiskError.
-        """
+        `clean`: its directory was shut down cleanly. `recovery_point`, `log_start`, `index_recovery_point`: from the
+        checkpoints, 0 if unknown. With an unknown `index_recovery_point`, the segment that ends at the recovery point
+        is read too. If the log's own two points are lower once it is open, the owner must save them before the first
+        append. `strict`: the metadata log, every byte of which is validated at every start. No file stays open. Raises
+        StorageCorrupt if bytes are damaged that a crash cannot have damaged, and DiskError."""
         loaded = loading.load(
             disk,
             directory,
@@ -80,23 +79,23 @@ class Log(AppendableLog):
         )
         return Log(disk, directory, config, cache or FileCache(), loaded)
 
-    # what it is
+    # properties
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest transaction that is open, or decided above the high watermark."""
+        """The first offset of the oldest transaction that is open, or was decided above the high watermark."""
         return self.producers.first_unstable_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop: min(high watermark, first unstable offset), not below log start."""
+        """The end of read_committed reads: min(high watermark, first unstable offset), not below the log start."""
         unstable = self.producers.first_unstable_offset
         stable = self.high_watermark if unstable is None else min(self.high_watermark, unstable)
         return max(stable, self.log_start_offset)
 
     @property
     def synced_end_offset(self) -> int:
-        """All below it is on the device; the same as the recovery point."""
+        """Offset below which everything is on the device; the same as the recovery point."""
         return self.recovery_point
 
     @property
@@ -106,17 +105,17 @@ class Log(AppendableLog):
 
     @property
     def truncations(self) -> int:
-        """How often the log was cut: what was read of it before may not be in it any more."""
+        """Number of truncations: what was read before the latest one may no longer be in the log."""
         return self._truncations
 
     @property
     def file_cache(self) -> FileCache:
-        """Where its open files are counted."""
+        """The cache that the log's open files belong to."""
         return self._cache
 
     @property
     def unsynced(self) -> bool:
-        """`files_to_sync` would give a plan."""
+        """Whether `files_to_sync` would return a plan."""
         return (
             self.recovery_point < self.log_end_offset
             or bool(self._rolled)
@@ -128,22 +127,22 @@ class Log(AppendableLog):
 
     @property
     def start_to_save(self) -> int | None:
-        """What the log start checkpoint must say; None if nothing, for the folder says it: the oldest file on the
-        device is the one that begins there. Names that were taken away may come back with a crash until they are
-        synced."""
+        """The value for the log start checkpoint; None if none is needed, because the oldest file on the device begins
+        there. Removed names may reappear after a crash until the directory is synced."""
         start, base = self.log_start_offset, self.segments[0].base_offset
         is_named = start == base and (start == 0 or self._directory_synced == self._directory_changes)
         return None if is_named else start
 
     @property
     def index_recovery_point(self) -> int:
-        """The indexes of the segments below it are on the device. Those of the active segment, and of one that was just
-        closed, get there later than the records: a segment that ends at the recovery point may be one of them."""
+        """Offset below which every segment has its indexes on the device. The indexes of the active segment, and of one
+        that was just closed, get there later than the records. A segment that ends at the recovery point may be one of
+        these two."""
         return (self._rolled[0].segment if self._rolled else self.active).base_offset
 
     def files_to_sync(self, *, rolled_only: bool = False) -> SyncPlan | None:
-        """What `run` must put on the device so that `mark_synced` can move the recovery point to the log end of now.
-        None if all of it is there. `rolled_only`: to the active segment's base only (what a roll asks for)."""
+        """Return the sync plan for the log end of now; `run` it so that `mark_synced` can move the recovery point
+        there. Return None if everything is synced. `rolled_only`: only up to the active segment's base (for a roll)."""
         if not self.unsynced or (rolled_only and not self._rolled):
             return None
         if rolled_only:
@@ -152,8 +151,9 @@ class Log(AppendableLog):
         return self._plan(self.log_end_offset, active, tuple(self._rolled))
 
     def ready_plan(self, topic_id: UUID) -> SyncPlan | None:
-        """What must be durable before the first append of this log in the current leader epoch: `partition.metadata`,
-        the epoch entry, the directory's entries. It does not move the recovery point. None if there is nothing."""
+        """Return a plan for what must be durable before this log's first append in the current leader epoch:
+        `partition.metadata`, the epoch entry, the directory's entries. It does not move the recovery point. Return None
+        if there is nothing to sync."""
         if self._ready_written and not self.epochs.dirty:
             return None
         writes: list[tuple[str, bytes]] = []
@@ -180,7 +180,7 @@ class Log(AppendableLog):
         )
 
     def mark_synced(self, plan: SyncPlan) -> None:
-        """The plan has run. A plan from before a truncation counts for nothing."""
+        """Note that the plan has run. A plan from before a truncation has no effect."""
         if plan.truncations != self._truncations:
             return
         for rolled in plan.rolled:
@@ -197,43 +197,46 @@ class Log(AppendableLog):
             self._appendable = False
 
     def update_high_watermark(self, high_watermark: int) -> None:
-        """The owner's high watermark: retention and transactions look at it."""
+        """Set the owner's high watermark, which retention and transactions use."""
         self.high_watermark = high_watermark
         self.producers.on_high_watermark(high_watermark)
 
     # read
 
     def read(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True) -> LogSlice:
-        """Whole batches from `offset` on, all below `end_offset`, at most `max_bytes`, of one segment only.
+        """Read whole batches from `offset` on, all below `end_offset`, at most `max_bytes`, of one segment only.
 
-        The first batch is the one that holds `offset`, or the next one if it lies in a hole. With `at_least_one` it is
-        given even if it is larger than `max_bytes`. OffsetOutOfRange outside [log start, log end]; ColdRead.
-        """
+        The first batch contains `offset`, or is the next one if `offset` is in a gap. With `at_least_one` it is
+        returned even if it is larger than `max_bytes`. Raises OffsetOutOfRange outside [log start, log end], and
+        ColdRead if data is not in memory."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         end = min(end_offset, self.log_end_offset)
         return reading.read_slice(self.segments, offset, max_bytes, end, self.log_end_offset, at_least_one=at_least_one)
 
     def aborted_transactions(self, fetch_offset: int, upper: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of aborted transactions that may overlap [fetch_offset, upper). ColdRead."""
+        """Return (producer id, first offset) of aborted transactions that may overlap [fetch_offset, upper). Raises
+        ColdRead."""
         return reading.aborted_transactions(self.segments, fetch_offset, upper)
 
     def upper_bound(self, piece: LogSlice) -> int:
-        """An offset at or above the end of a slice, for `aborted_transactions`. ColdRead."""
+        """Return an offset at or above the end of a slice, for `aborted_transactions`. Raises ColdRead."""
         return reading.upper_bound(self.segments, piece, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> reading.LookupSteps:
-        """The first record at or above log start with a timestamp >= `timestamp_ms`. In *blocking* steps of about a
-        millisecond each, which change nothing. UnreadableBatch, StorageCorrupt, DiskError, SegmentGone."""
+        """Find the first record at or above the log start with a timestamp >= `timestamp_ms`.
+
+        It runs in *blocking* steps of about a millisecond each, which change nothing. Raises UnreadableBatch,
+        StorageCorrupt, DiskError, SegmentGone."""
         return reading.offset_for_timestamp(self, timestamp_ms)
 
     def max_timestamp_offset(self) -> reading.LookupSteps:
-        """The first record that has the largest timestamp of those at or above log start; None for an empty log. Steps
-        and errors as in `offset_for_timestamp`."""
+        """Find the first record with the largest timestamp of those at or above the log start; None for an empty log.
+        Steps and errors as in `offset_for_timestamp`."""
         return reading.max_timestamp_offset(self)
 
     def advance_log_start(self, offset: int) -> bool:
-        """Raise the log start (never lowers it). Files go with the next retention run. True if it moved."""
+        """Raise the log start (never lowers it). The next retention run removes files. Return True if it moved."""
         require(offset <= self.log_end_offset, f"log start {offset} above log end {self.log_end_offset}")
         if offset <= self.log_start_offset:
             return False
@@ -244,12 +247,12 @@ class Log(AppendableLog):
         return True
 
     def deletable_segments(self, now_ms: int) -> list[Segment]:
-        """The oldest segments that retention lets go now. ColdRead. Give them to `delete_segments`."""
+        """Return the oldest segments that retention can delete now, for `delete_segments`. Raises ColdRead."""
         return retention.deletable(self, now_ms)
 
     def delete_segments(self, segments: list[Segment], now_ms: int) -> list[str]:
-        """Take the oldest segments out of the log: log start first, then names. The paths to unlink after
-        `file.delete.delay.ms`; readers that hold a range of them go on."""
+        """Remove the oldest segments from the log: first raise the log start, then rename their files. Return the paths
+        to unlink after `file.delete.delay.ms`. Readers with a range of these files can continue."""
         if not segments:
             return []
         require(segments == self.segments[: len(segments)], "only a prefix of the segments can be deleted")
@@ -263,11 +266,11 @@ class Log(AppendableLog):
         return retention.rename_deleted(self.disk, self.directory, segments)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Forget everything at `offset` and above, durably; a batch that reaches over it goes too. *Blocking.*
+        """Remove everything at or above `offset`, durably, including a batch that extends beyond it. *Blocking.*
 
-        True if the log end moved. The epoch cache is cut in any case. The owner must save both recovery points, and log
-        start if that fell, before the next append. StorageCorrupt if what is left does not read; DiskError.
-        """
+        True if the log end moved. The epoch cache is truncated in any case. Before the next append, the owner must save
+        both recovery points, and the log start if it decreased. Raises StorageCorrupt if the remaining log cannot be
+        read, and DiskError."""
         if offset < self.local_log_start_offset:
             self.truncate_fully(offset, now_ms)
             return True
@@ -280,10 +283,9 @@ class Log(AppendableLog):
         return moved
 
     def truncate_fully(self, start_offset: int, now_ms: int) -> None:
-        """Forget everything and begin again, empty, at `start_offset`, durably. *Blocking.*
+        """Remove everything and restart, empty, at `start_offset`, durably. *Blocking.*
 
-        The owner must save log start and both recovery points before the next append.
-        """
+        The owner must save log start and both recovery points before the next append."""
         self._truncations += 1
         self._adopt(truncation.restart(self, start_offset, now_ms))
         self.log_start_offset = self.local_log_start_offset = start_offset
@@ -292,7 +294,7 @@ class Log(AppendableLog):
         truncation.save_epochs(self)
 
     def _adopt(self, cut: truncation.Truncated) -> None:
-        """Take over what a truncation has left on disk."""
+        """Adopt the state that a truncation has left on disk."""
         self.segments = cut.segments
         self.producers = cut.producers
         self._rolled = [rolled for rolled in self._rolled if rolled.segment in cut.segments[:-1]]
@@ -303,15 +305,15 @@ class Log(AppendableLog):
         self.producers.on_high_watermark(self.high_watermark)
 
     def moved_to(self, directory: str) -> None:
-        """Its folder has this name now (the owner has renamed it); files that are open stay open."""
+        """Note that the owner has renamed its folder; open files stay open."""
         self.directory = directory
         for segment in self.segments:
             for handle in segment.handles:
                 handle.path = f"{directory}/{handle.path.rpartition('/')[2]}"
 
-    def take_marks_of(self, other: Log) -> None:
-        """Take over what a copy of the batches of `other` does not bring: log start, high watermark, and the epoch that
-        has no batch yet."""
+    def copy_offsets_of(self, other: Log) -> None:
+        """Copy from `other` what its batches do not contain: log start, high watermark, and an epoch without
+        batches."""
         for epoch, start_offset in other.epochs.entries:
             if epoch > self.epochs.latest_epoch:
                 self.epochs.assign(epoch, start_offset)
@@ -319,18 +321,18 @@ class Log(AppendableLog):
         self.update_high_watermark(other.high_watermark)
 
     def put_segments(self, segments: list[Segment]) -> None:
-        """Replace the list as a whole (`compaction.replacement.Replacement`); the active segment stays."""
+        """Replace the list of segments (for `compaction.replacement.Replacement`); the active segment stays."""
         require(segments[-1] is self.active, "the active segment stays")
         self.segments = segments
 
-    # end
+    # closing
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that have been silent for `producer.id.expiration.ms`. How many."""
+        """Remove producers without activity for `producer.id.expiration.ms`. Return their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def close(self, *, clean: bool) -> None:
-        """Close the files. `clean`: first write indexes and a producer snapshot and sync all of it. *Blocking.*"""
+        """Close the files. `clean`: first write indexes and a producer snapshot, and sync everything. *Blocking.*"""
         if clean and self._failure is None:
             loading.write_clean_end(self)
             plan = self.files_to_sync()
@@ -340,7 +342,7 @@ class Log(AppendableLog):
         self.release()
 
     def release(self) -> None:
-        """Close the files as they are (the log was deleted, or its directory failed)."""
+        """Close the files without writing (the log was deleted, or its directory failed)."""
         self._appendable = False
         for segment in self.segments:
             segment.leave()

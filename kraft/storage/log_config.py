@@ -9,7 +9,8 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Names and defaults are Kafka's topic keys. -1 in a retention setting means no bound."""
+    """Settings of one log. Names and defaults are those of Kafka's topic keys. -1 in a retention setting means no
+    bound."""
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 7 * DAY_MS
@@ -20,7 +21,7 @@ class LogConfig:
     retention_bytes: int = -1
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     log_append_time: bool = False
-    """message.timestamp.type is LogAppendTime: the leader stamps each batch."""
+    """Whether message.timestamp.type is LogAppendTime: the leader then stamps each batch."""
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
     delete_retention_ms: int = DAY_MS
@@ -30,15 +31,15 @@ class LogConfig:
 
     @property
     def deletes(self) -> bool:
-        """Retention by time and size applies to this log."""
+        """Whether retention by time and size applies to this log."""
         return "delete" in self.cleanup_policy
 
     @property
     def compacts(self) -> bool:
-        """Of each key only the last record is kept."""
+        """Whether only the last record of each key is kept."""
         return "compact" in self.cleanup_policy
 
     @property
     def roll_ms(self) -> int:
-        """The age at which a segment is closed: one that is never closed is never compacted."""
+        """The age at which a segment is closed. A segment that is never closed is never compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms

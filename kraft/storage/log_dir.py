@@ -1,7 +1,7 @@
-"""A log directory: its lock, its identity, its checkpoints, and the folders of the logs in it.
+"""A log directory: its lock, its identity, its checkpoints, and the folders of its logs.
 
-Order at start: lock, `meta.properties`, then the clean-shutdown file is remembered and removed before the first write.
-Order at a clean stop: all logs closed, checkpoints written, then the clean-shutdown file, the very last step.
+At start: take the lock, check `meta.properties`, then read the clean-shutdown file and remove it before the first
+write. At a clean stop: close all logs, write the checkpoints, and as the very last step write the clean-shutdown file.
 Everything here is *blocking*. Source: Kafka's LogManager, KIP-112,
 docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
@@ -54,14 +54,15 @@ class DirectoryInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CleanShutdown:
-    """The directory was shut down cleanly by the incarnation of this broker epoch (-1: it did not say)."""
+    """The directory was shut down cleanly by the incarnation with this broker epoch (-1 if the file lacks it)."""
 
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLogs:
-    """What is in a log directory. `partitions` are live logs, sorted; the others are folders' full paths by mark."""
+    """Folders in a log directory. `partitions` are live logs, sorted. The other fields are full paths of folders with a
+    mark (-delete, -stray, -future), one field per mark."""
 
     partitions: tuple[TopicPartition, ...]
     to_delete: tuple[str, ...]
@@ -70,7 +71,7 @@ class FoundLogs:
 
 
 def format_directory(disk: Disk, path: str, properties: MetaProperties) -> None:
-    """Make the directory and write its identity. ForeignDirectory if it has one already."""
+    """Create the directory and write its identity. Raises ForeignDirectory if it already has one."""
     disk.make_directory(path)
     if disk.exists(f"{path}/{META_PROPERTIES}"):
         raise ForeignDirectory(f"{path}: is formatted already; remove it first if its data is to go")
@@ -78,23 +79,22 @@ def format_directory(disk: Disk, path: str, properties: MetaProperties) -> None:
 
 
 class LogDirectory:
-    """An open log directory. Made by `open_directory`; `close` gives the lock back."""
+    """An open log directory, created by `open_directory`; `close` releases the lock."""
 
     def __init__(self, disk: Disk, path: str, properties: MetaProperties, lock: Lock) -> None:
         self.disk = disk
         self.path = path
         self.properties = properties
         self.warnings: list[str] = []
-        """What was found wrong and passed over, for the owner to log."""
+        """Problems that were found and ignored, for the owner to log."""
         self._lock: Lock | None = lock
 
     @staticmethod
     def open_directory(disk: Disk, path: str, *, node_id: int, cluster_id: str | None = None) -> LogDirectory:
-        """Take the lock and check whose directory it is.
+        """Take the lock and check the directory's owner.
 
-        DirectoryInUse; ForeignDirectory if it is not formatted, or not for this node and cluster; DiskError if it
-        cannot be written.
-        """
+        Raises DirectoryInUse, ForeignDirectory if it is not formatted, or not for this node and cluster, and DiskError
+        if it cannot be written."""
         if not disk.is_directory(path):
             raise ForeignDirectory(f"{path}: there is no such folder; make it with `kraft storage format`")
         try:
@@ -118,7 +118,7 @@ class LogDirectory:
         return self.properties.directory_id
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -126,7 +126,8 @@ class LogDirectory:
     # clean shutdown
 
     def take_clean_shutdown(self) -> CleanShutdown | None:
-        """What the last life left on a clean stop, else None. The file is gone, durably, when this returns."""
+        """Return the record of the last incarnation's clean stop, else None. When this returns, the file is removed,
+        durably."""
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         if not self.disk.exists(path):
             return None
@@ -140,7 +141,8 @@ class LogDirectory:
         return CleanShutdown(epoch)
 
     def write_clean_shutdown(self, broker_epoch: int) -> None:
-        """The very last step of a clean stop, after all logs are closed and the checkpoints are written."""
+        """Write the clean-shutdown file: the very last step of a clean stop, after closing all logs and writing the
+        checkpoints."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self.disk.write_file_atomic(f"{self.path}/{CLEAN_SHUTDOWN}", text.encode())
 
@@ -156,14 +158,14 @@ class LogDirectory:
         return self._read(INDEX_RECOVERY_POINT_CHECKPOINT)
 
     def write_index_recovery_points(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Only of logs whose point is above their first segment's base."""
+        """Write the index recovery points, only of logs whose point is above their first segment's base."""
         write_offsets(self.disk, f"{self.path}/{INDEX_RECOVERY_POINT_CHECKPOINT}", offsets)
 
     def read_log_starts(self) -> dict[TopicPartition, int]:
         return self._read(LOG_START_CHECKPOINT)
 
     def write_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Only of logs whose folder does not say it (`Log.start_to_save`)."""
+        """Write the log start offsets, only of logs that need it (`Log.start_to_save`)."""
         write_offsets(self.disk, f"{self.path}/{LOG_START_CHECKPOINT}", offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
@@ -190,7 +192,7 @@ class LogDirectory:
         return f"{self.path}/{partition_directory_name(topic, partition)}"
 
     def find_logs(self) -> FoundLogs:
-        """The folders of logs in this directory. The metadata log is not among them."""
+        """Return the folders of logs in this directory, without the metadata log."""
         partitions: list[TopicPartition] = []
         marked: dict[str, list[str]] = {
             mark: [] for mark in (DELETE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX, FUTURE_DIRECTORY_SUFFIX)
@@ -202,7 +204,7 @@ class LogDirectory:
             mark = marked_directory_suffix(name)
             parsed = parse_marked_directory(name) if mark else parse_partition_directory(name)
             if parsed is None:
-                self.warnings.append(f"{path}: not the name of a log's folder; it is left alone")
+                self.warnings.append(f"{path}: not the name of a log's folder; it is ignored")
             elif mark is not None:
                 marked[mark].append(path)
             elif parsed[0] != METADATA_TOPIC:
@@ -215,10 +217,10 @@ class LogDirectory:
         )
 
     def retire(self, topic: str, partition: int, unique: UUID, mark: str = DELETE_DIRECTORY_SUFFIX) -> str:
-        """Rename a log's folder so that it is no log's any more, durably; its new path. Its log must be released.
+        """Rename a log's folder so that it no longer counts as a log, durably; return its new path. Its log must be
+        released.
 
-        The owner removes the tree after `file.delete.delay.ms`; the topic may be created again meanwhile.
-        """
+        The owner removes the tree after `file.delete.delay.ms`; the topic may be created again meanwhile."""
         target = f"{self.path}/{marked_directory_name(topic, partition, unique.hex, mark)}"
         self.disk.rename(self.partition_path(topic, partition), target)
         self.disk.sync_directory(self.path)

@@ -28,15 +28,14 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 def offset_name(base_offset: int) -> str:
-    """The 20-digit stem of a segment's files."""
+    """Return the 20-digit stem of a segment's files."""
     return f"{base_offset:020d}"
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """(base offset, everything after the digits) of a file that is named like a segment's, else None.
+    """Return (base offset, everything after the digits) of a segment's file name, else None.
 
-    `00000000000000000042.index.swap` gives `(42, ".index.swap")`.
-    """
+    `00000000000000000042.index.swap` gives `(42, ".index.swap")`."""
     stem, suffix = name[:20], name[20:]
     if len(stem) != 20 or not (stem.isascii() and stem.isdigit()) or not suffix.startswith("."):
         return None
@@ -48,7 +47,8 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a live partition's folder, else None (also for -delete, -stray and -future ones)."""
+    """Return (topic, partition) of a live partition's folder, else None. Folders with the mark -delete, -stray or
+    -future are not live."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not (number.isascii() and number.isdigit()):
         return None
@@ -56,16 +56,15 @@ def parse_partition_directory(name: str) -> tuple[str, int] | None:
 
 
 def marked_directory_name(topic: str, partition: int, unique: str, suffix: str) -> str:
-    """`<topic>-<partition>.<unique><suffix>`, the topic cut so that the whole fits a file name.
+    """Return `<topic>-<partition>.<unique><suffix>`, with the topic shortened so that the whole fits a file name.
 
-    Arguments: `unique` is 32 hexadecimal digits, `suffix` one of the -delete, -stray, -future constants.
-    """
+    Arguments: `unique` is 32 hexadecimal digits, `suffix` one of the -delete, -stray, -future constants."""
     tail = f"-{partition}.{unique}{suffix}"
     return topic[: DIRECTORY_NAME_MAX - len(tail)] + tail
 
 
 def marked_directory_suffix(name: str) -> str | None:
-    """Which mark a folder's name carries, or None."""
+    """Return the mark (-delete, -stray or -future) at the end of a folder's name, or None."""
     for suffix in (DELETE_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX, FUTURE_DIRECTORY_SUFFIX):
         if name.endswith(suffix) and "." in name:
             return suffix
@@ -73,7 +72,8 @@ def marked_directory_suffix(name: str) -> str | None:
 
 
 def parse_marked_directory(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a folder with a mark, else None. The topic of a cut name is what is left of it."""
+    """Return (topic, partition) of a folder with a mark, else None. If the name was shortened, only the remaining part
+    of the topic's name is returned."""
     if marked_directory_suffix(name) is None:
         return None
     return parse_partition_directory(name.rpartition(".")[0])

@@ -13,11 +13,11 @@ from kraft.storage.handles import ColdRead
 from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, check_crc, iter_headers, read_header
 
 CHECK_BYTES_MAX = 1024 * 1024
-"""What `LogSlice.check` has in memory at a time, if no batch is larger."""
+"""Maximum bytes that `LogSlice.check` has in memory at a time, unless a batch is larger."""
 
 
 class OffsetOutOfRange(Exception):
-    """A read began below the log start or above the log end; both stand in the value."""
+    """A read began below the log start or above the log end. The exception has both of these offsets."""
 
     def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(f"offset {offset} is not in the log, which has [{log_start_offset}, {log_end_offset}]")
@@ -27,11 +27,10 @@ class OffsetOutOfRange(Exception):
 
 
 class LogSlice(NamedTuple):
-    """Whole batches in one segment, in order, `size_bytes` in all; no range if there is nothing to give.
+    """Whole batches in one segment, in order, `size_bytes` in total; no range if it is empty.
 
-    `base_offset` is the offset that was asked for; the first batch may begin below it. `segment_base` and `position`
-    say where the slice begins, for the upper bound of aborted transactions.
-    """
+    `base_offset` is the requested offset; the first batch may begin below it. `segment_base` and `position` give the
+    start of the slice, for the upper bound of aborted transactions."""
 
     base_offset: int
     segment_base: int
@@ -40,22 +39,23 @@ class LogSlice(NamedTuple):
     ranges: tuple[FileRange, ...]
 
     def read_cached(self) -> bytes:
-        """The bytes themselves, if they are in memory. ColdRead otherwise."""
+        """Return the bytes, if they are in memory. Raises ColdRead otherwise."""
         parts: list[bytes] = []
         for piece in self.ranges:
             data = piece.file.read_cached(piece.position, piece.count)
             if data is None:
-                raise ColdRead(RangeNeed(piece))
+                raise ColdRead(ColdRange(piece))
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read(self) -> bytes:
-        """The bytes themselves. *Blocking.*"""
+        """Return the bytes. *Blocking.*"""
         return b"".join(piece.file.read(piece.position, piece.count) for piece in self.ranges)
 
     def read_whole(self, log_end_offset: int) -> bytes:
-        """The bytes themselves, if they are whole batches that fit their CRCs, in the order of their offsets and below
-        `log_end_offset`. *Blocking.* StorageCorrupt, also if the file was cut meanwhile: then it means nothing."""
+        """Return the bytes, if they are whole batches with the right CRCs, ascending offsets, and all below
+        `log_end_offset`. *Blocking.* Raises StorageCorrupt, which has no meaning if the file was truncated meanwhile.
+        """
         data = self.read()
         done = _BatchWalk(self, log_end_offset).advance(data, 0)
         if done < self.size_bytes:
@@ -63,9 +63,10 @@ class LogSlice(NamedTuple):
         return data
 
     def check(self, bytes_max: int, log_end_offset: int, epochs: EpochCache) -> None:
-        """Look at the batches in the first `bytes_max` bytes as `read_whole` does, a piece at a time, and whether their
-        leader epochs are those of `epochs` (the log's, as they were when the slice was taken). *Blocking.*
-        StorageCorrupt."""
+        """Check the batches in the first `bytes_max` bytes as `read_whole` does, one piece at a time.
+
+        Also check that their leader epochs are those of `epochs` (the log's, when the slice was taken). *Blocking.*
+        Raises StorageCorrupt."""
         walk = _BatchWalk(self, log_end_offset, epochs)
         for piece in self.ranges:
             at, wanted = 0, CHECK_BYTES_MAX
@@ -82,18 +83,20 @@ class LogSlice(NamedTuple):
                 wanted = size
 
     def damaged_at(self, at: int, why: str) -> StorageCorrupt:
-        """What to raise because the batch so many bytes behind the slice's begin is none."""
+        """Return the error for a bad batch this many bytes after the slice's start."""
         path = self.ranges[0].file.path
         return StorageCorrupt(
-            f"{path}: the batch at byte {self.position + at} is damaged: {why}. To go on: restore the file, or "
+            f"{path}: the batch at byte {self.position + at} is damaged: {why}. To continue: restore the file, or "
             "have the log replicated again, if another replica has it whole."
         )
 
 
 class _BatchWalk:
-    """Looks at the batches of a slice, one run of whole ones after the other. What no CRC covers is looked at too, as
-    far as a follower would refuse it or run in a circle: base offsets rise, from the batch that holds the offset asked
-    for, and stay below the log's end; `epochs`, if given, know each batch's leader epoch."""
+    """Checks the batches of a slice, one run of whole batches after the other.
+
+    Fields outside the CRC are checked too, because a follower would refuse wrong ones or fetch the same offset forever.
+    Base offsets must ascend, from the batch with the requested offset, and be below the log's end. `epochs`, if given,
+    must match each batch's leader epoch."""
 
     __slots__ = ("_epochs", "_log_end_offset", "_next_offset", "_slice")
 
@@ -104,8 +107,8 @@ class _BatchWalk:
         self._next_offset = 0
 
     def advance(self, data: bytes, at: int) -> int:
-        """Look at the whole batches of `data`, which stand `at` bytes behind the slice's begin: how many bytes they
-        have. StorageCorrupt."""
+        """Check the whole batches of `data`, which begins `at` bytes after the slice's start. Return their size in
+        bytes. Raises StorageCorrupt."""
         done = 0
         try:
             for position, header in iter_headers(data):
@@ -131,8 +134,8 @@ class _BatchWalk:
         return ""
 
 
-class RangeNeed:
-    """Bytes of a file that a range holds open."""
+class ColdRange:
+    """Bytes to load of a file that a range holds open."""
 
     __slots__ = ("_range",)
 

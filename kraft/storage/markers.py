@@ -1,4 +1,4 @@
-"""Transaction markers, as they are stored in the log. Source: KIP-98, Kafka's EndTransactionMarker."""
+"""Transaction markers, as stored in the log. Source: KIP-98, Kafka's EndTransactionMarker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Marker(NamedTuple):
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """The marker in the control batch at `position`; None if the batch is none, or empty. WireError if it does not
-    parse."""
+    """Return the marker in the control batch at `position`; None if the batch is not a marker, or empty. Raises
+    WireError if it does not parse."""
     if header.producer_id < 0 or not header.attributes & ATTRIBUTE_CONTROL or not header.record_count:
         return None
     control = decode_control(buffer, position)

@@ -1,4 +1,4 @@
-"""`meta.properties`: which cluster and node a data directory belongs to, and its own id.
+"""`meta.properties`: the cluster and node that a data directory belongs to, and the directory's id.
 
 A node refuses a directory of another cluster, another node, or another data format.
 Source: KIP-858 (directory id), Kafka's MetaProperties.
@@ -15,11 +15,12 @@ from kraft.storage.partition_metadata import decode_uuid, encode_uuid
 META_PROPERTIES = "meta.properties"
 FORMAT_VERSION = 1
 RESERVED_IDS_MAX = 100
-"""Directory ids with a smaller value have a meaning of their own (0 migrating, 1 unassigned, 2 lost)."""
+"""Limit of reserved directory ids: smaller ones have special meanings (0 migrating, 1 unassigned, 2 lost)."""
 
 
 class ForeignDirectory(Exception):
-    """The directory is not this node's, or not in a format that this release reads. The text says what to do."""
+    """The directory does not belong to this node, or has a format that this release does not read. The text suggests
+    what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class MetaProperties:
 
     @staticmethod
     def decode(data: bytes, path: str) -> MetaProperties:
-        """ForeignDirectory if the file is of another format version or lacks something."""
+        """Parse the file. Raises ForeignDirectory if it has another format version or lacks a key."""
         fields = _properties(data)
         version = fields.get("version", "")
         if version != str(FORMAT_VERSION):
@@ -53,7 +54,7 @@ class MetaProperties:
         return MetaProperties(fields["cluster.id"], int(node_id), directory_id)
 
     def require_owner(self, path: str, *, cluster_id: str | None, node_id: int) -> None:
-        """ForeignDirectory unless the directory is this node's in this cluster (None: any cluster)."""
+        """Raise ForeignDirectory unless the directory belongs to this node in this cluster (None: any cluster)."""
         if cluster_id is not None and self.cluster_id != cluster_id:
             raise ForeignDirectory(
                 f"{path}: belongs to cluster {self.cluster_id}, this node to cluster {cluster_id}; "
@@ -67,18 +68,18 @@ class MetaProperties:
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    """The directory's identity, or None if it is not formatted. ForeignDirectory. *Blocking.*"""
+    """Return the directory's identity, or None if it is not formatted. Raises ForeignDirectory. *Blocking.*"""
     path = f"{directory}/{META_PROPERTIES}"
     return MetaProperties.decode(disk.read_file(path), path) if disk.exists(path) else None
 
 
 def write_meta_properties(disk: Disk, directory: str, properties: MetaProperties) -> None:
-    """Durable on return. *Blocking.*"""
+    """Write the identity; durable on return. *Blocking.*"""
     disk.write_file_atomic(f"{directory}/{META_PROPERTIES}", properties.encode())
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    """Lines of a Java properties file, as far as this file uses them."""
+    """Parse the lines of a Java properties file, as far as this file uses the format."""
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))
     return {key.strip(): value.strip() for key, value in pairs}

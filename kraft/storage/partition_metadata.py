@@ -1,6 +1,7 @@
-"""`partition.metadata`: which topic id a partition's folder belongs to.
+"""`partition.metadata`: the topic id of a partition's folder.
 
-It is durable before the first append, and a folder whose id is not the image's is stray (B41).
+The file is durable before the first append. A folder whose topic id is not that of the metadata image is stray: it
+belongs to no present partition (B41).
 Source: KIP-516, Kafka's PartitionMetadataFile.
 """
 
@@ -19,10 +20,9 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def read_partition_metadata(disk: Disk, directory: str) -> UUID | None:
-    """The topic id that a partition's folder belongs to, or None if it does not say. *Blocking.*
+    """Return the topic id of a partition's folder, or None if there is no such file. *Blocking.*
 
-    StorageCorrupt if the file is not what it should be.
-    """
+    Raises StorageCorrupt if the file does not parse."""
     path = f"{directory}/{PARTITION_METADATA}"
     if not disk.exists(path):
         return None
@@ -34,8 +34,3 @@ def read_partition_metadata(disk: Disk, directory: str) -> UUID | None:
     if topic_id is None:
         raise StorageCorrupt(f"{path}: topic_id is {fields.get('topic_id')!r}, expected 22 characters of base64")
     return topic_id
-
-
-def write_partition_metadata(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Durable on return. *Blocking.*"""
-    disk.write_file_atomic(f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))

@@ -1,7 +1,7 @@
-"""`quorum-state`: epoch, vote and leader of a voter. It is on disk before a message that depends on it leaves.
+"""`quorum-state`: epoch, vote and leader of a voter. It is on disk before a message that depends on it is sent.
 
-One line of JSON, as Kafka writes it. Data version 1 (kraft.version 1) has the voted directory and no voters. Version 0
-lists the static voters. The voters are read and ignored: they come from the log.
+One line of JSON, as in Kafka. Data version 1 (kraft.version 1) has the voted directory and no voters. Version 0 lists
+the static voters. The voters are read and ignored: they come from the log.
 Source: KIP-595, KIP-853, Kafka's FileQuorumStateStore.
 """
 
@@ -24,7 +24,8 @@ NO_DIRECTORY = UUID(int=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumState:
-    """`leader_id` and `voted_id` are -1 for none; both may be set (a voter that finds its leader keeps its vote)."""
+    """Content of the file quorum-state. `leader_id` and `voted_id` are -1 for none. Both may be set, because a voter
+    that finds its leader keeps its vote."""
 
     leader_id: int = NO_NODE
     leader_epoch: int = 0
@@ -43,7 +44,7 @@ class QuorumState:
 
     @staticmethod
     def decode(data: bytes, path: str) -> QuorumState:
-        """StorageCorrupt if the text is not one: a voter that forgot its vote could vote twice."""
+        """Parse the file. Raises StorageCorrupt if it is invalid, as a voter that lost its vote could vote twice."""
         try:
             fields: dict[str, Any] = json.loads(data)
             version = int(fields["data_version"])
@@ -65,15 +66,16 @@ class QuorumState:
         return state
 
 
-_REMEDY = "format the metadata directory anew: the node rejoins with a new directory id"
+_REMEDY = "format the metadata directory again: the node rejoins with a new directory id"
 
 
 def read_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
-    """What the voter of this metadata log has promised, or None if it never did. *Blocking.* StorageCorrupt."""
+    """Return the saved epoch and vote of this metadata log's voter, or None if there is no file. *Blocking.* Raises
+    StorageCorrupt."""
     path = f"{directory}/{QUORUM_STATE}"
     return QuorumState.decode(disk.read_file(path), path) if disk.exists(path) else None
 
 
 def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
-    """Durable on return. *Blocking.*"""
+    """Write the state; durable on return. *Blocking.*"""
     disk.write_file_atomic(f"{directory}/{QUORUM_STATE}", state.encode())

@@ -1,6 +1,6 @@
 """Reads of a log: slices of whole batches, aborted transactions, and lookups by time.
 
-Reads on the loop raise ColdRead when they would have to wait. The lookups by time open batches, so they are for
+Reads on the loop raise ColdRead if they would have to wait. Lookups by time decompress batches, so they are for
 `offload`; they change nothing. Source: Kafka's LocalLog, UnifiedLog, docs/storage.md#lookups.
 """
 
@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
 
 from kraft.seam import FileRange, WireError
-from kraft.storage.handles import ColdRead, HandleNeed, SegmentGone, read_through
+from kraft.storage.handles import ColdHandle, ColdRead, SegmentGone, read_through
 from kraft.storage.log_slice import LogSlice
 from kraft.storage.segment import NO_TIMESTAMP, Segment
 from kraft.storage.unreadable import UnreadableBatch
@@ -27,9 +27,9 @@ BASE = attrgetter("base_offset")
 LOOKUP_TRIES_MAX = 10
 TIMESTAMP_MIN, TIMESTAMP_MAX = -(2**63), 2**63 - 1
 OPENED_BATCH_BYTES_MAX = 128 * 1024 * 1024
-"""Bound of what one batch may decompress to in a lookup by time. It is decompressed in small pieces."""
+"""Maximum decompressed size of a batch in a lookup by time. The batch is decompressed in small pieces."""
 HEADERS_PER_STEP = 256
-"""Headers that one step of a lookup walks over: under a millisecond."""
+"""Maximum headers per step of a lookup: under a millisecond."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -41,7 +41,7 @@ class TimestampedOffset(NamedTuple):
 
 
 LookupSteps = Generator[None, None, TimestampedOffset | None]
-"""A lookup in *blocking* steps, so that it can share a thread and the interpreter; its value is what it finds."""
+"""A lookup in *blocking* steps, so that it can share a thread and the interpreter. Returns what it finds."""
 
 
 def read_slice(
@@ -79,13 +79,13 @@ def read_slice(
         return LogSlice(offset, segment.base_offset, start, 0, ())
     file = segment.log.file
     if file is None:
-        raise ColdRead(HandleNeed(segment.log))
+        raise ColdRead(ColdHandle(segment.log))
     segment.log.used = True
     return LogSlice(offset, segment.base_offset, start, limit - start, (FileRange(file, start, limit - start),))
 
 
 def upper_bound(segments: Sequence[Segment], piece: LogSlice, log_end_offset: int) -> int:
-    """The offset of the first index entry behind the slice, else the next segment's base, else the log end."""
+    """Return the offset of the first index entry after the slice, else the next segment's base, else the log end."""
     number = bisect_right(segments, piece.segment_base, key=BASE) - 1
     if number < 0:
         return segments[0].base_offset
@@ -96,7 +96,7 @@ def upper_bound(segments: Sequence[Segment], piece: LogSlice, log_end_offset: in
 
 
 def aborted_transactions(segments: Sequence[Segment], fetch_offset: int, upper: int) -> list[tuple[int, int]]:
-    """See `Log.aborted_transactions`. Looks into later segments too: an abort may stand two segments further on."""
+    """See `Log.aborted_transactions`. Reads later segments too: the abort marker may be two segments further on."""
     found: list[tuple[int, int]] = []
     first = max(bisect_right(segments, fetch_offset, key=BASE) - 1, 0)
     for segment in segments[first:]:
@@ -119,8 +119,8 @@ def max_timestamp_offset(log: Log) -> LookupSteps:
 
 
 def _with_present_segments(lookup: Callable[[Log, *Ts], LookupSteps], log: Log, *arguments: *Ts) -> LookupSteps:
-    """Look again if a segment was taken out of the log meanwhile, by retention or by the cleaner. SegmentGone if that
-    happens again and again, as in a log that was deleted."""
+    """Repeat the lookup if a segment was removed from the log meanwhile, by retention or by the cleaner. Raises
+    SegmentGone if that happens repeatedly, as in a log that was deleted."""
     for _ in range(LOOKUP_TRIES_MAX - 1):
         try:
             return (yield from lookup(log, *arguments))
@@ -154,8 +154,11 @@ def _max_timestamp_offset(log: Log) -> LookupSteps:
 
 
 def _largest_by_headers(log: Log) -> LookupSteps:
-    """As `max_timestamp_offset`, when the largest timestamp is that of a batch that compaction emptied, or of a record
-    below log start. Of the batch that log start lies in the records say what is largest, of the others the headers."""
+    """Variant of `max_timestamp_offset` if the largest timestamp is that of an emptied batch or of a record below the
+    log start.
+
+    In the batch that contains the log start, the records determine the largest timestamp; in other batches, the
+    headers."""
     start = log.log_start_offset
     largest: TimestampedOffset | None = None
     best: tuple[Segment, int, BatchHeader] | None = None
@@ -181,7 +184,8 @@ def _max_timestamp(found: tuple[Segment, int, BatchHeader]) -> int:
 
 
 def largest_timestamp(segment: Segment) -> tuple[int, int]:
-    """(largest timestamp, last offset of the batch that holds it) of a segment; (-1, base) without one. ColdRead."""
+    """Return (largest timestamp, last offset of its batch) of a segment; (-1, base) if it has no timestamp. Raises
+    ColdRead."""
     if segment.max_timestamp < 0:
         last = segment.time_index.last()
         if last is not None:
@@ -190,7 +194,7 @@ def largest_timestamp(segment: Segment) -> tuple[int, int]:
 
 
 def _find_in_segment(segment: Segment, timestamp_ms: int, start_offset: int) -> LookupSteps:
-    """The first record with a timestamp >= the one asked for and an offset >= `start_offset`."""
+    """Find the first record with a timestamp >= the requested one and an offset >= `start_offset`."""
     floor = read_through(segment.time_index.floor, timestamp_ms - 1)
     walk = segment.headers_from(*read_through(segment.index.floor, max(floor, start_offset)))
     number = 0
@@ -218,7 +222,7 @@ def _find_in_batch(
 
 
 def _largest_in_batch(segment: Segment, position: int, header: BatchHeader, start_offset: int) -> LookupSteps:
-    """The first record with the largest timestamp of those with an offset >= `start_offset`."""
+    """Find the first record with the largest timestamp among those with an offset >= `start_offset`."""
     largest: TimestampedOffset | None = None
     for piece in _timestamps(segment, position, header, start_offset):
         for timestamp, offset in piece:
@@ -231,8 +235,8 @@ def _largest_in_batch(segment: Segment, position: int, header: BatchHeader, star
 def _timestamps(
     segment: Segment, position: int, header: BatchHeader, start_offset: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """(timestamp, offset) of the records of a batch from `start_offset` on, a step's worth at a time. *Blocking.*
-    UnreadableBatch, StorageCorrupt."""
+    """Yield (timestamp, offset) of the records of a batch from `start_offset` on, one step's work at a time.
+    *Blocking.* Raises UnreadableBatch, StorageCorrupt."""
     if header.is_log_append_time:
         yield [(header.max_timestamp, max(header.base_offset, start_offset))]
         return

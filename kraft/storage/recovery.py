@@ -1,15 +1,15 @@
-"""Read a segment's batches after a crash, and tell a torn tail from damage.
+"""Read a segment's batches after a crash, and distinguish a torn tail from damage.
 
-A crash may leave, above the synced end, any subset of the sectors that were written: a short file, or sectors that read
-as zeros. That is a torn tail, and it is cut. Anything else is damage, and the log does not start (B20, D12):
+A crash may leave, above the synced end, any subset of the written sectors: a short file, or sectors that read as zeros.
+That is a torn tail, and it is truncated. Anything else is damage, and the log does not start (B20, D12):
 
-- a bad batch below the synced end;
-- a good batch at the wrong place: it is out of order, or the one before it is (no CRC covers an offset, but one that
-  reads as zeros up to a sector's end was lost with that sector);
-- a bad batch with good ones behind it and no lost (zero) sector in it: a crash does not flip bits;
-- in the metadata log (`strict`) also: a whole bad batch without a lost sector, damage further from the end of the file
-  than can have been unsynced, and any gap in the offsets. Only the log itself knows which part of it was synced last,
-  so a batch is believed torn only if it looks torn.
+- A bad batch below the synced end.
+- A good batch at the wrong place: either it or the batch before it is out of order. No CRC covers an offset. But an
+  offset that reads as zeros up to a sector's end was lost with that sector.
+- A bad batch with good ones after it and no lost (zero) sector in it, because a crash does not flip bits.
+- In the metadata log (`strict`) also: a whole bad batch without a lost sector, damage further from the end of the file
+  than can have been unsynced, and any gap in the offsets. Its synced end is known only from the log itself, so a batch
+  counts as torn only if it looks torn.
 
 Source: docs/storage.md#recovery-after-a-crash.
 """
@@ -26,12 +26,12 @@ from kraft.wire.records import BATCH_HEADER_BYTES, MAGIC, BatchHeader, check_crc
 READ_BYTES = 4 * 1024 * 1024
 SECTOR_BYTES = 512
 FIRST_PIECE_BYTES_MIN = 12
-"""A shorter piece of a sector at a batch's begin proves nothing: it may well begin with this many zeros, unless its
-offset cannot."""
+"""Minimum size of the piece of a sector at a batch's start that can prove the sector lost. A shorter piece of zeros
+proves nothing: a valid batch may begin with as many zeros, unless its offset rules that out."""
 SEARCH_BYTES_MAX = 64 * 1024 * 1024
-"""How far behind a bad batch a good one is looked for."""
+"""Number of bytes after a bad batch that are searched for a good one."""
 STRICT_UNSYNCED_BYTES_MAX = 16 * 1024 * 1024
-"""The metadata log never has more than this unsynced: one batch under way and one that gathers, of 8 MiB each."""
+"""Maximum unsynced bytes of the metadata log: one batch being written and one being collected, of 8 MiB each."""
 OFFSET_SPAN_MAX = 2**31
 
 _HEAD = Struct(">qiib")
@@ -41,7 +41,7 @@ _MAGIC_BYTE = bytes([MAGIC])
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What loading a log found and did."""
+    """Findings and repairs of loading a log."""
 
     segments_read: int = 0
     bytes_read: int = 0
@@ -52,12 +52,11 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """The first thing in a file that is not a good batch, and the offset that was expected there.
+class SegmentDamage:
+    """The first place in a file without a good batch, and the offset that was expected there.
 
-    `misplaced`: its CRC matches, but it does not belong there. Then it, or the one before it, was changed on the device
-    outside the bytes that the CRC covers.
-    """
+    `misplaced`: the batch's CRC matches, but it does not belong there. Then its bytes outside the CRC, or those of the
+    batch before it, were changed on the device."""
 
     position: int
     expected_offset: int
@@ -66,11 +65,10 @@ class Damage:
 
 
 class SegmentScan:
-    """Iterates over the good batches of a file from its begin: (position, header, view of the batch).
+    """Iterates over the good batches of a file from its start: (position, header, view of the batch).
 
-    Afterwards `damage` says why it ended early (None: the file ended with a batch); `end_offset` and `epoch` are what a
-    next batch begins with at least.
-    """
+    Afterwards `damage` is the reason of an early end (None: the file ended with a batch). `end_offset` and `epoch` are
+    the minimum for a next batch."""
 
     def __init__(self, file: File, *, expected_offset: int, epoch: int, contiguous: bool) -> None:
         self._file = file
@@ -78,7 +76,7 @@ class SegmentScan:
         self._contiguous = contiguous
         self.epoch = epoch
         self.end_offset = expected_offset
-        self.damage: Damage | None = None
+        self.damage: SegmentDamage | None = None
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         position, size = 0, self._file.size
@@ -97,7 +95,7 @@ class SegmentScan:
                 intact = header is not None and check_crc(window, at, header)
                 if reason or header is None or not intact:
                     reason = reason or "its CRC does not match"
-                    self.damage = Damage(position + at, self.end_offset, reason, misplaced=intact)
+                    self.damage = SegmentDamage(position + at, self.end_offset, reason, misplaced=intact)
                     return
                 self.end_offset = header.next_offset
                 self.epoch = header.partition_leader_epoch
@@ -106,7 +104,8 @@ class SegmentScan:
             position += at
 
     def _examine(self, window: bytes, at: int, left: int) -> tuple[str, BatchHeader | None]:
-        """Why the header at `at` cannot be right ("" if it can), and it. `left` counts from the window's start."""
+        """Return why the header at `at` cannot be right ("" if it can), and the header. `left` counts from the window's
+        start."""
         if left - at < BATCH_HEADER_BYTES:
             return f"only {left - at} bytes are left", None
         try:
@@ -124,11 +123,10 @@ class SegmentScan:
         return "", header
 
 
-def require_torn(file: File, damage: Damage, *, synced_end: int, strict: bool, more_behind: bool) -> None:
-    """Return if a crash can have left this; StorageCorrupt otherwise. *Blocking.*
+def require_torn(file: File, damage: SegmentDamage, *, synced_end: int, strict: bool, more_behind: bool) -> None:
+    """Return if a crash can have caused this damage; StorageCorrupt otherwise. *Blocking.*
 
-    `synced_end`: the offset below which all was synced. `more_behind`: later segments hold batches.
-    """
+    `synced_end`: the offset below which everything was synced. `more_behind`: later segments hold batches."""
     if damage.expected_offset < synced_end:
         raise _corrupt(
             file, damage, f"all below offset {synced_end} was synced, so no crash can have done this", strict
@@ -151,7 +149,7 @@ def require_torn(file: File, damage: Damage, *, synced_end: int, strict: bool, m
 
 
 def find_batch(data: bytes, expected_offset: int) -> int | None:
-    """Where in `data` (behind its first byte) the first good batch above `expected_offset` begins, or None."""
+    """Return where in `data` (after its first byte) the first good batch above `expected_offset` begins, or None."""
     at = data.find(_MAGIC_BYTE, 17)
     while at >= 0:
         start = at - 16
@@ -169,9 +167,11 @@ def find_batch(data: bytes, expected_offset: int) -> int | None:
     return None
 
 
-def is_offset_lost(data: bytes, damage: Damage) -> bool:
-    """Whether `data`, which stands where the damage is, begins with a short piece of a sector that reads as zeros up to
-    its end, where an offset of at least what was expected has others."""
+def is_offset_lost(data: bytes, damage: SegmentDamage) -> bool:
+    """Return whether the expected offset at the damage was lost with a sector.
+
+    True if `data`, which begins at the damage, starts with a short piece of a sector that reads as zeros up to the
+    sector's end, while an offset of at least the expected one has non-zero bytes there."""
     piece = SECTOR_BYTES - damage.position % SECTOR_BYTES
     if not piece < min(FIRST_PIECE_BYTES_MIN, len(data)):
         return False
@@ -179,7 +179,7 @@ def is_offset_lost(data: bytes, damage: Damage) -> bool:
 
 
 def has_lost_sector(data: bytes, position: int) -> bool:
-    """Whether some sector of the file reads as zeros within `data`, which stands at `position`."""
+    """Return whether some sector of the file reads as zeros within `data`, which is at `position`."""
     at = 0
     while at < len(data):
         end = min(at + SECTOR_BYTES - (position + at) % SECTOR_BYTES, len(data))
@@ -190,25 +190,25 @@ def has_lost_sector(data: bytes, position: int) -> bool:
 
 
 def _is_short(tail: bytes, ends_the_segment: bool) -> bool:
-    """The file was cut off within the batch: its end was lost, not changed."""
+    """Return whether the file ends within the batch: its end was lost, not changed."""
     return ends_the_segment and not _is_whole(tail)
 
 
 def _is_whole(tail: bytes) -> bool:
-    """The batch's announced bytes are all there."""
+    """Return whether all announced bytes of the batch are there."""
     if len(tail) < BATCH_HEADER_BYTES:
         return False
     _, length, _, magic = _HEAD.unpack_from(tail)
     return bool(magic != MAGIC or 0 <= length <= len(tail) - 12)
 
 
-def _corrupt(file: File, damage: Damage, why: str, strict: bool) -> StorageCorrupt:
+def _corrupt(file: File, damage: SegmentDamage, why: str, strict: bool) -> StorageCorrupt:
     remedy = (
-        "format its metadata directory anew (it rejoins with a new directory id)"
+        "format its metadata directory again (it rejoins with a new directory id)"
         if strict
         else "restore it, or remove the partition's folder so that it is replicated again"
     )
     return StorageCorrupt(
         f"{file.path}: the batch at byte {damage.position} (offset {damage.expected_offset}) is damaged: "
-        f"{damage.reason}; {why}. To go on: {remedy}."
+        f"{damage.reason}; {why}. To continue: {remedy}."
     )

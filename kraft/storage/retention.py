@@ -1,7 +1,8 @@
-"""Which segments to delete: below log start, above the size limit, above the age limit. In this order, oldest first.
+"""Selection of segments to delete: below log start, above the size limit, above the age limit. In this order, oldest
+first.
 
-A segment goes only if the high watermark has reached its end (D16), and never past the first open transaction. Logs
-that do not delete lose only what lies below log start. Source: Kafka's UnifiedLog.
+A segment is deleted only if the high watermark has reached its end (D16), and never past the first open transaction.
+Logs without retention only lose what is below the log start. Source: Kafka's UnifiedLog.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def deletable(log: Log, now_ms: int) -> list[Segment]:
-    """The prefix of segments that may go now. ColdRead if a segment's largest timestamp is not in memory."""
+    """Return the oldest segments that can be deleted now. Raises ColdRead if a segment's largest timestamp is not in
+    memory."""
     segments, config = log.segments, log.config
     limit = log.high_watermark
     if log.first_unstable_offset is not None:
@@ -57,7 +59,8 @@ def _too_old(config: LogConfig, segment: Segment, now_ms: int) -> bool:
 
 
 def rename_deleted(disk: Disk, directory: str, segments: list[Segment]) -> list[str]:
-    """Mark the files of segments that left the log; the marked paths, to be unlinked later. Never suspends."""
+    """Rename the files of removed segments so that they have the mark `.deleted`. Return the new paths, which are to be
+    unlinked later. Never suspends."""
     paths: list[str] = []
     for segment in segments:
         for handle in reversed(segment.handles):
@@ -74,7 +77,7 @@ def rename_deleted(disk: Disk, directory: str, segments: list[Segment]) -> list[
 
 
 def jitter_ms(directory: str, segment: Segment, config: LogConfig) -> int:
-    """How much earlier than segment.ms this segment rolls: fixed per segment, different between logs."""
+    """Return how much earlier than segment.ms this segment rolls: constant per segment, different between logs."""
     if config.segment_jitter_ms <= 0:
         return 0
     return int(crc32c(f"{directory}/{segment.base_offset}".encode())) % config.segment_jitter_ms

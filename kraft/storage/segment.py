@@ -1,8 +1,8 @@
-"""One segment of a log: a file of batches, its three indexes, and where recent batches begin.
+"""One segment of a log: a file of batches, its three indexes, and the positions of recent batches.
 
 Positions are bytes in the `.log` file. The segment remembers the positions of its last few hundred batch boundaries, so
-that a read at the tail (a follower, a consumer that keeps up) needs no index and no file access at all. A read of
-headers raises StorageCorrupt where no batch can be: these are our own bytes, not a peer's.
+that a read at the tail (a follower, a consumer that keeps up) needs neither an index nor a file access. Reading headers
+raises StorageCorrupt where no batch can be: these bytes are this node's own, not a peer's.
 Source: Kafka's LogSegment, docs/performance.md.
 """
 
@@ -28,8 +28,9 @@ _HEAD = Struct(">qiib")
 
 
 class Segment:
-    """`first_timestamp` is the first batch's max timestamp (None when empty): time-based rolls count from it.
-    `max_timestamp` and `max_timestamp_offset` are the largest so far and the last offset of the batch that holds it."""
+    """A segment of a log. `first_timestamp` is the first batch's max timestamp (None when empty), the reference for
+    time-based rolls. `max_timestamp` and `max_timestamp_offset` are the largest timestamp so far and the last offset of
+    its batch."""
 
     __slots__ = (
         "base_offset",
@@ -79,7 +80,7 @@ class Segment:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what is known of the batches, before they are read again."""
+        """Forget everything about the batches, before they are read again."""
         self.size = 0
         self.first_timestamp = None
         self.max_timestamp = NO_TIMESTAMP
@@ -94,11 +95,10 @@ class Segment:
         return self.log, self.index.handle, self.time_index.handle, self.txn_index.handle
 
     def note_batch(self, last_offset: int, max_timestamp: int, size: int, interval_bytes: int) -> bool:
-        """Account for a batch that stands at the end of the file: timestamps, index entries, size. True if the indexes
-        got an entry.
+        """Account for a batch at the end of the file: timestamps, index entries, size. Return True if the indexes got
+        an entry.
 
-        Recovery calls it for each batch that it reads, so that rebuilt indexes equal those of the appends.
-        """
+        Recovery calls it for each batch that it reads, so that rebuilt indexes equal those of the appends."""
         if self.first_timestamp is None:
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
@@ -115,7 +115,7 @@ class Segment:
         return False
 
     def remember_boundary(self, offset: int, position: int) -> None:
-        """`offset` begins (or will begin) a batch at `position`."""
+        """Remember that a batch with offset `offset` begins (or will begin) at `position`."""
         recent = self.recent
         recent[offset] = position
         if len(recent) >= RECENT_BOUNDARIES_MAX:
@@ -127,8 +127,8 @@ class Segment:
         self.older = {}
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch with last offset >= `offset` begins; the segment's size if there is none. ColdRead,
-        StorageCorrupt."""
+        """Return where the first batch with last offset >= `offset` begins; the segment's size if there is none. Raises
+        ColdRead, StorageCorrupt."""
         position = self.recent.get(offset)
         if position is None:
             position = self.older.get(offset)
@@ -137,22 +137,21 @@ class Segment:
         return position
 
     def _scan_to(self, offset: int) -> int:
-        """As `position_of`, walking headers from where the index says. ColdRead, StorageCorrupt."""
+        """As `position_of`, by reading headers from the index entry on. Raises ColdRead, StorageCorrupt."""
         for found, header in self.headers_from(*self.index.floor(offset)):
             if header.base_offset + header.last_offset_delta >= offset:
                 return found
         return self.size
 
     def headers_from(self, position: int, last_offset: int | None = None) -> HeaderWalk:
-        """(position, header) of each batch from the batch start `position` on. `last_offset`: where the offset index
-        says that the batch there ends. Iterating: ColdRead, StorageCorrupt."""
+        """Iterate over (position, header) of each batch from the batch start `position` on. `last_offset`: the last
+        offset of the batch at `position`, according to the offset index. Iterating raises ColdRead, StorageCorrupt."""
         return HeaderWalk(self, position, last_offset)
 
     def cut(self, start: int, limit: int) -> int:
-        """The greatest batch boundary in [start, limit] that is cheap to find. ColdRead, StorageCorrupt.
+        """Return the greatest batch boundary in [start, limit] that is cheap to find. Raises ColdRead, StorageCorrupt.
 
-        It comes from the offset index; where that says nothing, from the headers behind `start`.
-        """
+        It comes from the offset index or, without an entry there, from the headers after `start`."""
         boundary = self.index.floor_position(limit)
         if boundary > start:
             return boundary
@@ -164,18 +163,18 @@ class Segment:
         return boundary
 
     def header_at(self, position: int) -> BatchHeader:
-        """The header of the batch that begins at `position`. ColdRead, StorageCorrupt."""
+        """Return the header of the batch that begins at `position`. Raises ColdRead, StorageCorrupt."""
         return next(HeaderWalk(self, position, window_bytes=BATCH_HEADER_BYTES))[1]
 
     def damaged_at(self, position: int, why: str) -> StorageCorrupt:
-        """What to raise because no batch of this segment can stand at `position`."""
+        """Return the error for a `position` where no batch of this segment can be."""
         return StorageCorrupt(
-            f"{self.log.path}: the batch at byte {position} is damaged: {why}. To go on: restore the file, or have the "
-            "log replicated again, if another replica has it whole."
+            f"{self.log.path}: the batch at byte {position} is damaged: {why}. To continue: restore the file, or have "
+            "the log replicated again, if another replica has it whole."
         )
 
     def close_indexes(self) -> None:
-        """Write what the indexes hold in memory, with the closing time entry. Their files must be open or absent."""
+        """Write the indexes' entries in memory, with the closing time entry. The index files must be open or absent."""
         self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset)
         for index in (self.index, self.time_index):
             if not index.handle.exists:
@@ -187,14 +186,14 @@ class Segment:
             handle.close()
 
     def leave(self) -> None:
-        """The log is not used any more: its folder may go at any time."""
+        """Note that the log is not used any more: its folder may be removed at any time."""
         for handle in self.handles:
             handle.gone = True
             handle.pinned = False
             handle.close()
 
     def pin(self, pinned: bool) -> None:
-        """Keep the files open (there are unsynced bytes), or let the cache decide again."""
+        """Pin or unpin the files. Pinned files have unsynced bytes and stay open; others may be closed by the cache."""
         for handle in self.handles:
             handle.pinned = pinned
 
@@ -205,12 +204,11 @@ class Segment:
 
 
 class HeaderWalk:
-    """Iterator over the headers of a segment's batches, reading a window at a time and never the records.
+    """Iterator over the headers of a segment's batches; reads a window at a time and never the records.
 
-    A header's offsets are believed as far as its records fit into them, and behind those of the batch before; those of
-    the first as far as the offset index, where it led there, says the same. A batch that seems to end early would be
-    passed over in silence by who looks for an offset.
-    """
+    Offsets outside the CRC are checked: a header's records must fit into its offsets, which must follow those of the
+    batch before. The first header must match the offset index, if it was found there. A header with a too small end
+    offset would otherwise make a lookup skip the batch silently."""
 
     __slots__ = ("_known_last", "_next_offset", "_position", "_segment", "_window", "_window_bytes", "_window_start")
 

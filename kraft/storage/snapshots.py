@@ -1,9 +1,10 @@
-"""Metadata snapshots: files that hold the state of the metadata log up to an offset, and replace the log below it.
+"""Metadata snapshots: files with the state of the metadata log up to an offset, which replace the log below it.
 
 `<20-digit end offset>-<10-digit epoch>.checkpoint`: a header control batch, further control batches (kraft version,
-voters), data batches, a footer control batch. Offsets inside start at 0 and are no log offsets. The batches' epoch is
-the snapshot's. A file that is being written or received ends in `.part`. It gets its name by a rename after a sync, and
-only with a footer. A snapshot without footer is none. All of it is *blocking*. Source: KIP-630, Kafka's Snapshots.
+voters), data batches, a footer control batch. Offsets inside start at 0 and are not log offsets. The batches' epoch is
+the snapshot's. A file that is being written or received ends in `.part`. It gets its final name by a rename after a
+sync, and only if it has a footer; without a footer it is not a snapshot. All of it is *blocking*. Source: KIP-630,
+Kafka's Snapshots.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class SnapshotNotFound(Exception):
 
 
 class PositionOutOfRange(Exception):
-    """A chunk was asked for, or given, at a position that does not fit the file's size."""
+    """A chunk was requested, or provided, at a position that does not fit the file's size."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotId:
-    """`end_offset` is exclusive; `epoch` is that of the record before it."""
+    """Identity of a snapshot. `end_offset` is exclusive; `epoch` is that of the record before it."""
 
     end_offset: int
     epoch: int
@@ -43,7 +44,7 @@ class SnapshotId:
 
     @staticmethod
     def parse(name: str) -> SnapshotId | None:
-        """The id in a complete snapshot's file name, else None."""
+        """Return the id in a complete snapshot's file name, else None."""
         stem, dot, suffix = name.partition(".")
         offset, dash, epoch = stem.partition("-")
         if dot + suffix != CHECKPOINT_SUFFIX or not dash or len(offset) != 20 or len(epoch) != 10:
@@ -68,7 +69,7 @@ class SnapshotStore:
         self._directory = directory
 
     def list(self) -> list[SnapshotId]:
-        """Complete snapshots, oldest first."""
+        """Return the complete snapshots, oldest first."""
         parsed = (SnapshotId.parse(name) for name in self._disk.list(self._directory))
         return sorted(found for found in parsed if found is not None)
 
@@ -76,7 +77,7 @@ class SnapshotStore:
         return max(self.list(), default=None)
 
     def clear_leftovers(self) -> None:
-        """Remove what was never finished and what is marked as deleted."""
+        """Remove unfinished snapshots and those marked as deleted."""
         for name in self._disk.list(self._directory):
             if name.endswith((CHECKPOINT_SUFFIX + PART_SUFFIX, CHECKPOINT_SUFFIX + DELETED_SUFFIX)):
                 self._disk.unlink(f"{self._directory}/{name}")
@@ -85,7 +86,7 @@ class SnapshotStore:
         return f"{self._directory}/{snapshot.file_name}"
 
     def create(self, snapshot: SnapshotId, *, last_contained_log_timestamp: int, now_ms: int) -> SnapshotWriter:
-        """Begin to write a snapshot; an unfinished one of the same id is overwritten."""
+        """Begin to write a snapshot; an unfinished one with the same id is overwritten."""
         part = self._new_part(snapshot)
         return SnapshotWriter(part, snapshot.epoch, last_contained_log_timestamp, now_ms)
 
@@ -97,11 +98,11 @@ class SnapshotStore:
         return _Part(self._disk, self._directory, self.path(snapshot))
 
     def open(self, snapshot: SnapshotId) -> SnapshotReader:
-        """SnapshotNotFound if there is none."""
+        """Open a snapshot for reading. Raises SnapshotNotFound if there is none."""
         return SnapshotReader(self._open_file(snapshot), snapshot)
 
     def read_chunk(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """(size of the whole file, bytes from `position`). SnapshotNotFound, PositionOutOfRange."""
+        """Return (size of the whole file, bytes from `position`). Raises SnapshotNotFound, PositionOutOfRange."""
         file = self._open_file(snapshot)
         try:
             if not 0 <= position < file.size:
@@ -117,7 +118,7 @@ class SnapshotStore:
         return size
 
     def mark_deleted(self, snapshot: SnapshotId) -> str:
-        """Take a snapshot out of the list; the path to unlink later. Readers that have it open go on."""
+        """Remove a snapshot from the list; return the path to unlink later. Readers that have it open can continue."""
         path = self.path(snapshot)
         self._disk.rename(path, path + DELETED_SUFFIX)
         return path + DELETED_SUFFIX
@@ -130,7 +131,7 @@ class SnapshotStore:
 
 
 class _Part:
-    """A file under its `.part` name until it is finished."""
+    """A file with its `.part` name until it is finished."""
 
     def __init__(self, disk: Disk, directory: str, path: str) -> None:
         self._disk = disk
@@ -139,7 +140,7 @@ class _Part:
         self.file = disk.create(path + PART_SUFFIX)
 
     def finish(self) -> None:
-        """Sync, rename, sync the directory: from here on it is a snapshot."""
+        """Sync, rename, and sync the directory: from then on it is a snapshot."""
         self.file.sync_blocking()
         self.file.close()
         self._disk.rename(self.path + PART_SUFFIX, self.path)
@@ -169,19 +170,19 @@ class SnapshotWriter:
         return self._part.file.size
 
     def append(self, values: Sequence[bytes]) -> None:
-        """One data batch with these record values; nothing for none."""
+        """Write one data batch with these record values; nothing if there are none."""
         if not values:
             return
         batch = encode_values(values, timestamp_ms=self._now_ms, base_offset=self._offset, leader_epoch=self._epoch)
         self._write(batch, len(values))
 
     def append_controls(self, *controls: ControlRecord) -> None:
-        """One control batch."""
+        """Write one control batch."""
         batch = encode_control(*controls, base_offset=self._offset, leader_epoch=self._epoch, timestamp_ms=self._now_ms)
         self._write(batch, len(controls))
 
     def finish(self) -> None:
-        """Footer, sync, name."""
+        """Write the footer, sync, and rename to the final name."""
         self.append_controls(ControlRecord(type=ControlRecordType.SNAPSHOT_FOOTER))
         self._part.finish()
 
@@ -194,7 +195,7 @@ class SnapshotWriter:
 
 
 class SnapshotReceiver:
-    """Takes the chunks of another node's snapshot, in order."""
+    """Receives the chunks of another node's snapshot, in order."""
 
     def __init__(self, part: _Part, snapshot: SnapshotId) -> None:
         self._part = part
@@ -202,17 +203,18 @@ class SnapshotReceiver:
 
     @property
     def position(self) -> int:
-        """Where the next chunk begins."""
+        """The position of the next chunk."""
         return self._part.file.size
 
     def append(self, position: int, data: bytes | memoryview) -> None:
-        """PositionOutOfRange if the chunk is not the next one."""
+        """Write a chunk. Raises PositionOutOfRange if it is not the next one."""
         if position != self.position:
             raise PositionOutOfRange(f"a chunk at {position} for {self._part.path}, expected {self.position}")
         self._part.file.append(data)
 
     def finish(self) -> None:
-        """Validate all of it, then give it its name. StorageCorrupt if it is not a whole snapshot: then abandon it."""
+        """Validate the whole file, then give it its final name. Raises StorageCorrupt if it is not a complete snapshot;
+        the caller then abandons it."""
         SnapshotReader(self._part.file, self._snapshot).validate()
         self._part.finish()
 
@@ -221,7 +223,7 @@ class SnapshotReceiver:
 
 
 class SnapshotReader:
-    """Reads one snapshot from its begin; every batch's CRC is checked, and that header and footer are there."""
+    """Reads one snapshot from its start; checks every batch's CRC, and that header and footer are there."""
 
     def __init__(self, file: File, snapshot: SnapshotId) -> None:
         self._file = file
@@ -232,7 +234,7 @@ class SnapshotReader:
         return self._file.size
 
     def batches(self) -> Iterator[SnapshotBatch]:
-        """All batches between header and footer. StorageCorrupt, also at the end if the footer is missing."""
+        """Yield all batches between header and footer. StorageCorrupt, also at the end if the footer is missing."""
         scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
         footer = False
         for number, (position, header, view) in enumerate(scan):
@@ -260,8 +262,8 @@ class SnapshotReader:
     def _records(
         self, position: int, header: BatchHeader, view: memoryview
     ) -> tuple[tuple[bytes, ...], tuple[ControlRecord, ...]]:
-        """A batch's values, or its control records. StorageCorrupt if they do not parse: whoever sent the snapshot may
-        have made it so, CRC and all."""
+        """Return a batch's values, or its control records. Raises StorageCorrupt if they do not parse, which is
+        possible with a matching CRC: the sender of the snapshot may have made it so."""
         try:
             if header.is_control:
                 return (), tuple(decode_controls(view))
@@ -270,7 +272,7 @@ class SnapshotReader:
             raise self._corrupt(position, str(error)) from error
 
     def last_contained_log_timestamp(self) -> int:
-        """What the header says. StorageCorrupt if there is none."""
+        """Return the timestamp in the header. Raises StorageCorrupt if there is no header."""
         scan = SegmentScan(self._file, expected_offset=0, epoch=self._snapshot.epoch, contiguous=True)
         for position, header, view in scan:
             controls = self._records(position, header, view)[1] if header.is_control else ()
@@ -280,7 +282,7 @@ class SnapshotReader:
         raise self._corrupt(0, "the first batch is not the header")
 
     def validate(self) -> None:
-        """Read all of it. StorageCorrupt if it is not whole."""
+        """Read the whole snapshot. Raises StorageCorrupt if it is not complete."""
         for _ in self.batches():
             pass
 
@@ -290,5 +292,5 @@ class SnapshotReader:
     def _corrupt(self, position: int, why: str) -> StorageCorrupt:
         return StorageCorrupt(
             f"{self._file.path}: byte {position}: {why}. Remove this snapshot if there is another one, "
-            "or format the metadata directory anew (the node rejoins with a new directory id)."
+            "or format the metadata directory again (the node rejoins with a new directory id)."
         )

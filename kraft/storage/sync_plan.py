@@ -1,10 +1,10 @@
-"""SyncPlan: the writes that must reach the device before a log's synced end may move.
+"""SyncPlan: the writes that must be on the device before a log's synced end may move.
 
-The owner takes a plan on the loop, runs it off the loop (`run`, one plan at a time per log), and hands it back
-(`Log.mark_synced`). Appends that come meanwhile wait for the next plan: that is group commit. The order inside: rolled
-segments with their indexes and producer snapshots, the active file, the small files and the directory's entries. Only
-then may the recovery point move (B21, B23). A failed sync is never retried (B22): `run` raises DiskError and the log
-directory goes offline.
+The owner takes a plan on the loop, runs it off the loop (`run`, one plan at a time per log), and passes it back
+(`Log.mark_synced`). Appends meanwhile wait for the next plan: that is group commit. The order is: rolled segments with
+their indexes and producer snapshots, the active file, the small files, the directory's entries. Only then may the
+recovery point move (B21, B23). A failed sync is never retried (B22): `run` raises DiskError and the log directory goes
+offline.
 Source: docs/storage.md#group-commit, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
@@ -19,7 +19,7 @@ from kraft.storage.segment import Segment
 
 class RolledSegment:
     """A closed segment that is not on the device yet, and the producer snapshot taken at its end (None if recovery
-    found it so)."""
+    found the segment closed)."""
 
     __slots__ = ("segment", "snapshot")
 
@@ -28,14 +28,14 @@ class RolledSegment:
         self.snapshot = snapshot
 
     def sync(self) -> None:
-        """*Blocking.*"""
+        """Sync the segment's files and its producer snapshot. *Blocking.*"""
         for handle in self.segment.handles:
             sync_handle(handle)
         if self.snapshot is not None:
             self.snapshot.sync_blocking()
 
     def settle(self) -> None:
-        """It is on the device: its files need not stay open."""
+        """Note that the segment is on the device, so that its files may be closed."""
         self.segment.pin(pinned=False)
         if self.snapshot is not None:
             self.snapshot.close()
@@ -43,10 +43,9 @@ class RolledSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SyncPlan:
-    """Frozen at the moment it was taken: all bytes below `end_offset` are on the device once `run` returns.
+    """State at the moment when the plan was taken: all bytes below `end_offset` are on the device once `run` returns.
 
-    `writes` are small files to replace. The counters say which changes of the log the plan covers.
-    """
+    `writes` are small files to replace. The counters identify the changes of the log that the plan covers."""
 
     disk: Disk
     directory: str
@@ -61,14 +60,14 @@ class SyncPlan:
 
     @property
     def only_file(self) -> File | None:
-        """The one file to sync if nothing else is to be done: then `await disk.sync(plan.only_file)` does what `run`
-        would, and may be merged with other syncs. Else None."""
+        """The one file to sync, if that is all there is to do; else None. Then `await disk.sync(plan.only_file)` has
+        the effect of `run`, and may be merged with other syncs."""
         if self.rolled or self.directory_changed or self.writes or self.active is None:
             return None
         return self.active.file
 
     def run(self) -> None:
-        """Put all of it on the device. *Blocking.* DiskError: nothing is counted as synced."""
+        """Put everything on the device. *Blocking.* After a DiskError nothing counts as synced."""
         for rolled in self.rolled:
             rolled.sync()
         if self.active is not None:
@@ -80,7 +79,7 @@ class SyncPlan:
 
 
 def sync_handle(handle: Handle) -> None:
-    """Sync a file, through a descriptor of its own if it is not open. *Blocking.*"""
+    """Sync a file, through a separate descriptor if it is not open. *Blocking.*"""
     file = handle.file
     if file is not None and not file.closed:
         file.sync_blocking()

@@ -1,6 +1,6 @@
-"""Cut a log back, durably and so that a crash in the middle leaves a prefix of it. *Blocking* throughout.
+"""Truncate a log durably; a crash in the middle leaves a prefix of it. *Blocking* throughout.
 
-Order: later segments are unlinked, newest first, the directory is synced, the file is cut and synced; then indexes,
+Later segments are unlinked, newest first, the directory is synced, and the file is truncated and synced. Then indexes,
 snapshots and producer state follow. The owner chooses the offset.
 Source: KIP-101, Kafka's LocalLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truncated:
-    """What is left."""
+    """State of the log that remains after a truncation."""
 
     segments: list[Segment]
     log_end_offset: int
@@ -31,7 +31,7 @@ class Truncated:
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> Truncated:
-    """Keep the batches that end at or below `offset`, which lies inside the log."""
+    """Truncate the log to the batches that end at or below `offset`, which is inside the log."""
     kept = [segment for segment in log.segments if segment.base_offset <= offset] or log.segments[:1]
     segment = kept[-1]
     segment.pin(pinned=True)
@@ -50,7 +50,7 @@ def truncate(log: Log, offset: int, now_ms: int) -> Truncated:
 
 
 def _end_below(segment: Segment, position: int) -> int:
-    """The offset behind the last batch that stands below the batch boundary `position`."""
+    """Return the offset after the last batch below the batch boundary `position`."""
     end = segment.base_offset
     walk = segment.headers_from(read_through(segment.index.floor_position, max(position - 1, 0)))
     while (found := read_through(next, walk, None)) is not None and found[0] < position:
@@ -59,7 +59,7 @@ def _end_below(segment: Segment, position: int) -> int:
 
 
 def restart(log: Log, start_offset: int, now_ms: int) -> Truncated:
-    """Keep nothing: one empty segment at `start_offset`."""
+    """Remove everything, and restart with one empty segment at `start_offset`."""
     _remove(log, log.segments)
     remove_snapshots(log.disk, log.directory, above=-1)
     segment = new_segment(log.disk, log.active.log.cache, log.directory, start_offset, now_ms)
@@ -68,7 +68,7 @@ def restart(log: Log, start_offset: int, now_ms: int) -> Truncated:
 
 
 def save_epochs(log: Log) -> None:
-    """Write the epoch checkpoint if it is behind."""
+    """Write the epoch checkpoint if it is outdated."""
     if log.epochs.dirty:
         changes = log.epochs.changes
         log.disk.write_file_atomic(f"{log.directory}/{LEADER_EPOCH_CHECKPOINT}", log.epochs.encode())
@@ -76,7 +76,7 @@ def save_epochs(log: Log) -> None:
 
 
 def _remove(log: Log, segments: list[Segment]) -> None:
-    """Unlink segments, newest first, and make that durable. Ranges that were taken stay readable."""
+    """Unlink segments, newest first, and make that durable. Existing file ranges stay readable."""
     for segment in reversed(segments):
         for handle in segment.handles:
             handle.pinned = False
@@ -87,7 +87,7 @@ def _remove(log: Log, segments: list[Segment]) -> None:
 
 
 def _cut_segment(segment: Segment, position: int, end_offset: int) -> None:
-    """Cut a segment's file at the batch boundary `position`, and its indexes to what lies below `end_offset`."""
+    """Truncate a segment's file at the batch boundary `position`, and its indexes to the entries below `end_offset`."""
     for index in (segment.index, segment.time_index):
         if index.handle.exists:
             index.handle.open_blocking()
@@ -109,7 +109,8 @@ def _cut_segment(segment: Segment, position: int, end_offset: int) -> None:
 
 
 def _find_largest_timestamp(segment: Segment, position: int) -> None:
-    """The largest timestamp of what is left: the time index's last, or that of a batch behind its entry."""
+    """Return the largest timestamp of the remaining batches: that of the last time index entry, or of a batch after the
+    entry's batch."""
     last = read_through(segment.time_index.last)
     segment.max_timestamp, segment.max_timestamp_offset = last if last is not None else (-1, segment.base_offset)
     walk = segment.headers_from(position)

@@ -1,7 +1,8 @@
 """Synchronous: clusters for tests of applications, and the pytest plugin with its fixtures.
 
-May import everything but kraft.deploy.cli. `KafkaCluster` has real processes; `kraft.sim.SimulatedCluster` has the same
-verbs in a simulated world."""
+May import everything but kraft.deploy.cli. `KafkaCluster` runs real processes; `kraft.sim.SimulatedCluster` has the
+same methods in a simulated world.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["ClusterError", "Fault", "KafkaCluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import it when it is asked for: pytest loads the plugin in every run, also where no test uses it."""
+    """Import lazily: pytest loads the plugin in every run, even if no test uses it."""
     if name == "KafkaCluster":
         from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 

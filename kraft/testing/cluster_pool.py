@@ -1,7 +1,7 @@
-"""ClusterPool: the real clusters of a test run, kept from one test to the next.
+"""ClusterPool: real clusters that are reused between the tests of a run.
 
-A test gets a cluster that is as if it were new: an earlier one of the same shape that could be reset, else a fresh one.
-At most CLUSTERS_MAX are open at a time; the one that was not used for longest goes first.
+Each test gets a cluster without the traces of earlier tests: a used one of the same shape that could be reset, else a
+fresh one. At most CLUSTERS_MAX are open at a time; the least recently used one is closed first.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ CLUSTERS_MAX = 2
 
 
 class ClusterPool:
-    """Clusters by shape, in the order of their last use."""
+    """Open clusters by shape, least recently used first."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, KafkaCluster] = {}
 
     def take(self, wanted: KafkaCluster) -> KafkaCluster:
-        """An open cluster of the shape of `wanted`, which is opened itself if there is no other."""
+        """Return an open cluster of the same shape as `wanted`; `wanted` itself is opened if there is none."""
         key = repr(wanted.shape)
         kept = self._clusters.pop(key, None)
-        if kept is None or not _is_reset(kept):
+        if kept is None or not _try_reset(kept):
             while len(self._clusters) >= CLUSTERS_MAX:
                 self._clusters.pop(next(iter(self._clusters))).close()
             wanted.open()
@@ -40,8 +40,8 @@ class ClusterPool:
             self._clusters.clear()
 
 
-def _is_reset(cluster: KafkaCluster) -> bool:
-    """Whether this cluster can be used again; it is closed if not."""
+def _try_reset(cluster: KafkaCluster) -> bool:
+    """Reset this cluster and return whether it can be used again; it is closed if not."""
     is_reset = False
     try:
         with suppress(ClusterError, LaunchError):

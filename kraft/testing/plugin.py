@@ -1,7 +1,7 @@
 """The pytest plugin: the fixtures `kafka_cluster` and `session_kafka_cluster` (real processes) and `simulated_cluster`,
 their marker and options.
 
-pytest loads this in every run of an environment that has pykraft, so it imports nothing before a fixture is asked for.
+pytest loads this in every run of an environment that has pykraft, so it imports nothing until a fixture is used.
 Source: docs/testing-with-pykraft.md.
 """
 
@@ -36,11 +36,11 @@ SHAPE = re.compile(r"[1-9]\d*(\+[1-9]\d*)?")
 SHAPE_HELP = "1 is one node of both roles, 3+3 are controllers + brokers"
 SEEDS = 2**31
 RUN = "run{}"
-"""The part of a test's id that tells which repetition it is."""
+"""Form of the part of a test's id that has the number of its repetition."""
 
 _BASE_SEED = pytest.StashKey[int]()
 _CLUSTERS = pytest.StashKey[dict[str, "BreakableCluster"]]()
-"""Of a test, by the names of its fixtures."""
+"""Key of a test's clusters, by fixture name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,7 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat what is simulated. The ids tell the run and not the seed: they must be the same in every worker."""
+    """Repeat simulated tests. Ids contain the number of the run and not the seed, as they must be the same in every
+    worker."""
     count = metafunc.config.getoption("--kraft-seeds")
     if count > 1 and "simulated_cluster" in metafunc.fixturenames:
         runs = [RUN.format(number) for number in range(count)]
@@ -85,7 +86,7 @@ def simulated_cluster(request: pytest.FixtureRequest) -> Iterator[SimulatedClust
     from kraft.sim.simulated_cluster import SimulatedCluster
 
     seed = request.config.stash[_BASE_SEED] + getattr(request, "param", 0)
-    with SimulatedCluster(seed=seed, **_asked_for(request)) as cluster:
+    with SimulatedCluster(seed=seed, **_requested_shape(request)) as cluster:
         _remember(request, cluster)
         yield cluster
 
@@ -101,8 +102,8 @@ def _kraft_clusters() -> Iterator[ClusterPool]:
 
 @pytest.fixture(scope="session")
 def session_kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """One cluster of real processes for the whole test run, which nothing puts in order between tests: for fixtures
-    of a wider scope than a function. Its shape is that of --kraft-shape."""
+    """One cluster of real processes for the whole test run, not reset between tests: for fixtures of a wider scope than
+    a function. Its shape is that of --kraft-shape."""
     from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
     with KafkaCluster(**_shape_of_option(request.config)) as cluster:
@@ -111,11 +112,11 @@ def session_kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaClust
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, _kraft_clusters: ClusterPool) -> KafkaCluster:
-    """A cluster of real processes for any client, for one test: without topics and groups, also if the test before had
-    the same processes. `kafka_cluster.bootstrap_servers` is its address."""
+    """A cluster of real processes for one test and any client. It has no topics and no groups, even if an earlier test
+    used the same processes. Its address is `kafka_cluster.bootstrap_servers`."""
     from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
-    cluster = _kraft_clusters.take(KafkaCluster(**_asked_for(request)))
+    cluster = _kraft_clusters.take(KafkaCluster(**_requested_shape(request)))
     _remember(request, cluster)
     return cluster
 
@@ -125,8 +126,8 @@ def _remember(request: pytest.FixtureRequest, cluster: BreakableCluster) -> None
     request.node.stash.setdefault(_CLUSTERS, {})[request.fixturename] = cluster
 
 
-def _asked_for(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The shape by the test's marker, else by the option, else none."""
+def _requested_shape(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the shape from the test's marker, else from the option, else None."""
     from kraft.sim.shapes import ClusterError
 
     marker = request.node.get_closest_marker(MARKER)
@@ -151,23 +152,23 @@ def _shape_of_option(config: pytest.Config) -> dict[str, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell, where a test failed, how its clusters were, and how to see it again."""
+    """Report, where a test failed, the state of its clusters and how to repeat it."""
     report = yield
     if report.failed:
         for cluster in item.stash.get(_CLUSTERS, {}).values():
-            report.sections.append((type(cluster).__name__, _described(cluster) + _again(item, cluster)))
+            report.sections.append((type(cluster).__name__, _described(cluster) + _repeat_command(item, cluster)))
     return report
 
 
 def _described(cluster: BreakableCluster) -> str:
     try:
         return cluster.describe()
-    except Exception as problem:  # noqa: BLE001 - what the test failed with is told in any case
+    except Exception as problem:  # noqa: BLE001 - the failure of the test is reported in any case
         return f"it could not be described: {problem!r}"
 
 
-def _again(item: pytest.Item, cluster: BreakableCluster) -> str:
-    """The command that repeats a simulated test."""
+def _repeat_command(item: pytest.Item, cluster: BreakableCluster) -> str:
+    """Return the command that repeats a simulated test."""
     seed = getattr(cluster, "seed", None)
     if seed is None:
         return ""
@@ -179,19 +180,20 @@ def _again(item: pytest.Item, cluster: BreakableCluster) -> str:
 
 
 def _id_in_one_run(item: pytest.Item) -> str:
-    """The test's id as it is where simulated tests are not repeated."""
+    """Return the test's id without the number of the repetition."""
     callspec = getattr(item, "callspec", None)
     is_repeated = item.config.getoption("--kraft-seeds") > 1
-    told = _from_here(item)
+    test_id = _id_in_current_folder(item)
     if not is_repeated or callspec is None or "simulated_cluster" not in callspec.params:
-        return told
+        return test_id
     parts = callspec.id.split("-")
     parts.remove(RUN.format(callspec.params["simulated_cluster"]))
-    test = told.removesuffix(f"[{callspec.id}]")
+    test = test_id.removesuffix(f"[{callspec.id}]")
     return f"{test}[{'-'.join(parts)}]" if parts else test
 
 
-def _from_here(item: pytest.Item) -> str:
-    """The test's id as a command in this folder takes it: a node id begins at pytest's root folder."""
+def _id_in_current_folder(item: pytest.Item) -> str:
+    """Return the test's id as a command in the current folder takes it: a node id is relative to pytest's root
+    folder."""
     _, *names = item.nodeid.split("::")
     return "::".join([os.path.relpath(item.path, item.config.invocation_params.dir), *names])

@@ -1,9 +1,9 @@
-"""API keys, the version ranges that we serve, and which versions are flexible.
+"""API keys, the version ranges that this server accepts, and which versions are flexible.
 
-Invariants: a key without a handler is in no table (a hole in the list is legal, a lie is not), but some handlers only
-answer that the feature is off, as Kafka's do; Produce is shown
-from version 0 because librdkafka tests 0..7 before it enables compression, but only 3 and up are accepted.
-The ranges are those of Kafka 4.1, and of 4.3 where it has more. Source: Kafka protocol, KIP-482 (flexible versions).
+Invariants: a key without a handler is in no table, as an omitted API is legal and a falsely advertised one is not. Some
+handlers only answer that a feature is off, as Kafka's do. Produce is advertised from version 0, because librdkafka
+tests versions 0 to 7 before it enables compression, but only versions from 3 are accepted. The ranges are those of
+Kafka 4.1, and of 4.3 where it has more. Source: Kafka protocol, KIP-482 (flexible versions).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ApiKey(IntEnum):
 
 
 NEVER_FLEXIBLE = 1 << 15
-"""Stands above every int16 version."""
+"""Value for an API without a flexible version: greater than every int16 version."""
 
 FIRST_FLEXIBLE_VERSION: Mapping[int, int] = MappingProxyType(
     {
@@ -204,13 +204,14 @@ FIRST_FLEXIBLE_VERSION: Mapping[int, int] = MappingProxyType(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
     }
 )
-"""The first version of each API whose strings and arrays are compact and whose structs end in tagged fields."""
+"""First flexible version of each API: from this version on, strings and arrays are compact, and structs end in tagged
+fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionRange:
-    """The versions of one API that we accept, both ends included. `advertised_min` is the lower end that ApiVersions
-    tells, which is below `min` for Produce alone."""
+    """The versions of one API that are accepted, both ends included. `advertised_min` is the lower end in the
+    ApiVersions response; it is below `min` for Produce only."""
 
     key: int
     min: int
@@ -276,7 +277,7 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.ADD_RAFT_VOTER, 0, 0),
     (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
 )
-"""What a broker's listener answers."""
+"""The APIs that a broker's listener answers."""
 
 CLIENT_APIS: Mapping[ApiKey, ApiVersionRange] = MappingProxyType(
     {
@@ -292,8 +293,9 @@ CLIENT_APIS: Mapping[ApiKey, ApiVersionRange] = MappingProxyType(
         ),
     }
 )
-"""What our clients know how to ask: all that our brokers answer, but offsets by topic ids; and what only others' do.
-Transactions in the versions before KIP-890's second part: the client itself adds partitions to them."""
+"""The APIs that pykraft's clients can send: all that its brokers answer, and some that only other brokers answer.
+OffsetCommit and OffsetFetch are in the versions without topic ids. Transactions are also in the versions before part 2
+of KIP-890, where the client itself adds partitions to them."""
 
 CONTROLLER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.API_VERSIONS, 0, 4),
@@ -307,20 +309,20 @@ CONTROLLER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.REMOVE_RAFT_VOTER, 0, 0),
     (ApiKey.UPDATE_RAFT_VOTER, 0, 0),
 )
-"""What a controller's listener answers of Kafka's own requests, beside the internal ones."""
+"""The Kafka APIs that a controller's listener answers, in addition to the internal ones."""
 
 
 def is_flexible(key: int, version: int) -> bool:
-    """Whether this version of the request and of its response is flexible. False for the internal keys."""
+    """Return whether this version of the request and its response is flexible. Return False for the internal keys."""
     return version >= FIRST_FLEXIBLE_VERSION.get(key, NEVER_FLEXIBLE)
 
 
 def request_header_version(key: int, version: int) -> int:
-    """2 (with tagged fields) for a flexible version, else 1."""
+    """Return the request header version: 2 (with tagged fields) for a flexible version, else 1."""
     return 2 if is_flexible(key, version) else 1
 
 
 def response_header_version(key: int, version: int) -> int:
-    """1 (with tagged fields) for a flexible version, else 0; always 0 for ApiVersions, so that a client that does not
-    know the broker's versions yet can read it."""
+    """Return the response header version: 1 (with tagged fields) for a flexible version, else 0. It is always 0 for
+    ApiVersions, so that a client that does not know the broker's versions yet can read the response."""
     return 1 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 0

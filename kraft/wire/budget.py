@@ -1,14 +1,14 @@
 """MemoryBudget: the bytes that frames, fetch buffers and decompression may hold at once in this process.
 
 Invariants:
-- what is taken never exceeds `total_bytes` plus one large take: a large one is always admitted when no other is held
-  (only `take`, for what cannot be refused, may overdraw further);
-- large takes use at most three quarters, so small ones are served however many large ones are held;
-- a quarter is reserved for connections that have sent a whole long frame before: new ones, however many, that announce
-  frames and do not send them leave it free;
-- waiters of a size class are woken in the order in which they came, those of new connections after the others, and a
-  newcomer does not overtake them;
-- a frame that does not arrive at a minimal rate while others wait costs its peer the connection (`check_progress`).
+- The bytes taken never exceed `total_bytes` plus one large take. A large take is always admitted when no other is held.
+  Only `take`, for what cannot be refused, may overdraw further.
+- Large takes use at most three quarters, so small ones are served however many large ones are held.
+- A quarter is reserved for connections that have already sent a whole long frame. New connections that announce frames
+  and do not send them cannot use it up.
+- Waiters of a size class are woken in order of arrival, those of new connections after the others. A new waiter does
+  not overtake earlier ones.
+- While others wait, a connection whose frame does not arrive at a minimal rate is closed (`check_progress`).
 
 A frame takes all of its bytes before its buffer grows, so two half-received frames cannot block each other.
 """
@@ -20,13 +20,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 LARGE_BYTES = 2 * 1024 * 1024
-"""Takes above this are large: they share three quarters of the budget."""
+"""Size above which a take is large; all large takes together may use three quarters of the budget."""
 
 STALL_MS_MAX = 2_000
-"""While others wait, a half-received frame must go on growing within this time …"""
+"""Milliseconds within which a half-received frame must grow by STALL_BYTES_MIN while other connections wait for memory.
+Otherwise its connection is closed."""
 
 STALL_BYTES_MIN = 512 * 1024
-"""… by at least this many bytes (or to its end), else its connection is closed."""
+"""Minimum bytes by which a half-received frame must grow within STALL_MS_MAX, unless it reaches its end."""
 
 
 class BudgetHolder(Protocol):
@@ -34,7 +35,7 @@ class BudgetHolder(Protocol):
 
     @property
     def received_bytes(self) -> int:
-        """Bytes received since the connection began; never falls."""
+        """Bytes received since the connection began; never decreases."""
         ...
 
     @property
@@ -43,17 +44,18 @@ class BudgetHolder(Protocol):
         ...
 
     def give_back_idle_buffer(self) -> bool:
-        """Drop an empty buffer and give its bytes back. False if the buffer is in use."""
+        """Drop an empty buffer and return its bytes to the budget. Return False if the buffer is in use."""
         ...
 
     def evict(self) -> bool:
-        """Close the connection: it holds memory that others wait for and makes no progress. False (and no effect) if
-        that is not the peer's fault."""
+        """Close the connection, because it makes no progress with memory that others wait for. Return False, with no
+        effect, if the peer is not at fault."""
         ...
 
 
 class BudgetWaiter:
-    """A place in the queue. `cancel` leaves it; once `granted`, the bytes are the waiter's to give back."""
+    """A place in the queue for budget bytes. `cancel` leaves the queue. Once `granted`, the waiter must give the bytes
+    back."""
 
     __slots__ = ("callback", "count", "granted", "is_cancelled", "is_new")
 
@@ -70,26 +72,26 @@ class BudgetWaiter:
 
 
 class MemoryBudget:
-    """One per process. Pure: nothing here waits; `when_free` calls back."""
+    """The memory budget of one process. Pure: nothing here suspends; `when_free` calls back."""
 
     def __init__(self, total_bytes: int) -> None:
-        """`total_bytes`: the bytes that may be held; at least 4/3 of the largest frame keeps the bound strict."""
+        """`total_bytes`: the bytes that may be held. The bound is strict if it is at least 4/3 of the largest frame."""
         self.total_bytes = total_bytes
         self.used_bytes = 0
         self.large_used_bytes = 0
         self._large_bytes_max = total_bytes - total_bytes // 4
         self._reserved_bytes = total_bytes // 4
         self._queues: tuple[deque[BudgetWaiter], ...] = (deque(), deque(), deque(), deque())
-        """In the order in which they are served, see `_queue`."""
+        """Queues of waiters, in the order in which they are served; see `_queue`."""
         self._buffers: dict[BudgetHolder, int] = {}
         self._filling: dict[BudgetHolder, tuple[int, int | None]] = {}
         self._checked_ms = 0
 
-    # takes and gives
+    # take and give
 
     def try_take(self, count: int, *, is_new: bool = False) -> bool:
-        """Take `count` bytes now, or take nothing and return False. Idle receive buffers are reclaimed first.
-        `is_new`: for a connection that has not sent a whole long frame yet."""
+        """Take `count` bytes now, or take nothing and return False. Idle receive buffers are reclaimed first. `is_new`:
+        the connection has not sent a whole long frame yet."""
         if self._queue(count, is_new):
             return False
         if not self._fits(count, is_new) and not self._reclaim(count, is_new):
@@ -98,13 +100,13 @@ class MemoryBudget:
         return True
 
     def take(self, count: int) -> None:
-        """Take `count` bytes whether they are free or not."""
+        """Take `count` bytes whether they are available or not."""
         self.used_bytes += count
         if count > LARGE_BYTES:
             self.large_used_bytes += count
 
     def give(self, count: int) -> None:
-        """Give back what one take of `count` bytes took, and serve who waits."""
+        """Give back `count` bytes that one take took, and serve the waiters."""
         self.used_bytes -= count
         if count > LARGE_BYTES:
             self.large_used_bytes -= count
@@ -126,23 +128,24 @@ class MemoryBudget:
     # receive buffers
 
     def note_buffer(self, holder: BudgetHolder) -> None:
-        """This holder has a receive buffer: it may be reclaimed while it is empty."""
+        """Register a holder's receive buffer: it may be reclaimed while it is empty."""
         self._buffers[holder] = -1
 
     def note_filling(self, holder: BudgetHolder) -> None:
-        """This holder has taken bytes for a frame that is not complete."""
+        """Note that this holder has taken bytes for an incomplete frame."""
         self._filling[holder] = (holder.received_bytes, None)
 
     def note_filled(self, holder: BudgetHolder) -> None:
         self._filling.pop(holder, None)
 
     def forget(self, holder: BudgetHolder) -> None:
-        """This holder's connection is over."""
+        """Forget a holder whose connection has ended."""
         self._buffers.pop(holder, None)
         self._filling.pop(holder, None)
 
     def release_idle(self) -> None:
-        """Reclaim the buffers of connections that received nothing since the last call. For a timer of some seconds."""
+        """Reclaim the buffers of connections that received nothing since the last call. To be called every few
+        seconds."""
         for holder, received_bytes in list(self._buffers.items()):
             if holder.received_bytes == received_bytes and holder.give_back_idle_buffer():
                 self._buffers.pop(holder, None)
@@ -150,8 +153,10 @@ class MemoryBudget:
                 self._buffers[holder] = holder.received_bytes
 
     def check_progress(self, now_ms: int) -> list[BudgetHolder]:
-        """Evict holders of half-received frames that stall while others wait, and return them. For a timer of about a
-        second; after a longer pause it was perhaps we who did not read, and each gets its time again."""
+        """Evict holders of half-received frames that stall while others wait, and return them.
+
+        To be called about once a second. After a longer pause each holder gets its full time again, as this process may
+        be the one that did not read."""
         has_waiters = self.has_waiters and now_ms - self._checked_ms <= STALL_MS_MAX
         self._checked_ms = now_ms
         evicted: list[BudgetHolder] = []
@@ -165,7 +170,7 @@ class MemoryBudget:
                     self._filling[holder] = (holder.received_bytes, now_ms)
         return evicted
 
-    # inside
+    # internals
 
     def _queue(self, count: int, is_new: bool) -> deque[BudgetWaiter]:
         return self._queues[2 * (count > LARGE_BYTES) + is_new]

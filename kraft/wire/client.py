@@ -1,8 +1,7 @@
-"""The client's side of a connection: requests out, pipelined; answers in, checked against the order of the requests.
+"""The client's side of a connection: sends pipelined requests, and matches responses to them in order.
 
-Invariants: answers belong to requests in the order in which these were sent, and a correlation id that does not fit is
-a WireError; `on_reply` is called exactly once per request that expects an answer, with None if the connection ended
-first.
+Invariants: responses arrive in the order in which the requests were sent; an unexpected correlation id is a WireError.
+`on_reply` is called exactly once per request that expects a response, with None if the connection ended first.
 """
 
 from __future__ import annotations
@@ -27,21 +26,23 @@ _REQUEST_HEADER_BYTES = 8
 _CORRELATION_MASK = 0x7FFFFFFF
 
 KEPT_BUFFER_BYTES = 16 * 1024 * 1024
-"""Answers are long, one after the other."""
+"""Size of the idle receive buffer that a client keeps: larger than a server's, because consecutive responses are long.
+"""
 
 OnReply = Callable[[memoryview | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """Bounds of one connection, in bytes. An answer holds what the request asked for, so it may be large."""
+    """Limits of one connection, in bytes. The limit of a response is large, because it contains as much as the request
+    asked for."""
 
     frame_bytes_max: int = 2**31 - 1
     outstanding_bytes_max: int = 64 * 1024 * 1024
 
 
 class ClientConnection(FramedConnection):
-    """One dialled stream. Implements kraft.seam.Connection."""
+    """One dialled connection. Implements kraft.seam.Connection."""
 
     __slots__ = ("_client_id", "_closed_reason", "_next_correlation_id", "_on_closed", "_pending")
 
@@ -54,8 +55,8 @@ class ClientConnection(FramedConnection):
         limits: ClientLimits = ClientLimits(),
         budget: MemoryBudget | None = None,
     ) -> None:
-        """`client_id` goes into every request header. `budget`: where answers longer than the idle buffer take their
-        bytes; None for no bound but `frame_bytes_max`."""
+        """`client_id` goes into every request header. `budget`: accounts for the bytes of responses longer than the
+        idle buffer; with None the only bound is `frame_bytes_max`."""
         super().__init__(
             transport,
             frame_bytes_max=limits.frame_bytes_max,
@@ -73,20 +74,20 @@ class ClientConnection(FramedConnection):
 
     @property
     def in_flight(self) -> int:
-        """Requests sent whose answer has not come."""
+        """Number of requests sent and not answered yet."""
         return len(self._pending)
 
     @property
     def closed_reason(self) -> CloseReason | None:
-        """Why the stream is over; None while it is not."""
+        """Why the connection ended; None while it is open."""
         return self._closed_reason
 
     def send(self, api_key: int, api_version: int, chunks: Sequence[Buffer], on_reply: OnReply | None) -> int:
-        """Send a request; gives its correlation id.
+        """Send a request and return its correlation id.
 
         `chunks`: the body in pieces. `on_reply(body)` gets a read-only view that is valid during the call, or None if
-        the connection ended first (also when it has ended already: then at once). None: no answer is expected.
-        """
+        the connection ended first. If it has already ended, `on_reply(None)` is called immediately. With `on_reply`
+        None, no response is expected."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & _CORRELATION_MASK
         if self.is_closed:
@@ -102,7 +103,7 @@ class ClientConnection(FramedConnection):
         return correlation_id
 
     def closed(self, reason: CloseReason) -> None:
-        """The stream is over: every request that waits for an answer is told so."""
+        """Handle the end of the connection: call `on_reply(None)` of every pending request."""
         super().closed(reason)
         self._closed_reason = reason
         while self._pending:

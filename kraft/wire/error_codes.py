@@ -1,6 +1,6 @@
 """Kafka's error codes, by number and name. Source: Kafka protocol (release 4.1), Kafka's Errors.
 
-A refusal is a value of this type, never an exception.
+Functions return a refusal as a value of this type; it is never an exception.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 
 class ErrorCode(IntEnum):
-    """An error code as it stands in a response: int16 on the wire."""
+    """An error code as in a response: int16 on the wire."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -150,7 +150,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The member of this number; UNKNOWN_SERVER_ERROR for a number that this release does not know."""
+        """Return the member with this number; UNKNOWN_SERVER_ERROR for a number that this release does not know."""
         return _BY_NUMBER.get(code, cls.UNKNOWN_SERVER_ERROR)
 
 

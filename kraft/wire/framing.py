@@ -1,16 +1,17 @@
-"""FramedConnection: what the server's and the client's side of a connection share. A receive buffer that frames are
-parsed in, and an output queue of bytes and file ranges.
+"""FramedConnection: common base of both sides of a connection. It has a receive buffer in which frames are parsed, and
+an output queue of bytes and file ranges.
 
 Invariants:
-- `space()` is never empty unless something blocks reading (see `Block`); what ends the block calls `Transport.wake`,
-  and the driver then calls `space()` again, which first handles the frames that were left unhandled;
-- a frame longer than the idle buffer takes its bytes from the MemoryBudget before the buffer grows, and only once what
-  is there is full: a peer that announces much and sends nothing holds nothing. All of them at once, so that no two
-  half-received frames wait for each other; the buffer of a long one then doubles as its bytes come;
-- an empty buffer that is larger than `kept_buffer_bytes` shrinks at once; one of any size is given back when the
-  budget asks for it, which it does when nothing was received for a second or two. A connection that has sent nothing
-  yet has none;
-- small chunks are joined, so that one pass with many answers is one send.
+- `space()` is never empty unless something blocks reading (see `Block`). Whatever ends the block calls
+  `Transport.wake`. The driver then calls `space()` again, which first handles the remaining frames.
+- A frame longer than the idle buffer takes its bytes from the MemoryBudget before the buffer grows, and only once the
+  present buffer is full. A peer that announces much and sends nothing therefore holds nothing. All bytes are taken at
+  once, so that two half-received frames never wait for each other. The buffer of a long frame then doubles as its bytes
+  arrive.
+- An empty buffer larger than `kept_buffer_bytes` shrinks at once. One of any size is given back when the budget asks
+  for it, which it does when nothing was received for a second or two. A connection that has not received anything yet
+  has no buffer.
+- Small chunks are joined, so that one pass with many responses needs one send.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from kraft.seam import Chunk, CloseReason, FileRange, Transport, WireError
 from kraft.wire.budget import LARGE_BYTES, BudgetWaiter, MemoryBudget
 
 FRAME_BYTES_MAX = 104_857_600
-"""socket.request.max.bytes."""
+"""Maximum size of a frame: Kafka's default of socket.request.max.bytes."""
 IDLE_BUFFER_BYTES = 16 * 1024
 READ_BUFFER_BYTES = 256 * 1024
-"""A buffer that reads fill to its end grows up to this, so that many small frames come in one read."""
+"""Maximum size to which a buffer grows when reads fill it completely, so that one read takes many small frames."""
 KEPT_BUFFER_BYTES = 1536 * 1024
 FIRST_STEP_BYTES = 1024 * 1024
 BUFFER_STEP_BYTES = 64 * 1024
-"""Buffers are multiples of this, so that a slightly longer frame needs no new one."""
+"""Step of buffer sizes: they are multiples of this, so that a slightly longer frame needs no new buffer."""
 JOIN_BYTES_MAX = 32 * 1024
-"""Below this, one copy into a joined send is cheaper than a send or a sendfile of its own."""
+"""Number of bytes below which copying a chunk into a joined send is cheaper than a separate send or sendfile."""
 SIZE_BYTES = 4
 
 
 class Block:
-    """Why a connection does not read: bits of one number. Plain integers: an enum's arithmetic costs a microsecond."""
+    """Reasons why a connection does not read: bits of one number. They are plain integers, because an enum's arithmetic
+    costs a microsecond."""
 
     MUTED = 1
     BUDGET = 2
@@ -67,12 +69,12 @@ _FOREIGN_PROTOCOLS = (
 
 
 def foreign_protocol(head: bytes) -> str | None:
-    """The other protocol that a frame's first four bytes belong to, in words; None if they belong to none known."""
+    """Return a description of the other protocol that a frame's first four bytes belong to; None if it is not known."""
     return next((hint for prefix, hint in _FOREIGN_PROTOCOLS if head.startswith(prefix)), None)
 
 
 class FramedConnection(ABC):
-    """Base of ServerConnection and ClientConnection: implements kraft.seam.Connection but for `_handle_frames`."""
+    """Base of ServerConnection and ClientConnection. Implements kraft.seam.Connection except `_handle_frames`."""
 
     __slots__ = (
         "_blocked",
@@ -144,13 +146,14 @@ class FramedConnection(ABC):
 
     @property
     def is_closed(self) -> bool:
-        """It has ended, or is about to."""
+        """Whether the connection has ended or is closing."""
         return self._blocked & Block.CLOSED != 0
 
-    # the driver's side
+    # called by the driver
 
     def space(self) -> memoryview:
-        """Where the next bytes go; empty while reading is blocked. Handles frames that a block had left unhandled."""
+        """Return the buffer for the next bytes; empty while reading is blocked. Also handle frames that were left
+        unhandled while reading was blocked."""
         if self._unhandled and not self._blocked:
             self._run_frames()
         if self._blocked:
@@ -160,7 +163,7 @@ class FramedConnection(ABC):
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """`count` bytes came into the last `space()`: handle every whole frame."""
+        """Handle every whole frame after `count` bytes were written into the last `space()`."""
         if self._blocked & Block.CLOSED:
             return
         self._end += count
@@ -168,15 +171,17 @@ class FramedConnection(ABC):
         self._run_frames()
 
     def take_turn(self) -> None:
-        """Other connections have had their turns: handle frames that this one's last turn left."""
+        """Handle frames that remain from the last turn, now that other connections have had theirs."""
         if self._blocked & Block.TURN:
             self._blocked &= ~Block.TURN
             if self._unhandled and not self._blocked:
                 self._run_frames()
 
     def output(self) -> deque[Chunk]:
-        """What is to be sent, in order. Handles frames that a block had left unhandled: after the wake that ended the
-        block a driver may have nothing to read, and then does not ask for space."""
+        """Return the chunks to send, in order.
+
+        Also handle frames that were left unhandled while reading was blocked. After the wake that ended the block, a
+        driver may have nothing to read, and then it does not call `space`."""
         if self._unhandled and not self._blocked and not self._handling:
             self._run_frames()
         if self._small:
@@ -185,7 +190,7 @@ class FramedConnection(ABC):
         return self._output
 
     def sent(self, count: int) -> None:
-        """The first `count` bytes of `output()` have left."""
+        """Remove the first `count` bytes of `output()`, which were sent."""
         output = self._output
         self._output_bytes -= count
         while count:
@@ -203,7 +208,7 @@ class FramedConnection(ABC):
             self._unblock(Block.OUTPUT)
 
     def closed(self, reason: CloseReason) -> None:
-        """The stream is over: give everything back."""
+        """Handle the end of the stream: give all memory back."""
         self._blocked |= Block.CLOSED
         if self.closed_because is None:
             self.closed_because = reason.value
@@ -212,10 +217,10 @@ class FramedConnection(ABC):
         self._output_bytes = 0
         self._release_memory()
 
-    # the owner's side
+    # called by the owner
 
     def close(self, why: str, reason: CloseReason = CloseReason.LOCAL, *, flush: bool = False) -> None:
-        """End the connection; `why` is kept in `closed_because` for the log. No frame is handled after it."""
+        """End the connection; `why` is kept in `closed_because` for the log. No frame is handled after this call."""
         if self._blocked & Block.CLOSED:
             return
         self._blocked |= Block.CLOSED
@@ -223,17 +228,18 @@ class FramedConnection(ABC):
         self._transport.close(reason, flush=flush)
 
     def mute(self) -> None:
-        """Stop to read and to handle frames."""
+        """Stop reading and handling frames."""
         self._blocked |= Block.MUTED
 
     def unmute(self) -> None:
-        """Go on reading."""
+        """Resume reading."""
         self._unblock(Block.MUTED)
 
     # BudgetHolder
 
     def evict(self) -> bool:
-        """The budget wants the memory of this half-received frame back. False if it is we who do not read."""
+        """Close this connection, because the budget needs the memory of its half-received frame. Return False if the
+        peer is not at fault, because this side does not read."""
         if self._blocked & ~Block.OUTPUT:
             return False
         self.close("a half-received frame stalled while others waited for memory")
@@ -241,7 +247,7 @@ class FramedConnection(ABC):
         return True
 
     def give_back_idle_buffer(self) -> bool:
-        """Drop an empty buffer. False if it is in use."""
+        """Drop an empty buffer. Return False if it is in use."""
         if self._start != self._end or self._handling or self._waiter is not None:
             return False
         self._replace_buffer(0, 0)
@@ -263,7 +269,7 @@ class FramedConnection(ABC):
             self._handling = False
         if self._is_filling and self._start != start:
             self._has_sent_long_frame = True
-            self._note_filling()  # what follows has its own time
+            self._note_filling()  # the next frame gets its own time
         if self._blocked:
             self._unhandled = True
             if self._blocked & Block.CLOSED:
@@ -271,17 +277,18 @@ class FramedConnection(ABC):
         self._settle(needed)
 
     def _end_turn(self) -> None:
-        """Whole frames are left, for a turn after those of other connections."""
+        """Leave the remaining whole frames for a turn after those of other connections."""
         self._blocked |= Block.TURN
         self._transport.wait_turn()
 
     @abstractmethod
     def _handle_frames(self) -> int:
-        """Handle whole frames from `_start` on, and set `_start`. Gives the bytes that the frame at `_start` needs in
-        all (0 if its size is not known yet)."""
+        """Handle whole frames from `_start` on, and advance `_start`. Return the total size of the incomplete frame at
+        `_start` (0 if it is not known yet)."""
 
     def _check_frame_bytes(self, size: int, start: int) -> None:
-        """WireError if a frame may not have this size; says what else the bytes may be."""
+        """Raise WireError if a frame may not have this size. The text names the other protocol that the bytes may
+        belong to."""
         if 0 <= size <= self._frame_bytes_max:
             return
         hint = foreign_protocol(bytes(self._view[start : start + SIZE_BYTES]))
@@ -290,7 +297,7 @@ class FramedConnection(ABC):
         raise WireError(f"a frame announces {size} bytes, the limit is {self._frame_bytes_max}")
 
     def _settle(self, needed: int) -> None:
-        """After the whole frames were handled: make room for what comes, and hold no more memory than that needs."""
+        """After handling the whole frames, make room for the next bytes, and keep no more memory than they need."""
         start, end = self._start, self._end
         capacity = len(self._buffer)
         if start == end:
@@ -312,7 +319,7 @@ class FramedConnection(ABC):
             self._make_room(needed, was_full=end == capacity)
 
     def _make_room(self, needed: int, *, was_full: bool) -> None:
-        """Move the begun frame to the front; if the buffer is full of it, grow."""
+        """Move the incomplete frame to the front; if it fills the buffer, grow the buffer."""
         if self._start:
             kept = self._end - self._start
             self._view[:kept] = self._view[self._start : self._end]
@@ -328,7 +335,8 @@ class FramedConnection(ABC):
                 self._grow(wanted, must=True)
 
     def _grow(self, capacity: int, *, must: bool) -> None:
-        """A larger buffer, if the budget has room for it. `must`: there is no other way to go on, so wait for it."""
+        """Grow the buffer if the budget permits. With `must`, the connection cannot continue without more space, so it
+        waits for the budget."""
         budget = self._budget
         is_new = not self._has_sent_long_frame
         if budget is None or budget.try_take(capacity, is_new=is_new):
@@ -338,8 +346,8 @@ class FramedConnection(ABC):
             self._waiter = budget.when_free(capacity, self._granted, is_new=is_new)
 
     def _first_step(self, capacity: int) -> int:
-        """The size that a buffer of `capacity` taken bytes begins with: that of a long frame doubles as its bytes come,
-        from what the frames before it have left."""
+        """Return the initial size of a buffer for `capacity` taken bytes. The buffer of a long frame starts at twice
+        the present buffer's size, and doubles as its bytes arrive."""
         return capacity if capacity <= LARGE_BYTES else min(capacity, max(FIRST_STEP_BYTES, 2 * len(self._buffer)))
 
     def _granted(self) -> None:
@@ -359,7 +367,7 @@ class FramedConnection(ABC):
             self._budget.note_filled(self)
 
     def _replace_buffer(self, capacity: int, taken_bytes: int) -> None:
-        """Swap the buffer for one of `capacity`, for which `taken_bytes` were taken."""
+        """Replace the buffer with one of `capacity`, for which `taken_bytes` were taken."""
         self._swap_buffer(capacity)
         given, self._taken_bytes = self._taken_bytes, taken_bytes
         budget = self._budget
@@ -374,7 +382,7 @@ class FramedConnection(ABC):
             budget.give(given)
 
     def _swap_buffer(self, capacity: int) -> None:
-        """A new buffer of `capacity`, with what the old one holds."""
+        """Allocate a buffer of `capacity` and copy the unhandled bytes into it."""
         buffer = bytearray(capacity)
         view = memoryview(buffer)
         kept = self._end - self._start
@@ -406,7 +414,7 @@ class FramedConnection(ABC):
     # output
 
     def _push(self, header: bytes, chunks: tuple[Chunk, ...], size: int) -> None:
-        """Queue a frame: its header, then its chunks, `size` bytes in all."""
+        """Queue a frame: its header, then its chunks, `size` bytes in total."""
         small = self._small
         small.append(header)
         for chunk in chunks:
@@ -426,7 +434,8 @@ class FramedConnection(ABC):
             self._blocked |= Block.OUTPUT
 
     def _push_range(self, chunk: FileRange) -> None:
-        """A short range that is in memory is read and joined; a long one is left to the driver's sendfile."""
+        """Queue a file range: a short one that is in memory is read and joined, a long one is left to the driver's
+        sendfile."""
         if chunk.count <= JOIN_BYTES_MAX:
             if not chunk.count:
                 return

@@ -1,13 +1,14 @@
-"""HttpConnection: the server's side of an HTTP/1.1 connection that asks for small pages and long texts.
+"""HttpConnection: the server's side of an HTTP/1.1 connection, for small pages and long texts.
 
 Invariants:
-- one request at a time: nothing is read while an answer is being sent;
-- a body is taken from its iterator piece by piece, one per turn, and no piece before those before it have left, so that
-  a long text neither holds the loop nor fills memory because a peer does not read;
-- only GET and HEAD are answered; a request with a body ends the connection after its answer;
-- a head longer than `head_bytes_max`, or bytes that are no HTTP, are answered with 431 or 400 and end the connection;
-- a page that fails costs its connection and nothing else: the error goes to `failed`, and an answer that has begun is
-  cut short, which a client sees. A broken invariant is raised.
+- One request at a time: nothing is read while a response is being sent.
+- A body is taken from its iterator one piece per turn, and only after the earlier pieces have been sent. A long text
+  therefore neither blocks the loop nor fills memory when a peer does not read.
+- Only GET and HEAD are answered; a request with a body ends the connection after its response.
+- A request head longer than `head_bytes_max` is answered with 431, and bytes that are not HTTP with 400. Both end the
+  connection.
+- An error in a page closes its connection and has no other effect. The error is passed to `failed`. A response that has
+  begun is cut short, which a client notices. A violated invariant is raised.
 
 Source: RFC 9110, RFC 9112.
 """
@@ -37,12 +38,13 @@ _EXTRA: Mapping[int, tuple[tuple[str, str], ...]] = MappingProxyType(
         HTTPStatus.UNAUTHORIZED: (("WWW-Authenticate", "Bearer"),),
     }
 )
-"""What belongs to an answer of this status."""
+"""Extra headers of a response with this status."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What was asked for; of a query's field that is given twice the last counts. `authorization`: that header."""
+    """A request. If a field of the query occurs twice, the last one applies. `authorization`: the header of that
+    name."""
 
     path: str
     query: dict[str, str]
@@ -51,7 +53,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """`pieces` are sent one by one, each when the one before has left."""
+    """A response. `pieces` are sent one by one, each when the one before has been sent."""
 
     status: int
     content_type: str = TEXT
@@ -59,14 +61,15 @@ class HttpAnswer:
 
 
 def text_answer(status: int, text: str) -> HttpAnswer:
-    """One line for people."""
+    """A response with one line of text for people."""
     return HttpAnswer(status, TEXT, (text.encode() + b"\n",))
 
 
 class HttpConnection:
-    """kraft.seam.Connection. `handle` gives the answer to a GET; `ended` is called once, when the connection is over;
-    `failed` gets the error of a page; `now_ms` is asked when something moves, for `moved_ms`. Without `keeps_alive` it
-    ends after one answer."""
+    """An HTTP connection. Implements kraft.seam.Connection.
+
+    `handle` returns the response to a GET. `ended` is called once, when the connection is over. `failed` gets the error
+    of a page. `now_ms` is the clock for `moved_ms`. Without `keeps_alive` the connection ends after one response."""
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class HttpConnection:
     ) -> None:
         self.transport = transport
         self.moved_ms = now_ms()
-        """When this connection was made, last had a whole request, or last sent something."""
+        """Time of the latest of: connection made, whole request received, bytes sent."""
         self._handle = handle
         self._now_ms = now_ms
         self._ended = ended
@@ -104,8 +107,8 @@ class HttpConnection:
         self._next_request()
 
     def take_turn(self) -> None:
-        """Send the next piece of the answer, or end it; between two answers, look for a request that came with the one
-        before."""
+        """Send the next piece of the response, or end the response. Between two responses, check for a request that
+        arrived together with the previous one."""
         if self._is_closing:
             return
         if self._pieces is None:
@@ -159,7 +162,7 @@ class HttpConnection:
             self._refuse(error.error_status_hint)
 
     def _refuse(self, status: int) -> None:
-        """Answer bytes that are no request, if an answer may be sent still, and end the connection."""
+        """Answer bytes that are not a valid request, if a response can still be sent, and end the connection."""
         text = "this is no HTTP request"
         if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             text = f"the head of a request may have {self._head_bytes_max} bytes (kraft.admin.head.bytes.max)"
@@ -208,8 +211,8 @@ class HttpConnection:
 
     @staticmethod
     def _length_of(answer: HttpAnswer) -> tuple[tuple[str, str], ...]:
-        """The length of what is there already; a text that is being made is sent in chunks, or to the end of the
-        connection for HTTP/1.0."""
+        """Return the header for the body's length. It is known if the body is already complete. A body that is
+        generated is sent in chunks, or until the end of the connection for HTTP/1.0."""
         if answer.status == HTTPStatus.NO_CONTENT or not isinstance(answer.pieces, tuple):
             return ()
         return (("Content-Length", str(sum(map(len, answer.pieces)))),)
@@ -218,7 +221,7 @@ class HttpConnection:
         self._send(h11.EndOfMessage())
         try:
             while self._http.their_state is h11.SEND_BODY and self._http.next_event() is not h11.NEED_DATA:
-                pass  # the end of a request without a body
+                pass  # end of a request without a body
         except h11.RemoteProtocolError:
             self._close()
             return
@@ -226,7 +229,7 @@ class HttpConnection:
             self._close()
         else:
             self._http.start_next_cycle()
-            self.transport.wait_turn()  # a turn for each request, however many were sent together
+            self.transport.wait_turn()  # one turn per request, however many arrived together
 
     def _send(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
         data = self._http.send(event)

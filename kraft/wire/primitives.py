@@ -1,8 +1,9 @@
-"""Kafka's primitive types, to bytes and back: strings, byte strings, arrays' lengths, UUIDs, durations; in the plain
-and in the compact (flexible versions) encoding.
+"""Kafka's primitive types to and from bytes: strings, byte strings, array lengths, UUIDs and durations, in the plain
+encoding and in the compact one of flexible versions.
 
-Writers give bytes. Readers take a buffer and a position and give (value, next position); they check every length
-against what is left before they allocate, and raise WireError, or struct.error where a fixed-size field is cut off.
+Writers return bytes. Readers take a buffer and a position and return (value, next position). They check every length
+against the remaining bytes before they allocate. They raise WireError, or struct.error for an incomplete fixed-size
+field.
 """
 
 from __future__ import annotations
@@ -21,26 +22,28 @@ ZERO_UUID = bytes(16)
 UUIDS_REMEMBERED = 16_384
 _MILLISECOND = timedelta(milliseconds=1)
 STRING_BYTES_MAX = 2**15 - 1
-"""What 16-bit lengths can say. Kafka refuses longer strings in the compact encoding too."""
+"""Longest string with a 16-bit length. Kafka refuses longer ones in the compact encoding too."""
 
 
 class CannotEncode(ValueError):
-    """An answer of ours holds a value that its version on the wire cannot say, or a message is over its bound."""
+    """A response of this node has a value that its version on the wire cannot express, or a message exceeds its size
+    limit."""
 
 
 def milliseconds(value: timedelta | int) -> int:
-    """A duration in whole milliseconds; an int is one already."""
+    """Return a duration in whole milliseconds; an int is returned unchanged."""
     return value // _MILLISECOND if isinstance(value, timedelta) else value
 
 
 def uuid_bytes(value: UUID | None) -> bytes:
-    """16 bytes; zeroes for None."""
+    """Return the 16 bytes of a UUID; zeroes for None."""
     return ZERO_UUID if value is None else value.bytes
 
 
 @lru_cache(maxsize=UUIDS_REMEMBERED)
 def uuid_or_none(raw: bytes) -> UUID | None:
-    """The UUID of 16 bytes; None for zeroes. Remembered: topic ids come again, and making one costs a microsecond."""
+    """Return the UUID of 16 bytes; None for zeroes. Cached, as topic ids recur and creating a UUID costs a
+    microsecond."""
     return None if raw == ZERO_UUID else UUID(bytes=raw)
 
 
@@ -48,7 +51,7 @@ def uuid_or_none(raw: bytes) -> UUID | None:
 
 
 def compact_string(value: str | None) -> bytes:
-    """ValueError if no reader takes it, as it is longer than 16 bits say."""
+    """Encode a string. Raises ValueError if it is longer than readers accept, a 16-bit length."""
     if value is None:
         return b"\0"
     data = value.encode()
@@ -58,7 +61,7 @@ def compact_string(value: str | None) -> bytes:
 
 
 def string(value: str | None) -> bytes:
-    """ValueError if it is longer than 16 bits say."""
+    """Encode a string. Raises ValueError if its length exceeds 16 bits."""
     if value is None:
         return b"\xff\xff"
     data = value.encode()
@@ -87,7 +90,7 @@ def array_count(values: object) -> bytes:
 
 
 def read_bytes(data: memoryview, position: int, size: int) -> tuple[bytes, int]:
-    """`size` bytes as they stand."""
+    """Read `size` bytes unchanged."""
     end = position + size
     if end > len(data):
         raise WireError(f"{size} bytes are announced at byte {position}, {len(data) - position} are left")
@@ -95,7 +98,7 @@ def read_bytes(data: memoryview, position: int, size: int) -> tuple[bytes, int]:
 
 
 def read_text(data: memoryview, position: int, size: int) -> tuple[str, int]:
-    """`size` bytes of UTF-8."""
+    """Read `size` bytes of UTF-8."""
     raw, end = read_bytes(data, position, size)
     try:
         return raw.decode(), end
@@ -134,13 +137,13 @@ def read_byte_string(data: memoryview, position: int) -> tuple[bytes | None, int
 
 
 def read_compact_array_count(data: memoryview, position: int) -> tuple[int, int]:
-    """-1 for null."""
+    """Read an array's length in the compact encoding; -1 for null."""
     count, position = read_unsigned(data, position)
     return _checked_count(data, position, count - 1)
 
 
 def read_array_count(data: memoryview, position: int) -> tuple[int, int]:
-    """-1 for null."""
+    """Read an array's length in the plain encoding; -1 for null."""
     (count,) = _INT32.unpack_from(data, position)
     return _checked_count(data, position + 4, max(count, -1))
 

@@ -1,13 +1,13 @@
-"""Walk over the records of one batch, opened if it was compressed, and check that they are what its header announces.
+"""Walk over the records of one opened batch, and check that they are what its header announces.
 
-The one module that is compiled (`hatch_build.py`) where a C compiler is there: it runs once for each record that a
-producer sends. The same source runs interpreted, a hundred times slower, with the same results. It imports nothing of
-this project, so that it can be compiled alone, and it keeps clear of what the compiler is known to get wrong:
-`tests/wire/test_compiled_forms.py` lists the forms.
+This is the only module that is compiled (`hatch_build.py`) where a C compiler is available, because it runs once for
+each record that a producer sends. Interpreted, the same source gives the same results a hundred times slower. It
+imports nothing of pykraft, so that it can be compiled alone. It avoids the code forms that the compiler is known to get
+wrong; `tests/wire/test_compiled_forms.py` lists them.
 
-Invariants: nothing is kept of a record. Every length is checked against what is left, so no number in the block makes
-the walk longer than the block. A value is held in 64 bits with no sum that could leave them. Source: KIP-98, message
-format v2; Kafka's DefaultRecord.
+Invariants: nothing of a record is kept. Every length is checked against the remaining bytes, so no number in the block
+makes the walk go past its end. A value is held in 64 bits, and no sum exceeds them. Source: KIP-98, message format v2;
+Kafka's DefaultRecord.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 from mypy_extensions import i64
 
 RECORD_ERRORS_MAX: Final = 1_000
-"""Records without a key, and records out of the time bounds, of which a walk notes the index."""
+"""Maximum indexes that a walk returns, of records without a key and of records outside the time bounds."""
 HEADERS_MAX: Final = 1_000_000
-"""Headers of all the records of a batch. One takes two bytes and as long as a record, and while the compiled walk runs
-no other thread does: so many take some milliseconds."""
+"""Maximum headers of all records of a batch. A header can be as short as two bytes but takes as long as a record. No
+other thread runs during the compiled walk, which takes some milliseconds for this many."""
 
 _LARGEST: Final[i64] = 0x7FFF_FFFF_FFFF_FFFF
 _UNSIGNED_32_BITS_MAX: Final[i64] = 0xFFFF_FFFF
@@ -39,12 +39,10 @@ def walk_records(
 ) -> tuple[i64, i64, list[int], list[tuple[int, int]]]:
     """Check that `block` is exactly `count` (at least one) whole records with the offset deltas 0, 1, 2, …
 
-    `earliest`, `latest`, `exempt`: the bounds of the records' timestamp deltas in ms, and the delta that need not be
-    within them. Returns the least and the greatest timestamp delta, the indexes of the records that have no key (if
-    `keys_required`), and (index, delta) of the others that are out of the bounds; of each the first
-    `RECORD_ERRORS_MAX`.
-    ValueError: the block is something else. OverflowError: its records have more than `headers_max` headers.
-    """
+    `earliest`, `latest`: the bounds of the records' timestamp deltas in ms. `exempt`: the delta that may be outside
+    them. Return the least and the greatest timestamp delta, the indexes of the records without a key (if
+    `keys_required`), and (index, delta) of records outside the bounds; at most `RECORD_ERRORS_MAX` of each. ValueError:
+    the block is something else. OverflowError: its records have more than `headers_max` headers."""
     least: i64 = _LARGEST
     greatest: i64 = -_LARGEST - 1
     keyless: list[int] = []
@@ -74,15 +72,15 @@ def walk_records(
 
 
 def _walk_record(block: bytes, at: i64, index: i64, headers_max: i64) -> tuple[i64, i64, bool, i64]:
-    """(end, timestamp delta, whether it has a key, headers) of the record at `at`. IndexError: it runs past the
-    block."""
+    """Return (end, timestamp delta, whether it has a key, headers) of the record at `at`. IndexError: it extends past
+    the block."""
     # integers of one byte are by far the most frequent: no call for them
     byte: i64 = block[at]
     length, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varint(block, at)
     end: i64 = at + length
     if length < 0 or end > len(block):
         raise ValueError(f"record {index} announces {length} bytes, {len(block) - at} are left")
-    at += 1  # the byte of attributes says nothing in this version
+    at += 1  # the attributes byte has no meaning in this version
     byte = block[at]
     timestamp_delta, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _read_varlong(block, at)
     byte = block[at]
@@ -127,7 +125,7 @@ def _walk_headers(block: bytes, at: i64, end: i64, count: i64, index: i64, most:
 
 
 def _read_varint(block: bytes, at: i64) -> tuple[i64, i64]:
-    """(value, next position) of a zig-zag integer of 32 bits."""
+    """Return (value, next position) of a zig-zag integer of 32 bits."""
     byte: i64 = block[at]
     at += 1
     if byte < 128:
@@ -146,7 +144,7 @@ def _read_varint(block: bytes, at: i64) -> tuple[i64, i64]:
 
 
 def _read_varlong(block: bytes, at: i64) -> tuple[i64, i64]:
-    """(value, next position) of a zig-zag integer of 64 bits."""
+    """Return (value, next position) of a zig-zag integer of 64 bits."""
     byte: i64 = block[at]
     at += 1
     if byte < 128:
@@ -160,6 +158,6 @@ def _read_varlong(block: bytes, at: i64) -> tuple[i64, i64]:
             raise ValueError(f"the variable-length integer before byte {at} of the records is too long")
         value |= (byte & 127) << shift
         if byte < 128:
-            # the mask makes a shift without sign of it, where the value has 64 bits only
+            # where a value has only 64 bits, the mask makes this an unsigned shift
             return value >> 1 & _LARGEST ^ -(value & 1), at
         shift += 7

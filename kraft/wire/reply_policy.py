@@ -1,10 +1,11 @@
-"""The reply policy: what a node does to chosen requests on purpose, so that clients and peers can be tested.
+"""Reply policy: deliberate faults in replies to chosen requests, to test clients and peers.
 
-A rule names an API (or any), and may narrow it to a client id, a topic and a partition; the first rule that matches
-applies, at most `times` times. Its action is carried out instead of the request or, with `after`, after the request has
-been handled, to its answer: a client cannot tell a lost request from a lost answer, and must cope with both.
+A rule names an API (or any), and may be limited to a client id, a topic and a partition. The first matching rule
+applies, at most `times` times. Its action replaces the handling of the request or, with `after`, is applied to the
+response once the request has been handled. A client cannot distinguish a lost request from a lost response, and must
+handle both.
 
-Without rules everything passes. Pure: who carries actions out is `kraft.node.reply_faults`.
+Without rules nothing is changed. Pure: the actions are carried out by `kraft.node.reply_faults`.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from kraft.wire.rpc import InternalKey
 DELAY_MS_MAX = 3_600_000
 
 ONLOOKER_CLIENT_ID = "kraft-onlooker"
-"""A client of this id is never disturbed: it looks on while rules are in force, and uses none of them up."""
+"""Client id to which rules never apply: such a client can observe while rules are in force, without using them up."""
 
 
 class ReplyAction(Enum):
-    """What becomes of a request, or of its answer."""
+    """Effect of a rule on a request or its response."""
 
     ERROR = "error"
-    """It is answered with the rule's error."""
+    """Answer the request with the rule's error."""
     DROP = "drop"
-    """It is never answered; what comes after it on its connection waits behind it."""
+    """Never answer the request; this also blocks all later responses on its connection."""
     DELAY = "delay"
-    """It, and what comes after it on its connection, waits for the rule's delay."""
+    """Delay the request by the rule's delay, and with it everything after it on its connection."""
     CLOSE = "close"
-    """Its connection is closed."""
+    """Close the connection of the request."""
 
 
 class BadRule(ValueError):
-    """A rule that makes no sense; the text says why."""
+    """An invalid rule; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRule:
-    """One rule. None in a field that narrows means: any. BadRule if it could never do what it says."""
+    """One rule. None in a limiting field means: any. Raises BadRule if the rule could never apply."""
 
     api_key: int | None
     action: ReplyAction
@@ -77,37 +78,37 @@ class ReplyRule:
 
     @property
     def needs_partitions(self) -> bool:
-        """Whether it must be known which partitions a request is about."""
+        """Whether the rule depends on the partitions of a request."""
         return self.topic is not None
 
 
 class ReplyPolicy:
-    """The rules of one node, in the order in which they were given. Changed and asked on the loop only."""
+    """The rules of one node, in the order in which they were added. Used on the event loop only."""
 
     def __init__(self) -> None:
         self.rules: dict[int, ReplyRule] = {}
         self.applied: dict[int, int] = {}
-        """How often each rule has been applied, also those that are used up or removed."""
+        """Number of times that each rule has been applied, including used-up and removed rules."""
         self._numbers = itertools.count(1)
 
     def add(self, rule: ReplyRule) -> int:
-        """Apply this rule from now on; its number."""
+        """Apply this rule from now on; return its number."""
         number = next(self._numbers)
         self.rules[number] = rule
         self.applied[number] = 0
         return number
 
     def remove(self, number: int) -> bool:
-        """Drop a rule; False if there is none of this number."""
+        """Remove a rule; False if there is none with this number."""
         return self.rules.pop(number, None) is not None
 
     def clear(self) -> None:
-        """Drop all rules."""
+        """Remove all rules."""
         self.rules.clear()
 
     def decide(self, api_key: int, client_id: str, named: Callable[[], Collection[NamedPartition]]) -> ReplyRule | None:
-        """The rule that applies to this request, counted; None: it passes. `named` is called only if a rule needs
-        to know the request's partitions."""
+        """Return the rule that applies to this request and count it; None if no rule applies. `named` is called only if
+        a rule depends on the request's partitions."""
         if client_id == ONLOOKER_CLIENT_ID:
             return None
         for number, rule in self.rules.items():
@@ -132,14 +133,15 @@ def _is_meant(rule: ReplyRule, one: NamedPartition) -> bool:
 
 
 def api_name(api_key: int) -> str:
-    """`Produce`, `ListOffsets`; `InternalVote` for the internal one."""
+    """Return the name of an API: `Produce`, `ListOffsets`; `InternalVote` for the internal one."""
     if api_key in InternalKey._value2member_map_:
         return "Internal" + _camel(InternalKey(api_key).name)
     return _camel(ApiKey(api_key).name)
 
 
 def api_key_of(name: str) -> int:
-    """The key of an API by its name (in any spelling: Produce, LIST_OFFSETS, list-offsets) or number. BadRule."""
+    """Return the key of an API by name (in any spelling: Produce, LIST_OFFSETS, list-offsets) or number. Raises BadRule
+    if unknown."""
     wanted = name.replace("_", "").replace("-", "").lower()
     for key in (*ApiKey, *InternalKey):
         if wanted in (api_name(key).lower(), str(int(key))):
@@ -160,8 +162,8 @@ def _camel(name: str) -> str:
 
 
 def rule_from(fields: Mapping[str, Any]) -> ReplyRule:
-    """A rule from plain values: `api`, `action`, `error` (its name), `delay_ms`, `topic`, `partition`, `client_id`,
-    `times`, `after`. BadRule."""
+    """Create a rule from plain values: `api`, `action`, `error` (its name), `delay_ms`, `topic`, `partition`,
+    `client_id`, `times`, `after`. Raises BadRule if they are invalid."""
     known = {"api", "action", "error", "delay_ms", "topic", "partition", "client_id", "times", "after"}
     unknown = fields.keys() - known
     if unknown:
@@ -192,7 +194,7 @@ def rule_from(fields: Mapping[str, Any]) -> ReplyRule:
 
 
 def rule_fields(rule: ReplyRule) -> dict[str, Any]:
-    """The plain values of a rule, those that say something: what `rule_from` reads."""
+    """Return the plain values of a rule that differ from their defaults, as `rule_from` reads them."""
     fields: dict[str, Any] = {"action": rule.action.value}
     if rule.api_key is not None:
         fields["api"] = api_name(rule.api_key)

@@ -1,8 +1,9 @@
-"""RequestMeter: how many requests the listeners of a node got, what their answers said, and how long each part took.
+"""RequestMeter: the number of requests to a node's listeners, the error codes of its responses, and the time of each
+part.
 
-Every request is counted, by one addition. Times are taken of some: of all while requests are few, of one in `every` so
-that about TIMED_PER_SECOND_MAX are timed in a second; each timed request stands for `every` requests in the counts and
-sums of its histograms. The names of the parts are Kafka's. Source: Kafka's RequestMetrics.
+Every request is counted, with one addition. Times are taken of all requests while there are few, else of one in
+`every`, to time about TIMED_PER_SECOND_MAX in a second. Each timed request counts as `every` requests in its
+histograms. The names of the parts are Kafka's. Source: Kafka's RequestMetrics.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ PARTS = (
     "RequestBytes",
 )
 WAITING_BY_REQUEST = frozenset({"Fetch", "JoinGroup", "SyncGroup"})
-"""Their remote time is what the client asked for, or other clients take: it does not make them slow."""
+"""Requests that wait because their client asked for it, or because of other clients. Their remote time does not count
+when slow requests are looked for."""
 FETCH = int(ApiKey.FETCH)
 PRODUCE = int(ApiKey.PRODUCE)
 FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
@@ -42,7 +44,7 @@ _VERSION_BITS = 16
 
 
 def request_name(key: int) -> str:
-    """The API's name as Kafka's metrics write it: `OffsetCommit`."""
+    """Return the API's name as in Kafka's metrics: `OffsetCommit`."""
     known = InternalKey(key) if key >= FIRST_INTERNAL_KEY else ApiKey(key)
     return "".join(word.capitalize() for word in known.name.split("_"))
 
@@ -72,29 +74,29 @@ class RequestMeter:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self.counts: defaultdict[int, int] = defaultdict(int)
-        """API key << 16 | version → requests."""
+        """(API key << 16 | version) → number of requests."""
         self.consumer_fetches: defaultdict[int, int] = defaultdict(int)
-        """Version → fetches of consumers, which `counts` has too from when they came."""
+        """Version → number of fetches by consumers. They are counted in `counts` too, when they arrive."""
         self.follower_fetches: defaultdict[int, int] = defaultdict(int)
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)
-        """(API key, error code) → how often an answer carried it; see `error_counts` for Produce and Fetch."""
+        """(API key, error code) → number of responses with it; see `error_counts` for Produce and Fetch."""
         self.produced_partitions = 0
-        """Partitions whose produce succeeded and is not in `errors`."""
+        """Number of successful partition results in produce responses, which `errors` does not count."""
         self.fetched_partitions = 0
-        """Partitions in answers to fetches, without error."""
+        """Number of partition results without an error in fetch responses."""
         self.times: dict[str, tuple[Histogram, ...]] = {}
         """Request name → a histogram for each of PARTS."""
         self.slow_ms = float("inf")
-        """A timed request that takes longer is handed to `slow`."""
+        """Milliseconds above which a timed request is passed to `slow`."""
         self.slow: Callable[[str, dict[str, float]], None] = lambda name, parts: None
-        """Called with the request's name and its parts by their names."""
+        """Callback that gets a slow request's name, and the times of its parts by name."""
         self.every = 1
         self.until_timed = 1
         self._timed = 0
         self.connections: dict[ServerConnection, None] = {}
-        """Those that are open."""
+        """Open connections."""
         self.accepted: defaultdict[str, int] = defaultdict(int)
-        """Listener → connections that it accepted."""
+        """Listener → number of accepted connections."""
         self.closed: defaultdict[str, int] = defaultdict(int)
 
     # connections
@@ -108,21 +110,21 @@ class RequestMeter:
             del self.connections[connection]
             self.closed[connection.transport.listener] += 1
 
-    # what is counted
+    # counts
 
     def count_answer(self, key: int, response: Any) -> None:
-        """Count the error codes that a response carries."""
+        """Count the error codes in a response."""
         errors = self.errors
         key = int(key)
         for code in answered_errors(response):
             errors[key, code] += 1
 
     def count_error(self, key: int, error: int) -> None:
-        """An answer that is not one message carries this error."""
+        """Count an error in a response that is not a single message."""
         self.errors[int(key), int(error)] += 1
 
     def request_counts(self) -> Iterator[tuple[str, int, int]]:
-        """(request name, version, count), with FetchConsumer and FetchFollower beside Fetch."""
+        """Yield (request name, version, count), with FetchConsumer and FetchFollower in addition to Fetch."""
         for number, count in self.counts.items():
             yield request_name(number >> _VERSION_BITS), number & 0xFFFF, count
         for name, fetches in ((FETCH_CONSUMER, self.consumer_fetches), (FETCH_FOLLOWER, self.follower_fetches)):
@@ -130,7 +132,8 @@ class RequestMeter:
                 yield name, version, count
 
     def error_counts(self) -> Iterator[tuple[str, str, int]]:
-        """(request name, error name, count). Each count only rises: what is not answered yet is in none."""
+        """Yield (request name, error name, count). Counts never decrease: requests not answered yet are not
+        included."""
         counts: defaultdict[tuple[int, ErrorCode], int] = defaultdict(int)
         for (key, code), count in self.errors.items():
             counts[key, ErrorCode.of(code)] += count
@@ -140,10 +143,10 @@ class RequestMeter:
         for (key, error), count in counts.items():
             yield request_name(key), error.name, count
 
-    # what is timed
+    # times
 
     def time(self, request: Request, size_bytes: int) -> RequestTiming:
-        """Time this request; decides when the next one is timed."""
+        """Start to time this request, and decide which request is timed next."""
         self._timed += 1
         if self._timed >= 2 * TIMED_PER_SECOND_MAX:
             self._timed //= 2
@@ -153,13 +156,13 @@ class RequestMeter:
         return RequestTiming(self, request_name(request.api_key), self.every, size_bytes, heard_ns, self._now_ns())
 
     def second_over(self) -> None:
-        """Called once a second: time so many of the next requests that the bound is kept."""
+        """Adapt the share of requests that are timed to the rate of the last second. Called once a second."""
         self.every = 1 + self._timed * self.every // TIMED_PER_SECOND_MAX
         self.until_timed = min(self.until_timed, self.every)
         self._timed = 0
 
     def record(self, name: str, values: tuple[float, ...], weight: int) -> None:
-        """Add one request's parts, in the order of PARTS."""
+        """Add the parts of one request, in the order of PARTS."""
         if values[0] >= self.slow_ms:
             self._report_slow(name, values)
         histograms = self.times.get(name)
@@ -176,7 +179,7 @@ class RequestMeter:
 
 
 class RequestTiming:
-    """When each part of one request began. A part that did not happen took no time."""
+    """The times at which each part of one request began. A part that did not occur took no time."""
 
     __slots__ = (
         "_answered_ns",
@@ -205,26 +208,26 @@ class RequestTiming:
         self._handled_ns = self._answered_ns = self._queued_ns = self._sent_ns = -1
         self.throttle_ms = 0
         self.fetch_name = ""
-        """FetchConsumer or FetchFollower: recorded under this name too."""
+        """FetchConsumer or FetchFollower, under which a Fetch is recorded too."""
 
     def handled(self) -> None:
-        """The handler has returned."""
+        """Note that the handler has returned."""
         self._handled_ns = self._meter._now_ns()
         if self._sent_ns >= 0:
             self._record()
 
     def answered(self) -> None:
-        """The answer is there."""
+        """Note that the response is available."""
         self._answered_ns = self._meter._now_ns()
 
     def queued(self) -> None:
-        """Every earlier request of the connection is answered: the answer goes into the output."""
+        """Note that the response was queued, as every earlier request of the connection is answered."""
         self._queued_ns = self._meter._now_ns()
         if self._answered_ns < 0:
             self._answered_ns = self._queued_ns
 
     def sent(self) -> None:
-        """The connection has sent all of its output."""
+        """Note that the connection has sent all of its output."""
         self._sent_ns = self._meter._now_ns()
         if self._handled_ns >= 0:
             self._record()

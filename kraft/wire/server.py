@@ -1,14 +1,14 @@
-"""The server's side of a connection: frames in, plain handler calls, answers out in request order.
+"""The server's side of a connection: parses frames, calls plain handlers, and sends responses in request order.
 
 Invariants:
-- a handler is a plain function that is called once per request with a `Request`; it answers then or later, once;
-- answers leave in the order of the requests, whatever the order in which they are given (one slot each);
-- at most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes of answers wait, those that wait
-  behind an earlier request included; beyond that nothing is read;
-- a turn handles requests of at most `TURN_COST_MAX`; what is left waits until other connections have had their turns;
-- a handler that must keep much for a request pauses its connection until that request is done (`pause`); so does every
-  `LongRequest`;
-- a request of an unknown key or version, or bytes that do not parse, end the connection and touch nothing else.
+- A handler is a plain function that is called once per request with a `Request`. It answers once, immediately or later.
+- Responses are sent in the order of the requests, whatever the order in which they are given (one slot each).
+- At most `outstanding_requests_max` slots and about `outstanding_bytes_max` bytes of responses are held, including
+  those that wait for an earlier request. Beyond that nothing is read.
+- A turn handles requests of at most `TURN_COST_MAX`. The others wait until other connections have had their turns.
+- A handler that needs much memory for a request pauses its connection until that request is done (`pause`). Every
+  `LongRequest` does this too.
+- A request with an unknown key or version, or bytes that do not parse, ends the connection and has no other effect.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kraft.wire.rpc import FIRST_INTERNAL_KEY, InternalKey
 from kraft.wire.varints import skip_tagged_fields
 
 _HEAD = struct.Struct(">iIih")
-"""Frame size, key and version together, correlation id, length of the client id."""
+"""Struct of a request's start: frame size, key and version together, correlation id, length of the client id."""
 _HEAD_BYTES = _HEAD.size
 _HEADER_BYTES_MIN = _HEAD_BYTES - SIZE_BYTES
 _SIZE = struct.Struct(">i")
@@ -57,38 +57,38 @@ _connection_numbers = itertools.count(1)
 _WAITING, _READY, _ANSWERED = range(3)
 
 TURN_COST_MAX = 16
-"""What one turn may cost, in requests that take some microseconds …"""
+"""Maximum cost of one turn. A request of CHEAP_KEYS takes some microseconds and costs 1."""
 CHEAP_KEYS = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
-"""… which are those that clients pipeline."""
+"""Keys of the requests that clients pipeline; each such request costs 1."""
 OTHER_COST = 8
-"""Any other request may take a millisecond or some, and is seldom pipelined: two in a turn."""
+"""Cost of any other request. It may take a few milliseconds and is rarely pipelined: two per turn."""
 TIMINGS_MAX = 256
-"""Timed answers of one connection whose end is waited for. A peer that sends on and never reads all, so that output is
-always left, would have them gather without end; those above this are not timed."""
+"""Maximum timed responses of one connection that wait for the end of their sending. Without this limit they would
+accumulate for a peer that keeps sending and never reads everything. Further responses are not timed."""
 INTERNAL_VERSION_MAX = 127
 _INTERNAL_VERSIONS = range(INTERNAL_VERSION_MAX + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Bounds of one connection. Bytes and counts."""
+    """Limits of one connection, in bytes and counts."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     outstanding_requests_max: int = 1000
     outstanding_bytes_max: int = 2 * 1024 * 1024
     long_request_bytes: int = FRAME_BYTES_MAX
-    """A longer request, but for those of CHEAP_KEYS, is a `LongRequest`."""
+    """Size above which a request is a `LongRequest`, unless its key is one of CHEAP_KEYS."""
 
 
 class ApiTable:
-    """The requests that a listener accepts: (key, version) → what framing must know of it. Build once per listener."""
+    """The requests that a listener accepts: (key, version) → the facts that framing needs. Build one per listener."""
 
     __slots__ = ("kinds", "ranges")
 
     def __init__(
         self, apis: Mapping[ApiKey, ApiVersionRange], internal_keys: Collection[InternalKey] = frozenset()
     ) -> None:
-        """`apis`: Kafka's own; `internal_keys`: accepted in any version up to 127, which `decode_rpc` checks."""
+        """`apis`: Kafka's own APIs. `internal_keys`: accepted in any version up to 127, which `decode_rpc` checks."""
         self.ranges: dict[int, tuple[int, int]] = {int(key): (row.min, row.max) for key, row in apis.items()}
         self.kinds: dict[int, tuple[int, int, bool, bool]] = {}
         for key, (low, high) in self.ranges.items():
@@ -101,8 +101,8 @@ class ApiTable:
             self.kinds.update({first | version: (key, version, False, False) for version in _INTERNAL_VERSIONS})
 
     def kind(self, number: int) -> tuple[int, int, bool, bool]:
-        """(key, version, tagged request header, tagged response header) of a pair that is not in `kinds`: ApiVersions
-        in a version that we do not speak is still handed on. WireError otherwise."""
+        """Return (key, version, tagged request header, tagged response header) of a pair that is not in `kinds`. An
+        unsupported version of ApiVersions is still passed to the handler. Raises WireError otherwise."""
         key, version = number >> 16, number & 0xFFFF
         if key == ApiKey.API_VERSIONS and key in self.ranges:
             return key, version, is_flexible(key, version), False
@@ -112,15 +112,15 @@ class ApiTable:
         raise WireError(f"version {version} of request key {key} is not supported, {spoken[0]} to {spoken[1]} are")
 
 
-BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
 CONTROLLER_TABLE = ApiTable(CONTROLLER_APIS, tuple(InternalKey))
 EVERY_TABLE = ApiTable({**CONTROLLER_APIS, **BROKER_APIS}, tuple(InternalKey))
 
 
 class Request:
-    """One request. `body` is a writable view into the receive buffer, valid until the handler returns: who answers
-    later copies what it keeps first. It is empty from then on, for a request that waits would hold a buffer that the
-    connection has given back to its budget."""
+    """One request. `body` is a writable view into the receive buffer, valid until the handler returns.
+
+    A handler that answers later copies what it needs first. After its return `body` is empty: otherwise a pending
+    request would keep alive a buffer that the connection has returned to its budget."""
 
     __slots__ = (
         "_answer",
@@ -154,16 +154,16 @@ class Request:
         self._has_tagged_header = has_tagged_header
         self._state = _WAITING
         self.timing: RequestTiming | None = None
-        """Of the few requests that are timed."""
+        """The timing of this request; None for most requests, which are not timed."""
 
     @property
     def is_answered(self) -> bool:
-        """An answer (or none, by `respond_nothing`) was given."""
+        """Whether a response was given, or `respond_nothing` was called."""
         return self._state != _WAITING
 
     def respond(self, *chunks: Chunk) -> None:
-        """Answer with a body; length and header are added. It leaves when all earlier requests are answered. No effect
-        if the connection is over. InvariantError on a second answer."""
+        """Answer with a body; length and header are added. It is sent when all earlier requests are answered. No effect
+        if the connection is over. InvariantError on a second response."""
         connection = self.connection
         slots = connection._slots
         if self._state:
@@ -183,7 +183,7 @@ class Request:
                 self.timing.answered()
 
     def respond_nothing(self) -> None:
-        """The request gets no answer (Produce with acks=0); its slot ends."""
+        """Finish the request without a response (Produce with acks=0)."""
         slots = self.connection._slots
         if self._state:
             raise InvariantError(f"request {self.correlation_id} (key {self.api_key}) was answered twice")
@@ -200,15 +200,15 @@ class Request:
             self._answer = None
 
     def fail(self, why: str, reason: CloseReason = CloseReason.BAD_BYTES) -> None:
-        """Close the connection: there is no other way to refuse this request."""
+        """Close the connection, as there is no other way to reject this request."""
         self.connection.close(
             f"{_name(self.api_key)} version {self.api_version} from {self.client_id!r}: {why}", reason
         )
 
 
 class LongRequest(Request):
-    """A request that names very many things. Its connection handles no other until it is answered: what such a request
-    holds is not held many times over."""
+    """A request with very many elements. Its connection handles no other request until it is answered, to limit the
+    memory that such requests need."""
 
     __slots__ = ()
 
@@ -222,7 +222,7 @@ class LongRequest(Request):
 
 
 class ServerConnection(FramedConnection):
-    """One accepted stream. Implements kraft.seam.Connection."""
+    """One accepted connection. Implements kraft.seam.Connection."""
 
     __slots__ = (
         "_client_id",
@@ -256,8 +256,8 @@ class ServerConnection(FramedConnection):
         table: ApiTable = EVERY_TABLE,
         meter: RequestMeter | None = None,
     ) -> None:
-        """`table`: what this listener serves. `meter`: the node's. `on_request` may raise WireError, which closes the
-        connection."""
+        """`table`: the requests that this listener accepts. `meter`: the node's RequestMeter. `on_request` may raise
+        WireError, which closes the connection."""
         super().__init__(
             transport,
             frame_bytes_max=limits.frame_bytes_max,
@@ -281,26 +281,27 @@ class ServerConnection(FramedConnection):
         self.unheld_keys: Collection[int] = frozenset((ApiKey.API_VERSIONS, InternalKey.IDENTIFY))
         self.meter = RequestMeter(lambda: 0) if meter is None else meter
         self._timings: list[RequestTiming] = []
-        """Of answers that are queued and not sent; at most TIMINGS_MAX."""
+        """Timings of responses that are queued and not sent; at most TIMINGS_MAX."""
         self.number = next(_connection_numbers)
         self.session: object | None = None
         self.client_software = ("unknown", "unknown")
-        """Name and version, as the client's ApiVersions request says."""
+        """Name and version in the client's ApiVersions request."""
         self.meter.connection_opened(self)
 
     @property
     def in_flight(self) -> int:
-        """Requests that were handled and have not been answered."""
+        """Number of requests that were handled and not answered yet."""
         return len(self._slots)
 
     @property
     def has_unhandled_requests(self) -> bool:
-        """Requests wait for their turn, or for what keeps the connection from handling them."""
+        """Whether unhandled requests wait, for their turn or because the connection is paused."""
         return self._unhandled and self._start != self._end
 
     @property
     def hold_requests(self) -> bool:
-        """While True, requests wait unread, but for keys in `unheld_keys` that come before any other."""
+        """While True, requests wait unread. Exception: those with keys in `unheld_keys` that arrive before any
+        other."""
         return self._hold_requests
 
     @hold_requests.setter
@@ -310,7 +311,8 @@ class ServerConnection(FramedConnection):
             self._unblock(Block.HELD)
 
     def pause(self) -> None:
-        """Handle no further request until `resume` was called as often: the last one costs much."""
+        """Handle no further request, because the last one is expensive. The pause ends once `resume` was called as
+        often as `pause`."""
         self._pauses += 1
         self._blocked |= Block.PAUSED
 
@@ -321,11 +323,11 @@ class ServerConnection(FramedConnection):
             self._unblock(Block.PAUSED)
 
     def spend(self, cost: int) -> None:
-        """The request that is handled costs so much more of its turn than its key says."""
+        """Add `cost` to the current turn, for a request that is more expensive than its key suggests."""
         self._spent += cost
 
     def sent(self, count: int) -> None:
-        """The first `count` bytes of `output()` have left."""
+        """Remove the first `count` bytes of `output()`, which were sent."""
         super().sent(count)
         if self._timings and not self._output and not self._small:
             timings, self._timings = self._timings, []
@@ -333,7 +335,7 @@ class ServerConnection(FramedConnection):
                 timing.sent()
 
     def closed(self, reason: CloseReason) -> None:
-        """The stream is over. What is answered from now on goes nowhere."""
+        """Handle the end of the stream. Responses given from now on are discarded."""
         super().closed(reason)
         self._slots.clear()
         self._timings.clear()
@@ -408,7 +410,8 @@ class ServerConnection(FramedConnection):
         return 0
 
     def _begun_frame_bytes(self, start: int, available: int) -> int:
-        """What the frame at `start` needs in all; 0 if its size is not there yet. WireError for an impossible size."""
+        """Return the total size of the frame at `start`; 0 if it is not known yet. Raises WireError for an impossible
+        size."""
         if available < SIZE_BYTES:
             return 0
         size: int = _SIZE.unpack_from(self._buffer, start)[0]
@@ -428,14 +431,14 @@ class ServerConnection(FramedConnection):
         self._client_id_bytes = raw
 
     def _answer(self, request: Request, chunks: tuple[Chunk, ...]) -> None:
-        """Send a frame: the request's slot is the first one."""
+        """Send the response of the first slot's request."""
         if self._blocked & Block.CLOSED:
             return
         if request.timing is not None and len(self._timings) < TIMINGS_MAX:
             request.timing.queued()
             self._timings.append(request.timing)
         if len(chunks) == 1 and type(chunks[0]) is bytes and len(chunks[0]) <= JOIN_BYTES_MAX:
-            # the usual answer: one short body
+            # the usual response: one short body
             size = len(chunks[0])
             if request._has_tagged_header:
                 header = _RESPONSE_HEADER_V1(size + 5, request.correlation_id, 0)
@@ -454,7 +457,7 @@ class ServerConnection(FramedConnection):
         self._push(header, chunks, len(header) + size)
 
     def _drain(self) -> None:
-        """The first slot is done: leave it, and send what was waiting behind it."""
+        """Remove the first slot, which is done, and send the responses that waited for it."""
         slots = self._slots
         slots.popleft()
         while slots and slots[0]._state == _READY:

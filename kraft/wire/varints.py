@@ -1,7 +1,7 @@
 """Variable-length integers: unsigned (compact lengths, tags) and zig-zag (record fields).
 
-Invariants: a reader never reads past the buffer (IndexError becomes WireError), and refuses what is longer than the
-type can be: 5 bytes for 32 bits, 10 for 64.
+Invariants: a reader never reads past the buffer (IndexError becomes WireError). It refuses an encoding longer than the
+type permits: 5 bytes for 32 bits, 10 for 64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 
 
 def encode_unsigned(value: int) -> bytes:
-    """`value` (not negative) as an unsigned varint."""
+    """Encode `value` (not negative) as an unsigned varint."""
     if value < 128:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -27,12 +27,12 @@ def encode_unsigned(value: int) -> bytes:
 
 
 def encode_zigzag(value: int) -> bytes:
-    """A signed `value` as a zig-zag varint or varlong."""
+    """Encode a signed `value` as a zig-zag varint or varlong."""
     return encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 def read_unsigned(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of an unsigned varint of at most 32 bits."""
+    """Return (value, next position) of an unsigned varint of at most 32 bits."""
     try:
         byte = buffer[position]
     except IndexError:
@@ -41,7 +41,7 @@ def read_unsigned(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_unsigned_long(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of an unsigned varint of at most 64 bits."""
+    """Return (value, next position) of an unsigned varint of at most 64 bits."""
     try:
         byte = buffer[position]
     except IndexError:
@@ -50,13 +50,13 @@ def read_unsigned_long(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_zigzag(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of a signed varint of 32 bits."""
+    """Return (value, next position) of a signed varint of 32 bits."""
     value, position = read_unsigned(buffer, position)
     return value >> 1 ^ -(value & 1), position
 
 
 def read_zigzag_long(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position) of a signed varint of 64 bits."""
+    """Return (value, next position) of a signed varint of 64 bits."""
     value, position = read_unsigned_long(buffer, position)
     return value >> 1 ^ -(value & 1), position
 
@@ -81,7 +81,8 @@ def _read_long(buffer: Buffer, position: int, bytes_max: int, value_max: int) ->
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
-    """The position after a section of tagged fields. WireError if it does not end by `end` or its tags do not rise."""
+    """Return the position after a section of tagged fields. Raises WireError if it does not end by `end` or its tags do
+    not ascend."""
     count, position = read_unsigned(buffer, position)
     last_tag = -1
     for _ in range(count):

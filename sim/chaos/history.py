@@ -1,11 +1,12 @@
 """The history of a run: every operation of every client, as one JSON object per line.
 
-A process is a logical client that has one operation open at a time. Each operation is two lines: its invocation, and
-its completion. The completion's type says what is known:
+A process is a logical client that has one operation open at a time. Each operation is two lines: its invocation and its
+completion. The completion's type gives the outcome:
 
 - `ok`: it happened, and the values are what the client saw.
 - `fail`: it did not happen and never will.
-- `info`: unknown; it may take effect at any later time. The process ends; its work goes on under a new process name.
+- `info`: unknown; it may take effect at any later time. The process ends, and its work continues under a new process
+  name.
 
     {"index": 6, "time_ns": 1204411, "process": "producer-0", "type": "invoke", "f": "send",
      "place": ["chaos", 0], "value": "producer-0/3"}
@@ -26,8 +27,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 
-class EventType(StrEnum):
-    """What a line of the history says of its operation."""
+class HistoryEventType(StrEnum):
+    """The type of a history event: an invocation, or the outcome of its operation."""
 
     INVOKE = "invoke"
     OK = "ok"
@@ -36,26 +37,25 @@ class EventType(StrEnum):
 
 
 class Function(StrEnum):
-    """What an operation does. Its lines carry the fields that are named here."""
+    """The function of an operation. The attributes document the fields of its lines."""
 
     SEND = "send"
-    """`place`, `value`; when ok, `offset`. `acks` and `idempotent` if they differ from "all" and true."""
+    """`place`, `value`; when ok, `offset`. `acks` and `idempotent` are present if they differ from "all" and true."""
     POLL = "poll"
     """When ok, `records`: [[topic, partition, [[offset, value], ...]], ...]."""
     ASSIGN = "assign"
-    """`places`: what the consumer reads from now on. What it is given next of them need not follow what it had."""
+    """`places`: the partitions that the consumer reads from now on. The next records of each need not follow those that
+    the consumer read before."""
     COMMIT = "commit"
     """`group`, `offsets`: [[topic, partition, offset], ...]."""
-    FETCH_OFFSETS = "fetch offsets"
-    """`group`; when ok, `offsets`."""
     CREATE_TOPIC = "create topic"
-    """`topic`, `partitions`; when ok, `topic_id` (hexadecimal) if the client tells it."""
+    """`topic`, `partitions`; when ok, `topic_id` (hexadecimal) if the client returns it."""
     DELETE_TOPIC = "delete topic"
     """`topic`."""
 
 
 FINAL_READER = "final-reader"
-"""The process that reads every partition from its beginning when everything is healed."""
+"""The process that reads every partition from its beginning after the heal."""
 
 
 class Place(NamedTuple):
@@ -67,16 +67,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One line. `error` is the reason of a fail or info: a Kafka error's name, or the client's own words."""
+    """One line of a history. `error` is the reason of a fail or info: a Kafka error's name, or the client's own
+    text."""
 
     index: int
     time_ns: int
     process: str
-    type: EventType
+    type: HistoryEventType
     f: Function
     error: str = ""
     values: dict[str, Any] = field(default_factory=dict)
-    """The fields that belong to the function (see `Function`), as JSON has them."""
+    """The fields of the function (see `Function`), as JSON has them."""
 
     @property
     def time_ms(self) -> float:
@@ -84,11 +85,11 @@ class HistoryEvent:
 
 
 class UnreadableHistory(ValueError):
-    """A history's file has a line that is none; the text says which."""
+    """A history file contains an invalid line; the text says which."""
 
 
-class History:
-    """Collects events from any thread, in the order of their times; `write_to` keeps each as it comes."""
+class HistoryRecorder:
+    """Collects events from any thread in order of time. `write_to` receives each event as it comes."""
 
     def __init__(self, now_ns: Callable[[], int], file: IO[str] | None = None) -> None:
         self.events: list[HistoryEvent] = []
@@ -97,14 +98,18 @@ class History:
         self._lock = threading.Lock()
 
     def invoke(self, process: str, f: Function, **values: Any) -> HistoryEvent:
-        """Record that an operation begins."""
-        return self._add(process, EventType.INVOKE, f, "", values)
+        """Record the invocation of an operation."""
+        return self._add(process, HistoryEventType.INVOKE, f, "", values)
 
-    def complete(self, invocation: HistoryEvent, type: EventType, *, error: str = "", **values: Any) -> HistoryEvent:
-        """Record how an operation ended. The values of its invocation are repeated."""
+    def complete(
+        self, invocation: HistoryEvent, type: HistoryEventType, *, error: str = "", **values: Any
+    ) -> HistoryEvent:
+        """Record the completion of an operation. It repeats the values of its invocation."""
         return self._add(invocation.process, type, invocation.f, error, {**invocation.values, **values})
 
-    def _add(self, process: str, type: EventType, f: Function, error: str, values: dict[str, Any]) -> HistoryEvent:
+    def _add(
+        self, process: str, type: HistoryEventType, f: Function, error: str, values: dict[str, Any]
+    ) -> HistoryEvent:
         with self._lock:
             event = HistoryEvent(len(self.events), self._now_ns(), process, type, f, error, values)
             self.events.append(event)
@@ -114,7 +119,7 @@ class History:
 
 
 def line_of(event: HistoryEvent) -> str:
-    """The event's line, with its end."""
+    """Return the event's line, with its line end."""
     fields = asdict(event)
     values = fields.pop("values")
     if not fields["error"]:
@@ -123,13 +128,14 @@ def line_of(event: HistoryEvent) -> str:
 
 
 def read_history(path: Path) -> list[HistoryEvent]:
-    """The events of a file. A torn last line, as a killed run leaves one, is left out. UnreadableHistory."""
+    """Return the events of a file. An incomplete last line, as a killed run leaves it, is dropped. Raises
+    UnreadableHistory."""
     with path.open(encoding="utf-8") as file:
         return list(parse_history(file))
 
 
 def parse_history(lines: Iterable[str]) -> Iterator[HistoryEvent]:
-    """The events of these lines."""
+    """Return the events of these lines."""
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             return
@@ -138,7 +144,7 @@ def parse_history(lines: Iterable[str]) -> Iterator[HistoryEvent]:
             known = {name: row.pop(name) for name in ("index", "time_ns", "process")}
             yield HistoryEvent(
                 **known,
-                type=EventType(row.pop("type")),
+                type=HistoryEventType(row.pop("type")),
                 f=Function(row.pop("f")),
                 error=row.pop("error", ""),
                 values=row,

@@ -1,4 +1,5 @@
-"""Pure: ledgers and invariants over what the world observed. May import kraft.wire and kraft.image.
+"""Pure: the invariants of a simulated run, and the ledgers that they need, computed from observations of the world. May
+import kraft.wire and kraft.image.
 
-A code such as K6 is a row of docs/invariants.md.
+Codes such as K6 are row numbers of docs/invariants.md.
 """

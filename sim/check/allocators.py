@@ -1,6 +1,7 @@
-"""M17: what is handed out once is never handed out again, whoever is the active controller by then.
+"""Check that a producer id with its epoch, once allocated, is never allocated again, also by a later active controller
+(M17).
 
-Broker epochs are M7's. Of a producer id it is the pair with its epoch that may not come twice.
+Broker epochs are checked by M7.
 """
 
 from __future__ import annotations
@@ -9,25 +10,25 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import ProducerIdGiven, ProducerIdsRecorded, TopicRecorded
+from kraft.sim.check.observations import ProducerIdSent, ProducerIdsRecorded, TopicRecorded
 
 
-class NothingIsHandedOutTwice(Check):
+class ProducerIdsAllocatedOnce(Check):
     id: ClassVar[str] = "M17"
-    statement: ClassVar[str] = "No topic id, no block of producer ids and no producer id is handed out twice."
+    statement: ClassVar[str] = "No topic id, no block of producer ids and no producer id is allocated twice."
 
     def __init__(self) -> None:
         super().__init__()
         self._topic_ids: set[str] = set()
         self._next_producer_id = 0
         self._given: dict[tuple[int, int], int] = {}
-        """(producer id, producer epoch) → the broker that gave it to a client."""
+        """(producer id, producer epoch) → the broker that returned it to a client."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
             TopicRecorded: self.topic_recorded,
             ProducerIdsRecorded: self.producer_ids_recorded,
-            ProducerIdGiven: self.given,
+            ProducerIdSent: self.given,
         }
 
     def topic_recorded(self, seen: TopicRecorded) -> None:
@@ -46,7 +47,7 @@ class NothingIsHandedOutTwice(Check):
             )
         self._next_producer_id = max(self._next_producer_id, seen.next_producer_id)
 
-    def given(self, seen: ProducerIdGiven) -> None:
+    def given(self, seen: ProducerIdSent) -> None:
         self.count()
         producer = (seen.producer_id, seen.producer_epoch)
         if producer in self._given:

@@ -1,6 +1,7 @@
-"""M13 and D8: who wrote what first. Whoever leads an epoch writes its batches, and all others have them from it.
+"""Check that only the leader of an epoch originates its batches; all other replicas copy them (M13 and D8).
 
-What a node writes is told before the role in which it did, so a batch waits until the leader of its epoch is known.
+The disk of a node is observed before its role. So a written batch is judged later, when the leader of its epoch is
+known.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from kraft.sim.check.base import Check
 from kraft.sim.check.observations import BatchWritten, PartitionSeen, RoleSeen, TopicPartition
 
 Term = tuple[TopicPartition | None, int]
-"""(log, leader epoch); the metadata log is None."""
+"""A leader epoch of a log, as (log, leader epoch). Log None is the metadata log."""
 
 
 class SingleWriter(Check):
-    """Who was the first to write behind all that is known of a term is the author of that batch."""
+    """Base of the checks that only the leader of an epoch originates batches. The node that first writes a batch beyond
+    the known end of an epoch counts as the author of the batch."""
 
     def __init__(self) -> None:
         super().__init__()
         self._leaders: dict[Term, int] = {}
         self._ends: dict[Term, int] = {}
-        """Where what is known of a term ends."""
+        """Log and leader epoch → end offset of its known batches."""
         self._waiting: dict[Term, list[tuple[int, int]]] = {}
-        """(author, base offset) in terms whose leader is not known yet."""
+        """Log and leader epoch whose leader is not known yet → its batches, as (author, base offset)."""
 
     def leads(self, term: Term, node: int) -> None:
         known = self._leaders.setdefault(term, node)
@@ -48,7 +50,7 @@ class SingleWriter(Check):
         leader = self._leaders[term]
         if author != leader:
             self.fail(
-                "a batch was written first by one that does not lead its epoch",
+                "a batch was first written by a node that does not lead its epoch",
                 log=term[0],
                 epoch=term[1],
                 offset=base_offset,
@@ -74,10 +76,13 @@ class LeaderWritesMetadata(SingleWriter):
 
 
 class LeaderWritesPartition(SingleWriter):
-    """Also (partition, epoch, offset) names one record for ever, whether it was committed or not."""
+    """Check that only the leader of a partition's epoch originates its batches. It also checks that (partition, epoch,
+    offset) names the same record permanently, whether committed or not."""
 
     id: ClassVar[str] = "D8"
-    statement: ClassVar[str] = "A leader epoch of a partition has one leader, who alone appends, and never twice."
+    statement: ClassVar[str] = (
+        "A leader epoch of a partition has one leader, which alone originates batches, and each offset only once."
+    )
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,9 @@
-"""What a check is: it reads observations, counts the ones that meant something, and reports with evidence.
+"""Base of all checks: a check reads observations, counts those that could have violated it, and reports findings with
+evidence.
 
-A check never touches a node and never raises for what a node did: it records a `Finding`. A check that saw nothing
-non-trivial makes the run's verdict "unknown", not "valid".
+A check never touches a node and never raises because of what a node did: it records a `Finding`. An observation is
+trivial for a check if it could not have violated it. If a check saw only trivial observations, the run's verdict is
+"unknown", not "valid".
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from typing import Any, ClassVar
 from kraft.sim.check.observations import Observation
 
 FINDINGS_MAX = 8
-"""Findings kept per check; the first ones are the ones that explain."""
+"""Maximum findings kept per check. The first ones are kept, because they explain the failure best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken invariant: which, when (the run's event number and virtual ms), what, and the evidence for it."""
+    """A violated invariant: its code, the time (the run's event number and virtual ms), a description, and the
+    evidence."""
 
     check: str
     event: int
@@ -32,7 +35,8 @@ class Finding:
 
 
 class Check:
-    """Base of all checks. A subclass names its `id` and `statement`, and in `readers` a method per observation type."""
+    """Base of all checks. A subclass defines its `id` and `statement`, and maps observation types to methods in
+    `readers`."""
 
     id: ClassVar[str]
     statement: ClassVar[str]
@@ -43,17 +47,17 @@ class Check:
         self.event = 0
         self.at_ms = 0
         self.when_found: Callable[[Finding], None] | None = None
-        """Is told of each finding, at the moment when it is found."""
+        """Called with each finding, at the moment it is recorded."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Which observation goes to which method."""
+        """Return the method that handles each observation type."""
         raise AttributeError(f"{type(self).__name__} declares no readers")
 
     def finish(self) -> None:
-        """The run is over: report what was still due."""
+        """Report findings that can be decided only at the end of the run."""
 
     def count(self) -> None:
-        """This observation was non-trivial."""
+        """Count the current observation as one that could have violated the check."""
         self.seen += 1
 
     def fail(self, text: str, **evidence: Any) -> None:
@@ -64,7 +68,7 @@ class Check:
 
 
 class Checks:
-    """A set of checks over one run. `observe` is called in the order of the events."""
+    """A set of checks over one run. `observe` must be called in the order of the events."""
 
     def __init__(self, checks: Iterable[Check]) -> None:
         self.checks = list(checks)
@@ -82,7 +86,7 @@ class Checks:
             reader(observation)
 
     def finish(self, at_ms: int) -> None:
-        """The run is over."""
+        """Finish all checks at the end of the run."""
         for check in self.checks:
             check.event = self._event
             check.at_ms = at_ms
@@ -90,15 +94,16 @@ class Checks:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings, in the order in which they happened."""
+        """All findings, in the order of their events."""
         return sorted((f for check in self.checks for f in check.findings), key=lambda finding: finding.event)
 
     def unseen(self) -> list[str]:
-        """Ids of the checks that never saw non-trivial input."""
+        """Ids of the checks that saw only observations that could not have violated them."""
         return [check.id for check in self.checks if not check.seen]
 
     def verdict(self) -> str:
-        """ "invalid", "unknown" (some check saw nothing) or "valid"."""
+        """Verdict: "invalid" (there are findings), "unknown" (some check saw nothing that could have violated it) or
+        "valid"."""
         if self.findings:
             return "invalid"
         return "unknown" if self.unseen() else "valid"

@@ -1,4 +1,8 @@
-"""M9 and K1, K2, K3, K5, K6: fast fencing needs proof, hits the right one, elects cleanly, in time and with measure."""
+"""Checks of the fast fencing of dead brokers and of elections. A fence needs proof, names the right incarnation, causes
+no unclean election, and happens in time. Probes and pre-votes stay within their rates.
+
+These are M9, K1, K2, K3, K4's second half, K5 and K6.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from kraft.sim.check.observations import (
     ImagePublished,
     NodeDown,
     PartitionRecorded,
-    ProbeAnswered,
+    ProbeEnded,
     ProcessDied,
     Restarted,
     RoleSeen,
@@ -24,23 +28,25 @@ from kraft.sim.check.observations import (
 
 PROBE_SPACING_MS = 50
 CLOCK_ERROR_MS = 2
-"""Two clocks that are read in whole ms may differ by this much over such a time."""
-NOBODY = -1
-"""As a partition's leader."""
+"""Maximum rounding difference between two clocks that are read in whole ms."""
+NO_LEADER = -1
+"""Leader id of a partition without a leader."""
 Incarnation = tuple[int, int, int]
-"""(controller that asks, broker, broker epoch)."""
+"""Incarnation of a broker that a controller probes: (controller, broker, broker epoch)."""
 PROBES_PER_BROKER_AND_SECOND_MAX = 25
 PRE_VOTES_PER_VOTER_AND_SECOND_MAX = 25
-"""Of each voter that is asked. Who asks again after 20 to 50 ms, and never waits longer, asks about thirty times."""
+"""Maximum pre-vote requests per second to each voter. A candidate that retries after 20 to 50 ms without backoff would
+send about thirty."""
 FENCE_MS_MAX = 200
 CONTROLLER_MS_MAX = 500
 GREETED_MS_MAX = 500
-"""In this time the brokers are connected with a controller that has become the active one, if they were not before."""
+"""Maximum time until brokers have connected to a controller that has become active."""
 
 
-class NothingUncommittedEscapes(Check):
-    """The first image of a life may come from a snapshot, before any high watermark is known: it counts against what
-    was committed anywhere."""
+class OnlyCommittedMetadataIsVisible(Check):
+    """Check that controller responses and published images depend only on committed records. The first image of an
+    incarnation may come from a snapshot, before the incarnation has a high watermark. So that image is compared with
+    the highest offset committed by any replica."""
 
     id: ClassVar[str] = "M9"
     statement: ClassVar[str] = "Controller responses and published images depend only on committed records."
@@ -81,21 +87,22 @@ class NothingUncommittedEscapes(Check):
 
 
 class FenceNeedsProof(Check):
-    """Recomputed from the answers that reached the controller."""
+    """Check that no broker is fenced before its session timeout without proof of its death. The proof is recomputed
+    from the probe answers that reached the controller."""
 
     id: ClassVar[str] = "K1"
-    statement: ClassVar[str] = "No broker is fenced before its session time-out without proof of its death."
+    statement: ClassVar[str] = "No broker is fenced before its session timeout without proof of its death."
 
     def __init__(self) -> None:
         super().__init__()
-        self._probes: dict[Incarnation, list[ProbeAnswered]] = {}
+        self._probes: dict[Incarnation, list[ProbeEnded]] = {}
         self._same: set[Incarnation] = set()
         self._heartbeats: dict[Incarnation, int] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ProbeAnswered: self.probed, HeartbeatHandled: self.heartbeat, BrokerFenced: self.fenced}
+        return {ProbeEnded: self.probed, HeartbeatHandled: self.heartbeat, BrokerFenced: self.fenced}
 
-    def probed(self, seen: ProbeAnswered) -> None:
+    def probed(self, seen: ProbeEnded) -> None:
         key = (seen.controller, seen.broker, seen.broker_epoch)
         if seen.outcome == "SAME":
             self._same.add(key)
@@ -154,12 +161,13 @@ class FenceHitsItsTarget(Check):
 
 
 class NoUncleanElectionFromFastFence(Check):
-    """A young fence is one whose broker had been heard within the session time-out when the election was recorded. What
-    could go wrong is an election of a partition that lost a leader, or a member of ISR or ELR, to one."""
+    """Check that no leader outside ISR and ELR is elected because of a young fence. A fence is young if, when the
+    election was recorded, the last heartbeat of the fenced broker was less than one session timeout ago. Elections
+    count as input if a young fence removed the partition's leader or a member of its ISR or ELR."""
 
     id: ClassVar[str] = "K3"
     statement: ClassVar[str] = (
-        "No leader outside ISR and ELR is chosen because of a fence younger than the session time-out."
+        "No leader outside ISR and ELR is elected because of a fence younger than the session timeout."
     )
 
     def __init__(self) -> None:
@@ -177,7 +185,7 @@ class NoUncleanElectionFromFastFence(Check):
     def recorded(self, seen: PartitionRecorded) -> None:
         before = self._before.get(seen.topic_partition)
         self._before[seen.topic_partition] = seen
-        if before is None or seen.leader in (before.leader, NOBODY):
+        if before is None or seen.leader in (before.leader, NO_LEADER):
             return
         for fence in self._fences:
             since_heard = seen.at_ms - fence.at_ms + fence.session_age_ms
@@ -193,11 +201,14 @@ class NoUncleanElectionFromFastFence(Check):
                     )
 
 
-class BoundedCuriosity(Check):
-    """In one life of who asks: each begins with its first probe, or its first pre-vote, at once."""
+class ProbeAndVoteRates(Check):
+    """Check that probes of a broker and pre-vote requests to a voter stay below fixed limits per second. They are
+    counted per incarnation of the sender, because each incarnation may send its first probe or pre-vote at once."""
 
     id: ClassVar[str] = "K5"
-    statement: ClassVar[str] = "Probes of a broker, and pre-votes asked of a voter, stay below named limits per second."
+    statement: ClassVar[str] = (
+        "Probes of a broker, and pre-vote requests to a voter, stay below fixed limits per second."
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,12 +216,12 @@ class BoundedCuriosity(Check):
         self._pre_votes: dict[tuple[int, int], deque[int]] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ProbeAnswered: self.probed, Campaigned: self.campaigned, NodeDown: self.down}
+        return {ProbeEnded: self.probed, Campaigned: self.campaigned, NodeDown: self.down}
 
     def down(self, seen: NodeDown) -> None:
         self._pre_votes = {pair: times for pair, times in self._pre_votes.items() if pair[0] != seen.node}
 
-    def probed(self, seen: ProbeAnswered) -> None:
+    def probed(self, seen: ProbeEnded) -> None:
         count = self._in_a_second(self._probes, (seen.controller, seen.broker))
         if count > PROBES_PER_BROKER_AND_SECOND_MAX:
             self.fail("too many probes of one broker", broker=seen.broker, in_the_last_second=count)
@@ -225,7 +236,7 @@ class BoundedCuriosity(Check):
             )
 
     def _in_a_second(self, asked: dict[tuple[int, int], deque[int]], pair: tuple[int, int]) -> int:
-        """How often in the last second, this time included."""
+        """Count this request and return the number of requests within the last second."""
         self.count()
         recent = asked.setdefault(pair, deque())
         recent.append(self.at_ms)
@@ -234,13 +245,15 @@ class BoundedCuriosity(Check):
         return len(recent)
 
 
-class Speed(Check):
-    """Only for deaths that K1 lets be noticed: the process is gone, its host answers, a majority is up, and the active
-    controller has seen the broker's life, as it has also while it was a standby, or has been the active one for long
-    enough. Nobody is late whose active controller ends meanwhile, however that ends: the next one begins anew."""
+class FencingAndElectionTimes(Check):
+    """Check that a dead broker is fenced, and a dead controller replaced, within fixed virtual times. Only deaths that
+    K1 allows to be detected count: the process is gone, its host answers, and a majority is up. Also the active
+    controller must have seen this incarnation of the broker (even as a standby), or must have been active for long
+    enough. If the active controller goes down meanwhile, in any way, the deadlines are dropped, because its successor
+    detects the death from the beginning."""
 
     id: ClassVar[str] = "K6"
-    statement: ClassVar[str] = "A dead broker is fenced, and a dead controller replaced, within named virtual times."
+    statement: ClassVar[str] = "A dead broker is fenced, and a dead controller replaced, within fixed virtual times."
 
     def __init__(self, link_latency_ms: int) -> None:
         super().__init__()
@@ -251,19 +264,20 @@ class Speed(Check):
         self._epoch = 0
         self._leads_since_ms = 0
         self._met: set[tuple[int, int]] = set()
-        """(controller, broker): in the present life of both, one has been told by a probe that the other lives."""
+        """(controller, broker) pairs in which the controller has received a SAME probe answer; both are still in the
+        same incarnation."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
             ProcessDied: self.died,
             NodeDown: self.down,
             Restarted: self.restarted,
-            ProbeAnswered: self.probed,
+            ProbeEnded: self.probed,
             BrokerFenced: self.fenced,
             RoleSeen: self.role,
         }
 
-    def probed(self, seen: ProbeAnswered) -> None:
+    def probed(self, seen: ProbeEnded) -> None:
         if seen.outcome == "SAME":
             self._met.add((seen.controller, seen.broker))
 
@@ -286,7 +300,7 @@ class Speed(Check):
             self._broker_deaths[seen.node] = seen
 
     def _is_known(self, died: ProcessDied) -> bool:
-        """Whether the active controller must have seen this broker alive."""
+        """Return whether the active controller must have seen this broker alive."""
         return (self._leader, died.node) in self._met or died.at_ms >= self._leads_since_ms + GREETED_MS_MAX
 
     def fenced(self, seen: BrokerFenced) -> None:
@@ -321,9 +335,10 @@ class Speed(Check):
             self.fail("a dead controller was never replaced", dead=self._controller_death.node)
 
 
-class EpochsRest(Check):
-    """The second half of K4. `is_steady` says whether a leader keeps fetch contact with a majority now. What counts is
-    when a node takes the epoch: its request for votes leaves when that is on its disk, which may be slow."""
+class EpochsAreSteady(Check):
+    """Check that no epoch rises while a leader keeps contact with a majority (the second half of K4). `is_steady`
+    returns whether a leader has fetch contact with a majority now. It is evaluated when a node adopts the epoch. The
+    node's vote request is sent later, when the epoch is on its disk, which may be slow."""
 
     id: ClassVar[str] = "K4b"
     statement: ClassVar[str] = "No epoch rises while a leader keeps contact with a majority."

@@ -1,8 +1,10 @@
-"""What our own consumers of a group do, judged by what their applications were given and dealt with, and by what left
-them for the coordinator: C2, C5, G2, G8 and L8.
+"""Checks of our own group members: which records their applications received and processed, and what the members sent
+to the coordinator.
 
-A record is dealt with once the application has come back for more, or asks for a commit. At-least-once of a group is
-that no commit ever passes a record that no member has dealt with, and that in the end all records are dealt with.
+These are C2, C5, G2, G8 and L8.
+
+A record counts as processed once the application polls again or requests a commit. At-least-once delivery of a group is
+checked as two rules: no commit passes a record that no member has processed, and in the end all records are processed.
 """
 
 from __future__ import annotations
@@ -16,28 +18,28 @@ from kraft.sim.check.observations import TopicPartition
 from kraft.wire.error_codes import ErrorCode
 
 CLOCKS_DIFFER_PERCENT = 2
-"""By so much the clocks of a coordinator and of the world go apart, at most."""
+"""Maximum difference in rate between the clocks of a coordinator and of the world."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """An application was told that its member reads these partitions from now on."""
+class PartitionsAssigned:
+    """An application was notified that its member reads these partitions from now on."""
 
     member: str
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """An application was told that these go, and has done with them what it wanted."""
+class PartitionsRevoked:
+    """An application was notified that these partitions are revoked, and has finished its work on them."""
 
     member: str
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A poll has given these offsets of a partition, in its order."""
+class RecordsGiven:
+    """A poll returned the records at these offsets of a partition, in this order."""
 
     member: str
     partition: TopicPartition
@@ -45,22 +47,23 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class CameBack:
-    """An application has dealt with all that it was given."""
+class RecordsProcessed:
+    """An application has processed all records that its polls have returned."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """A member's life is over: what it was given and has not dealt with, others must."""
+class MemberEnded:
+    """A member has ended. Records that its polls returned and that it has not processed must be processed by other
+    members."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A coordinator tells a member that it is in this generation."""
+class MemberJoined:
+    """A coordinator has notified a member that it belongs to this generation."""
 
     member: str
     generation: int
@@ -68,7 +71,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class CommitSent:
-    """A commit of these positions leaves a member, which says that it is in this generation."""
+    """A member sends an OffsetCommit with these positions and this generation."""
 
     member: str
     generation: int
@@ -76,8 +79,9 @@ class CommitSent:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerSent:
-    """A coordinator answers a heartbeat or a commit of a member. `office` stands for the coordinator and its term."""
+class GroupResponseSent:
+    """A coordinator answers a heartbeat or a commit of a member. `office` identifies the coordinator and the period in
+    which it leads its partition."""
 
     member: str
     is_heartbeat: bool
@@ -87,15 +91,15 @@ class AnswerSent:
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipAsked:
-    """A member asks to join, or to leave."""
+class MembershipRequested:
+    """A member sends a request to join or to leave."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class EndSeen:
-    """When nobody writes any more and the group has had its time: where a partition ends."""
+class FinalEndSeen:
+    """End offset of a partition, observed after all writes have ended and the group has had time to read them."""
 
     partition: TopicPartition
     end: int
@@ -103,40 +107,43 @@ class EndSeen:
 
 @dataclass(slots=True)
 class _Holding:
-    """A partition that a member reads: the first offset that it was given since then, and the next one (-1: none)."""
+    """A partition that a member owns. `first` is the offset of the first record that a poll returned since the
+    assignment, `next` the offset after the last one (-1: none returned)."""
 
     first: int = -1
     next: int = -1
 
 
 @dataclass(slots=True)
-class Dealings:
-    """What the applications of a group were given, and dealt with."""
+class ProcessedRecords:
+    """Records that polls returned to the applications of a group, and those of them that the applications have
+    processed."""
 
     holdings: dict[tuple[str, TopicPartition], _Holding] = field(default_factory=dict)
     given: dict[str, dict[TopicPartition, set[int]]] = field(default_factory=dict)
-    """Member → partition → offsets that it was given and has not come back from."""
+    """Member → partition → offsets that its polls returned and that are not processed yet."""
     ends: dict[TopicPartition, int] = field(default_factory=dict)
-    """All below was dealt with by somebody."""
+    """Partition → end of the prefix in which some member has processed each record."""
     ahead: dict[TopicPartition, set[int]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
-    """Member → the last that it was told of."""
+    """Member → its last generation."""
     let_go_in: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """The last generation in which a member had a partition that it holds no more: a commit of that one may be late."""
+    """(member, partition that it no longer owns) → the last generation in which the member owned it. A commit of that
+    generation may still be in flight."""
 
-    def joined(self, joined: Joined) -> None:
+    def joined(self, joined: MemberJoined) -> None:
         self.generations[joined.member] = joined.generation
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: PartitionsAssigned) -> None:
         for partition in held.partitions:
             self.holdings[held.member, partition] = _Holding()
 
-    def let_go(self, gone: LetGo) -> None:
+    def let_go(self, gone: PartitionsRevoked) -> None:
         for partition in gone.partitions:
             self.holdings.pop((gone.member, partition), None)
             self.let_go_in[gone.member, partition] = self.generations.get(gone.member, -1)
 
-    def give(self, given: Given) -> None:
+    def give(self, given: RecordsGiven) -> None:
         pending = self.given.setdefault(given.member, {}).setdefault(given.partition, set())
         pending.update(given.offsets)
         holding = self.holdings.setdefault((given.member, given.partition), _Holding())
@@ -163,29 +170,29 @@ class Dealings:
         return self.ends.get(partition, 0)
 
 
-class GivesEachInOrder(Check):
-    """C2, across members: nobody begins behind a record that no member has dealt with. It is the one that keeps the
-    dealings, which the others look at."""
+class RecordsGivenInOrder(Check):
+    """Check that the members of a group get each record, in order: no member starts after a record that no member has
+    processed (C2). This check also updates the shared record of what was processed; the other checks only read it."""
 
     id = "C2"
-    statement = "members of a group are given each record, in order, from where the group has dealt with all before"
+    statement = "members of a group get each record, in order, starting after the records that the group has processed"
 
-    def __init__(self, dealings: Dealings) -> None:
+    def __init__(self, dealings: ProcessedRecords) -> None:
         super().__init__()
         self._dealings = dealings
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         dealings = self._dealings
         return {
-            Joined: dealings.joined,
-            Held: dealings.hold,
-            LetGo: dealings.let_go,
-            Given: self._given,
-            CameBack: lambda back: dealings.come_back(back.member),
-            Gone: lambda gone: dealings.leave(gone.member),
+            MemberJoined: dealings.joined,
+            PartitionsAssigned: dealings.hold,
+            PartitionsRevoked: dealings.let_go,
+            RecordsGiven: self._given,
+            RecordsProcessed: lambda back: dealings.come_back(back.member),
+            MemberEnded: lambda gone: dealings.leave(gone.member),
         }
 
-    def _given(self, given: Given) -> None:
+    def _given(self, given: RecordsGiven) -> None:
         holding = self._dealings.holdings.get((given.member, given.partition))
         due = -1 if holding is None else holding.next
         for offset in given.offsets:
@@ -193,16 +200,18 @@ class GivesEachInOrder(Check):
             if due >= 0 and offset != due:
                 self.fail("a member was not given the next record", **_facts(given), offset=offset, due=due)
             elif due < 0 and offset > (end := self._dealings.end(given.partition)):
-                self.fail("a member begins behind what was dealt with", **_facts(given), offset=offset, end=end)
+                self.fail(
+                    "a member starts after records that were not processed", **_facts(given), offset=offset, end=end
+                )
             due = offset + 1
         self._dealings.give(given)
 
 
-class CommitsWhatWasDealtWith(Check):
+class CommitsOnlyProcessedRecords(Check):
     id = "C5"
-    statement = "no member commits a position behind a record that no application of the group has dealt with"
+    statement = "no member commits a position past a record that no application of the group has processed"
 
-    def __init__(self, dealings: Dealings) -> None:
+    def __init__(self, dealings: ProcessedRecords) -> None:
         super().__init__()
         self._dealings = dealings
 
@@ -214,22 +223,23 @@ class CommitsWhatWasDealtWith(Check):
             self.count()
             if offset > (end := self._dealings.end(partition)):
                 self.fail(
-                    "a commit passes what was dealt with",
+                    "a commit passes records that were not processed",
                     member=sent.member,
                     partition=partition,
                     offset=offset,
-                    dealt_with=end,
+                    processed=end,
                 )
 
 
-class CommitsWhatItHolds(Check):
-    """G2 for positions: who commits what others hold by now takes the group back to where it once was. A coordinator
-    refuses what comes late, by its generation; so a member must not send it as if it were of a newer one."""
+class CommitsOnlyOwnedPartitions(Check):
+    """Check that a member commits only partitions that it owns (G2). A member that commits for a partition now owned by
+    another member would move the group back. A coordinator rejects such late commits because of their old generation.
+    So a member must not send such a commit with a newer generation."""
 
     id = "G2"
-    statement = "a member commits for partitions that it has in the generation it names, and what it was given there"
+    statement = "a member commits only partitions that it owns in the named generation, and positions that it was given"
 
-    def __init__(self, dealings: Dealings) -> None:
+    def __init__(self, dealings: ProcessedRecords) -> None:
         super().__init__()
         self._dealings = dealings
 
@@ -243,7 +253,7 @@ class CommitsWhatItHolds(Check):
             facts = {"member": sent.member, "partition": partition, "offset": offset, "generation": sent.generation}
             had_in = self._dealings.let_go_in.get((sent.member, partition), -1)
             if sent.generation < 0:
-                self.fail("a member commits as if it were none", **facts)
+                self.fail("a member commits as a client without membership", **facts)
             elif holding is None:
                 if sent.generation > had_in:
                     self.fail("a member commits for a partition that it does not hold", **facts, had_in=had_in)
@@ -252,24 +262,25 @@ class CommitsWhatItHolds(Check):
                 self.fail("a member commits a position from before it held the partition", **facts, given_since=since)
 
 
-class LiveMembersStay(Check):
-    """The first half of G8; that a dead one is expired is L8: otherwise nobody reads what it held."""
+class LiveMembersAreNotExpired(Check):
+    """Check that a coordinator does not expire a live member (the first half of G8). L8 covers the second half: if a
+    dead member were not expired, no member would read its partitions."""
 
     id = "G8"
-    statement = "a coordinator does not expire a member within a session of the last heartbeat that it has accepted"
+    statement = "a coordinator does not expire a member within a session timeout of its last accepted heartbeat"
 
     def __init__(self, session_timeout_ms: int) -> None:
         super().__init__()
         self._session_ms = session_timeout_ms * (100 - CLOCKS_DIFFER_PERCENT) // 100
-        self._accepted: dict[str, AnswerSent] = {}
+        self._accepted: dict[str, GroupResponseSent] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {AnswerSent: self._sent, MembershipAsked: self._forget, Gone: self._forget}
+        return {GroupResponseSent: self._sent, MembershipRequested: self._forget, MemberEnded: self._forget}
 
-    def _forget(self, asked: MembershipAsked | Gone) -> None:
+    def _forget(self, asked: MembershipRequested | MemberEnded) -> None:
         self._accepted.pop(asked.member, None)
 
-    def _sent(self, sent: AnswerSent) -> None:
+    def _sent(self, sent: GroupResponseSent) -> None:
         if sent.error is ErrorCode.NONE:
             if sent.is_heartbeat:
                 self.count()
@@ -284,35 +295,36 @@ class LiveMembersStay(Check):
             self.fail("a member that sends heartbeats was expired", member=sent.member, after_ms=after_ms)
 
 
-class AllIsDealtWith(Check):
+class AllRecordsAreProcessed(Check):
     id = "L8"
-    statement = "in the end a group has dealt with all that there is, whoever of its members has died"
+    statement = "in the end a group has processed all records, although members have died"
 
-    def __init__(self, dealings: Dealings) -> None:
+    def __init__(self, dealings: ProcessedRecords) -> None:
         super().__init__()
         self._dealings = dealings
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {EndSeen: self._seen}
+        return {FinalEndSeen: self._seen}
 
-    def _seen(self, seen: EndSeen) -> None:
+    def _seen(self, seen: FinalEndSeen) -> None:
         self.count()
         if (end := self._dealings.end(seen.partition)) < seen.end:
-            self.fail("records that no member has dealt with", partition=seen.partition, dealt_with=end, end=seen.end)
+            self.fail("records that no member has processed", partition=seen.partition, processed=end, end=seen.end)
 
 
-def member_checks(dealings: Dealings, session_timeout_ms: int) -> Checks:
-    """All of these, of one group. The one that keeps the dealings is the last to look at a commit."""
+def member_checks(dealings: ProcessedRecords, session_timeout_ms: int) -> Checks:
+    """Return all checks of this module for one group. The check that updates the shared record comes after the checks
+    that compare each commit with it."""
     return Checks(
         [
-            CommitsWhatWasDealtWith(dealings),
-            CommitsWhatItHolds(dealings),
-            GivesEachInOrder(dealings),
-            LiveMembersStay(session_timeout_ms),
-            AllIsDealtWith(dealings),
+            CommitsOnlyProcessedRecords(dealings),
+            CommitsOnlyOwnedPartitions(dealings),
+            RecordsGivenInOrder(dealings),
+            LiveMembersAreNotExpired(session_timeout_ms),
+            AllRecordsAreProcessed(dealings),
         ]
     )
 
 
-def _facts(given: Given) -> dict[str, object]:
+def _facts(given: RecordsGiven) -> dict[str, object]:
     return {"member": given.member, "partition": given.partition}

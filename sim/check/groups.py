@@ -1,7 +1,7 @@
-"""Groups: what members were told, and what coordinators remember (G1 to G7, G9).
+"""Checks of groups: what members received from their coordinators, and what coordinators remember (G1 to G7, G9).
 
-What members see is a history: an answer that never came, or an error that leaves it open, may stand for a write that
-was carried out, or will be. A check allows for that, and for nothing else.
+What members know is incomplete. If a commit got no response, or an ambiguous error, it may have been carried out, or
+may still be carried out later. The checks allow for that, and for no other deviation.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from kraft.sim.check.base import Check, Checks
 from kraft.sim.check.observations import TopicPartition
 
 Place = tuple[str, TopicPartition]
-"""A group and a partition that it reads."""
+"""A committed offset, identified as (group, partition)."""
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentTold:
-    """A member got a successful SyncGroup. `plan` names the leader's one decision that the assignment is part of, and
-    `made_for` the member that it was made for; both None for an empty assignment."""
+class AssignmentReceived:
+    """A member got a successful SyncGroup response. `plan` identifies the decision of the group's leader that the
+    assignment is part of. `made_for` is the member for which the group's leader made the assignment. Both are None for
+    an empty assignment."""
 
     group: str
     member: str
@@ -30,8 +31,8 @@ class AssignmentTold:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitBegun:
-    """A member sends a commit of this generation (-1: none)."""
+class CommitStarted:
+    """A member sends a commit with this generation (-1: none)."""
 
     group: str
     partition: TopicPartition
@@ -41,7 +42,7 @@ class CommitBegun:
 
 @dataclass(frozen=True, slots=True)
 class CommitEnded:
-    """Its outcome: True acknowledged, False refused, None nobody knows."""
+    """Outcome of a commit: True acknowledged, False rejected, None unknown."""
 
     group: str
     partition: TopicPartition
@@ -49,12 +50,12 @@ class CommitEnded:
     offset: int
     outcome: bool | None
     newest_synced: int
-    """The highest generation that any member had been told of when the commit was sent."""
+    """Highest generation that any member had been notified of when the commit was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRead:
-    """An OffsetFetch was answered; `floor` is the highest offset acknowledged when it was sent."""
+    """An OffsetFetch was answered. `floor` is the highest offset that had been acknowledged when it was sent."""
 
     group: str
     partition: TopicPartition
@@ -63,9 +64,9 @@ class OffsetRead:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAtRest:
-    """In the end: partition → the members that believe to own it; and the generations that their coordinator has
-    confirmed to them, None for a member to which it has confirmed none."""
+class GroupSettled:
+    """State of a group at the end of a run: partition → the members that believe they own it. Also member → the
+    generation that the coordinator has confirmed to it; None if it has confirmed none."""
 
     group: str
     owners: Mapping[TopicPartition, tuple[str, ...]]
@@ -74,7 +75,8 @@ class GroupAtRest:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSeen:
-    """A coordinator at rest: what it remembers, what a replay of its log says, and whether it leads its partition."""
+    """State of a coordinator at the end of a run: what it remembers, what a replay of its log yields, and whether it
+    leads its partition."""
 
     node: int
     partition: int
@@ -83,21 +85,22 @@ class CoordinatorSeen:
     leads: bool
 
 
-class GenerationsRise(Check):
-    """Members hear of a generation at different times, but each of them of one after the other."""
+class GenerationsIncrease(Check):
+    """Check that each member is notified of increasing generations, whichever coordinator notifies it. Different
+    members may be notified of a generation at different times."""
 
     id = "G1"
-    statement = "the generations that a member is told of rise, whoever coordinates its group"
+    statement = "the generations that a member is notified of increase, with any coordinator"
 
     def __init__(self) -> None:
         super().__init__()
         self._generations: dict[tuple[str, str], int] = {}
-        """(group, member) → the last that it was told of."""
+        """(group, member) → the last generation that the member was notified of."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {AssignmentTold: self._told}
+        return {AssignmentReceived: self._told}
 
-    def _told(self, told: AssignmentTold) -> None:
+    def _told(self, told: AssignmentReceived) -> None:
         if told.plan is None:
             return
         self.count()
@@ -110,19 +113,20 @@ class GenerationsRise(Check):
 
 
 class OnePlanPerGeneration(Check):
-    """Also across coordinators: what one of them gave out as a generation is no other's."""
+    """Check that a generation has one plan and that each member gets its own part of it. This also holds across
+    coordinators: two coordinators never announce the same generation."""
 
     id = "G5"
-    statement = "a generation has one plan, of one leader, of which each member gets its own part"
+    statement = "a generation has one plan, of one leader, and each member gets its own part of it"
 
     def __init__(self) -> None:
         super().__init__()
         self._plans: dict[tuple[str, int], str] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {AssignmentTold: self._told}
+        return {AssignmentReceived: self._told}
 
-    def _told(self, told: AssignmentTold) -> None:
+    def _told(self, told: AssignmentReceived) -> None:
         if told.plan is None:
             return
         self.count()
@@ -132,23 +136,27 @@ class OnePlanPerGeneration(Check):
                 "two plans of one generation", group=told.group, generation=told.generation, one=known, other=told.plan
             )
         if told.made_for != told.member:
-            self.fail("an assignment of somebody else", group=told.group, member=told.member, made_for=told.made_for)
+            self.fail(
+                "an assignment made for another member", group=told.group, member=told.member, made_for=told.made_for
+            )
 
 
-class CommitsStick(Check):
-    """G3."""
+class CommitsNeverGoBack(Check):
+    """Check that no member reads an older offset after an acknowledged commit (G3)."""
 
     id = "G3"
-    statement = "after an acknowledged commit nobody reads an older offset, but one whose outcome nobody knows"
+    statement = (
+        "after an acknowledged commit no member reads an older offset, except one whose commit has an unknown outcome"
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self._unknown: dict[Place, set[int]] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {CommitBegun: self._begun, CommitEnded: self._ended, OffsetRead: self._read}
+        return {CommitStarted: self._begun, CommitEnded: self._ended, OffsetRead: self._read}
 
-    def _begun(self, begun: CommitBegun) -> None:
+    def _begun(self, begun: CommitStarted) -> None:
         self._unknown.setdefault((begun.group, begun.partition), set()).add(begun.offset)
 
     def _ended(self, ended: CommitEnded) -> None:
@@ -170,8 +178,8 @@ class CommitsStick(Check):
             )
 
 
-class Fenced(Check):
-    """G4."""
+class OldGenerationsFenced(Check):
+    """Check that a commit of a generation that was over when it was sent never succeeds (G4)."""
 
     id = "G4"
     statement = "a commit of a generation that was over when it was sent never succeeds"
@@ -193,11 +201,11 @@ class Fenced(Check):
 
 
 class CoordinatorsLead(Check):
-    """By what is in office at rest. An answer of one who is not in office any more is judged by
-    `metadata_histories` (G3b)."""
+    """Check that each coordinator that is active at the end leads the partition that stores its groups. The answers of
+    replaced coordinators are judged by `metadata_histories` (G3b)."""
 
     id = "G6"
-    statement = "who coordinates groups leads the partition that they are in"
+    statement = "a coordinator of groups leads the partition that stores them"
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {CoordinatorSeen: self._seen}
@@ -211,7 +219,7 @@ class CoordinatorsLead(Check):
 
 class StateIsReplay(Check):
     id = "G7"
-    statement = "a coordinator remembers what a replay of its log says"
+    statement = "a coordinator's state equals a replay of its log"
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {CoordinatorSeen: self._seen}
@@ -230,27 +238,35 @@ class StateIsReplay(Check):
 
 
 class OneOwner(Check):
-    """Each partition has one owner among a group's members (G2, G9)."""
+    """Check that each partition has one owner among a group's members (G2, G9)."""
 
     id = "G9"
-    statement = "once a group is at rest, each partition has exactly one owner, all of one generation"
+    statement = "once a group has settled, each partition has exactly one owner, all in one generation"
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {GroupAtRest: self._rests}
+        return {GroupSettled: self._rests}
 
-    def _rests(self, rest: GroupAtRest) -> None:
+    def _rests(self, rest: GroupSettled) -> None:
         self.count()
         if None in rest.generations:
-            self.fail("members that their coordinator has not heard of", group=rest.group)
+            self.fail("members that are unknown to their coordinator", group=rest.group)
         generations = sorted(one for one in rest.generations if one is not None)
         if len(generations) > 1:
             self.fail("members of several generations", group=rest.group, generations=generations)
         for partition, owners in rest.owners.items():
             if len(owners) != 1:
-                self.fail("a partition without its one owner", group=rest.group, partition=partition, owners=owners)
+                self.fail("a partition without exactly one owner", group=rest.group, partition=partition, owners=owners)
 
 
 def group_checks() -> Checks:
-    """All checks of groups, over one run."""
-    every = (GenerationsRise, CommitsStick, Fenced, OnePlanPerGeneration, CoordinatorsLead, StateIsReplay, OneOwner)
+    """Return all checks of groups over one run."""
+    every = (
+        GenerationsIncrease,
+        CommitsNeverGoBack,
+        OldGenerationsFenced,
+        OnePlanPerGeneration,
+        CoordinatorsLead,
+        StateIsReplay,
+        OneOwner,
+    )
     return Checks(check() for check in every)

@@ -1,5 +1,6 @@
-"""M1, M2 and M12: the images that nodes publish are one history, it is what the committed events say, and each life of
-a node goes through it forwards."""
+"""Checks that the images that nodes publish agree, equal an independent replay of the committed events, and advance in
+each incarnation (M1, M2, M12).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from kraft.sim.check.observations import BrokerUnfenced, ImagePublished, Metadat
 
 
 class ImageEquality(Check):
-    """One of those that publish folds the committed bytes by itself."""
+    """Check that the image of an offset is the same on every node that publishes it (M1). One of the publishers is not
+    a node but an independent replay of the committed bytes."""
 
     id: ClassVar[str] = "M1"
     statement: ClassVar[str] = "The image of an offset is the same on every node that publishes it."
@@ -37,10 +39,11 @@ class ImageEquality(Check):
 
 
 class ImageIsTheFold(Check):
-    """The image of the fold, which M1 compares with those of the nodes, is compared with a reference."""
+    """Check that the image of the independent replay equals a reference implementation (M2). M1 compares the same image
+    with the images of the nodes."""
 
     id: ClassVar[str] = "M2"
-    statement: ClassVar[str] = "An image is what an independent fold of the committed events says."
+    statement: ClassVar[str] = "An image equals an independent fold of the committed events."
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {MetadataFolded: self.folded}
@@ -54,7 +57,7 @@ class ImageIsTheFold(Check):
 class PublicationOrder(Check):
     id: ClassVar[str] = "M12"
     statement: ClassVar[str] = (
-        "A life of a node publishes rising offsets, and a broker is unfenced only after it has published its "
+        "An incarnation of a node publishes increasing offsets, and a broker is unfenced only after it published its "
         "registration."
     )
 
@@ -62,7 +65,7 @@ class PublicationOrder(Check):
         super().__init__()
         self._published: dict[tuple[int, int], int] = {}
         self._furthest: dict[int, int] = {}
-        """Node → how far any life of it has come."""
+        """Node → the highest offset that any incarnation of it has published."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {ImagePublished: self.published, BrokerUnfenced: self.unfenced}
@@ -76,7 +79,8 @@ class PublicationOrder(Check):
             self.fail("a node published an older image", node=seen.node, offset=seen.offset, before=before)
 
     def unfenced(self, seen: BrokerUnfenced) -> None:
-        """A broker's epoch is the offset of its registration."""
+        """Check that the broker has published its registration before it is unfenced. The epoch of a broker is the
+        offset of its registration."""
         self.count()
         furthest = self._furthest.get(seen.broker, 0)
         if furthest <= seen.broker_epoch:

@@ -1,8 +1,8 @@
-"""What must hold, by its code, where no class of a check says it: what a run itself judges, and what other tests do.
+"""Statements of the invariants that no `Check` class defines.
 
-`RUN_JUDGES` are codes under which a run of whole nodes reports without a `Check`; `JUDGED_ELSEWHERE` those of the list
-that it does not report under their own code, and who looks instead. With the checks these are all
-(docs/invariants.md).
+`RUN_JUDGES` holds the codes that a run of whole nodes reports without a `Check`. `JUDGED_ELSEWHERE` holds the codes
+that a run does not report, and where they are judged instead. Together with the checks, these are all invariants of
+docs/invariants.md.
 """
 
 from __future__ import annotations
@@ -13,86 +13,98 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What must hold, and the file that judges it."""
+class JudgedInvariant:
+    """An invariant, and the file that judges it."""
 
     statement: str
     file: str
 
 
-_HISTORIES, _LAST_LOOK = "sim/check/histories/client_histories.py", "sim/cluster/last_look.py"
+_HISTORIES, _QUIESCENT_CHECKS = "sim/check/histories/client_histories.py", "sim/cluster/quiescent_checks.py"
 _RUN, _WORKLOAD = "sim/run/run.py", "sim/workload/workload.py"
 
-RUN_JUDGES: Mapping[str, Judged] = MappingProxyType(
+RUN_JUDGES: Mapping[str, JudgedInvariant] = MappingProxyType(
     {
-        "D7": Judged("A replica remembers the leader epochs that the batches of its log have.", _LAST_LOOK),
-        "D10": Judged(
-            "What any reader was given stands in the log at that offset, for all others and in the end.", _HISTORIES
+        "D7": JudgedInvariant("A replica's leader epochs are those of the batches of its log.", _QUIESCENT_CHECKS),
+        "D10": JudgedInvariant(
+            "A record that any reader got is in the log at that offset, for all readers and at the end.", _HISTORIES
         ),
-        "D12": Judged("A log is after a start what it was when its node ended.", _LAST_LOOK),
-        "D13": Judged("Each entry of an offset index names a batch: where it starts, and its last offset.", _LAST_LOOK),
-        "D14": Judged("Readers are given what was sent, and nothing else.", _HISTORIES),
-        "T3": Judged("A replica's producer states are those of the batches of its log.", _LAST_LOOK),
-        "M10": Judged("A broker has no replica but those that the metadata give it, under the topic's id.", _LAST_LOOK),
-        "C1": Judged(
-            "Acknowledged records of an idempotent producer stand in the order in which they were sent.", _HISTORIES
+        "D12": JudgedInvariant("A restart does not change a log.", _QUIESCENT_CHECKS),
+        "D13": JudgedInvariant(
+            "Each entry of an offset index names a batch by its position and its last offset.", _QUIESCENT_CHECKS
         ),
-        "C7": Judged("A record whose sending is said to have failed for certain is never read.", _HISTORIES),
-        "L3": Judged("The cluster comes up: all registered, caught up and unfenced.", _RUN),
-        "L5": Judged(
+        "D14": JudgedInvariant("Readers get only records that were sent.", _HISTORIES),
+        "T3": JudgedInvariant("A replica's producer states are those of the batches of its log.", _QUIESCENT_CHECKS),
+        "M10": JudgedInvariant(
+            "A broker has only replicas that the metadata assign to it, under the topic's id.", _QUIESCENT_CHECKS
+        ),
+        "C1": JudgedInvariant(
+            "Acknowledged records of an idempotent producer are in the order in which they were sent.", _HISTORIES
+        ),
+        "C7": JudgedInvariant("A record whose send was reported as certainly failed is never read.", _HISTORIES),
+        "L3": JudgedInvariant("The cluster starts: all brokers are registered, caught up and unfenced.", _RUN),
+        "L5": JudgedInvariant(
             "After the faults all nodes run, brokers are unfenced, partitions have leaders, replicas are in sync.", _RUN
         ),
-        "L6": Judged("Replicas become equal to their ends; no record waits while all replicas are in sync.", _RUN),
-        "L7": Judged("Each delivery of acks=all comes to its end, and to a good one.", _WORKLOAD),
-        "L10": Judged("A fresh reader is given each acknowledged record where it was said to stand.", _HISTORIES),
-        "L11": Judged("What retention lets go is gone in the end.", "sim/workload/retention_work.py"),
-        "L13": Judged("Time goes on: there is no deadlock, and nobody runs on while time stands still.", _RUN),
-        "N1": Judged("No node stops or logs an error but by a fault that was meant.", "sim/cluster/findings.py"),
-        "N3": Judged("At rest no request waits at a broker but those of followers.", _LAST_LOOK),
-        "N5": Judged(
-            "Nothing reaches for the real clock, chance, threads, sockets or files.", "sim/world/tripwires.py"
+        "L6": JudgedInvariant(
+            "Replicas become equal up to their ends; no record stays uncommitted while all replicas are in sync.", _RUN
+        ),
+        "L7": JudgedInvariant("Each delivery with acks=all ends, with success.", _WORKLOAD),
+        "L10": JudgedInvariant("A fresh reader gets each acknowledged record at its acknowledged offset.", _HISTORIES),
+        "L11": JudgedInvariant(
+            "Records past their retention are deleted at the end.", "sim/workload/retention_work.py"
+        ),
+        "L13": JudgedInvariant(
+            "Time advances: there is no deadlock, and no task runs endlessly while time stands still.", _RUN
+        ),
+        "N1": JudgedInvariant("No node stops or logs an error except by an injected fault.", "sim/cluster/findings.py"),
+        "N3": JudgedInvariant(
+            "At rest no request is pending at a broker except those of followers.", _QUIESCENT_CHECKS
+        ),
+        "N5": JudgedInvariant(
+            "No code uses the real clock, randomness, threads, sockets or files.", "sim/world/tripwires.py"
         ),
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What must hold, and who judges it, or why nobody does."""
+class InvariantJudgedElsewhere:
+    """An invariant, and where it is judged, or why it is not."""
 
     statement: str
     who: str
 
 
 _CORES = "sim/cores/checks.py"
-_CORE_ALONE = "of cores alone, while voters are dead, deaf or mute for good (sim/cores/core_alone.py)"
+_CORE_ALONE = "of cores alone, while voters stay dead, deaf or mute (sim/cores/core_alone.py)"
 
 
-def _of_transactions(statement: str) -> Elsewhere:
-    return Elsewhere(statement, "there is no transaction coordinator yet")
+def _of_transactions(statement: str) -> InvariantJudgedElsewhere:
+    return InvariantJudgedElsewhere(statement, "there is no transaction coordinator yet")
 
 
-JUDGED_ELSEWHERE: Mapping[str, Elsewhere] = MappingProxyType(
+JUDGED_ELSEWHERE: Mapping[str, InvariantJudgedElsewhere] = MappingProxyType(
     {
-        "R10": Elsewhere(
-            "What is committed is on the device of a voter of every majority.",
+        "R10": InvariantJudgedElsewhere(
+            "Each committed record is durable on a voter of every majority.",
             f"of cores alone after each input ({_CORES}); of whole nodes by R9 at each commit, "
             "and R11 of each voter later",
         ),
-        "R17": Elsewhere(
-            "A message of an older epoch changes nothing but that it is answered.",
-            f"of cores alone after each input ({_CORES}); of whole nodes that no message is ahead of its disk is R3's",
+        "R17": InvariantJudgedElsewhere(
+            "A message of an older epoch is answered, and changes nothing else.",
+            f"of cores alone after each input ({_CORES}); R3 judges that no node's message is ahead of its disk",
         ),
-        "M14": Elsewhere(
-            "Each committed record can be replayed.", "one that cannot ends its node (N1), and M2 replays it, too"
+        "M14": InvariantJudgedElsewhere(
+            "Each committed record can be replayed.", "a record that cannot ends its node (N1), and M2 replays it, too"
         ),
-        "D15": Elsewhere(
-            "A request with another leader epoch than the leader's is refused, and changes nothing.",
+        "D15": InvariantJudgedElsewhere(
+            "A request with another leader epoch than the leader's is rejected, and changes nothing.",
             "tests/broker/api/fetch/test_fetch.py, tests/protocol/test_error_answers.py",
         ),
-        "D17": Elsewhere(
+        "D17": InvariantJudgedElsewhere(
             "Compaction keeps the latest value of each key, in order and at its offset.",
-            "tests/storage/test_cleaner_against_a_twin.py",
+            "tests/storage/test_cleaner_against_a_model.py",
         ),
         "T5": _of_transactions("All partitions of a transaction have the same marker."),
         "T6": _of_transactions("read_committed gives no record of a transaction that is open, or was aborted."),
@@ -100,33 +112,40 @@ JUDGED_ELSEWHERE: Mapping[str, Elsewhere] = MappingProxyType(
         "T8": _of_transactions(
             "A marker is written when its decision is committed, and a transaction ends behind its markers."
         ),
-        "T9": _of_transactions("What a client is told of a transaction is what became of it."),
-        "T10": _of_transactions("No two callers get one producer id and epoch."),
+        "T9": _of_transactions("The result of a transaction that a client gets is its actual result."),
+        "T10": _of_transactions("No two callers get the same producer id and epoch."),
         "T11": _of_transactions("Offsets of a transaction are committed with it, and only then."),
         "T12": _of_transactions("A transaction writes only to partitions that are enrolled in it."),
-        "C3": Elsewhere(
-            "A client never goes back to an older leader epoch.", "tests/client, and B69 of the bank of bugs"
+        "C3": InvariantJudgedElsewhere(
+            "A client never goes back to an older leader epoch.", "tests/client, and B69 of the bug bank"
         ),
-        "C4": Elsewhere("Each record is settled once.", "of producers by L7; tests/client"),
-        "C6": Elsewhere("An answer goes to the request that it is for.", "tests/wire/test_client_connection.py"),
-        "N2": Elsewhere(
+        "C4": InvariantJudgedElsewhere("Each record is settled exactly once.", "of producers by L7; tests/client"),
+        "C6": InvariantJudgedElsewhere(
+            "A response is matched with its own request.", "tests/wire/test_client_connection.py"
+        ),
+        "N2": InvariantJudgedElsewhere(
             "A request may be cancelled anywhere.",
             "tests/client/test_cancellation.py; nodes are killed anywhere",
         ),
-        "N4": Elsewhere(
-            "What is sent is encoded, and decoded to the same.",
+        "N4": InvariantJudgedElsewhere(
+            "Decoding an encoded message gives the same message.",
             "bytes pass between nodes, in a world too; tests/wire, tests/protocol",
         ),
-        "N6": Elsewhere("The same seed is the same run.", "kraft sim determinism, tests/sim/run/test_trace_hashes.py"),
-        "N7": Elsewhere(
-            "The checks have seen what could have been wrong.",
-            "one that has not is told as unknown, which a campaign of 30 seeds must not leave",
+        "N6": InvariantJudgedElsewhere(
+            "The same seed is the same run.", "kraft sim determinism, tests/sim/run/test_trace_hashes.py"
         ),
-        "L1": Elsewhere("Voters come to one leader.", f"{_CORE_ALONE}; of whole nodes by L5"),
-        "L2": Elsewhere("Then its epoch stays, whoever is outside.", f"{_CORE_ALONE}; of whole nodes by K4b"),
-        "L4": Elsewhere("Each partition has a leader.", "reported as L5"),
-        "L9": _of_transactions("In the end the last stable offset is the high watermark."),
-        "L12": Elsewhere("Without clients nodes say no more than that they live.", _CORE_ALONE),
+        "N7": InvariantJudgedElsewhere(
+            "The checks had input that could have broken each invariant.",
+            "a check without input is reported as unknown, which a campaign of 30 seeds must not leave",
+        ),
+        "L1": InvariantJudgedElsewhere("Voters elect one leader.", f"{_CORE_ALONE}; of whole nodes by L5"),
+        "L2": InvariantJudgedElsewhere(
+            "Then its epoch does not change, whatever the nodes outside the majority do.",
+            f"{_CORE_ALONE}; of whole nodes by K4b",
+        ),
+        "L4": InvariantJudgedElsewhere("Each partition has a leader.", "reported as L5"),
+        "L9": _of_transactions("In the end the last stable offset equals the high watermark."),
+        "L12": InvariantJudgedElsewhere("Without clients nodes send only heartbeats and fetches.", _CORE_ALONE),
     }
 )
-"""By code."""
+"""Code → invariant."""

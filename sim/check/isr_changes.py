@@ -1,5 +1,6 @@
-"""M8 by what is asked: which proposals of an in-sync set a controller may accept. What comes of them is judged by
-`OnlyTheAbleJoin`."""
+"""Check of the ISR proposals that a controller accepts (M8, at the time of the request). `OnlyActiveReplicasJoin`
+judges the committed result.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from kraft.sim.check.base import Check
 from kraft.sim.check.observations import IsrAccepted
 
 ANY_EPOCH = -1
-"""Of a member whose broker epoch the leader does not know."""
+"""Broker epoch of a member whose epoch the leader does not know."""
 
 
 class AlterPartitionPrecondition(Check):
     id: ClassVar[str] = "M8b"
     statement: ClassVar[str] = (
-        "An ISR is accepted only of the leader, in the epochs of now, with members that are active in theirs."
+        "An ISR is accepted only from the leader, in the current epochs, with members that are active in theirs."
     )
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -26,7 +27,7 @@ class AlterPartitionPrecondition(Check):
         self.count()
         if seen.asked != seen.current:
             self.fail(
-                "an ISR was accepted of who knew another state of the partition",
+                "an ISR was accepted from a leader with an outdated state of the partition",
                 partition=seen.topic_partition,
                 controller=seen.controller,
                 asked=seen.asked,

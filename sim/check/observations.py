@@ -1,9 +1,10 @@
-"""What the world tells the checks: values, each one thing that happened on one node.
+"""Observations: values passed to the checks, each describing one event on one node.
 
-They come from three places, never from code that a node could have got wrong in the same way: the simulated disk (what
-was written, cut and made durable), the simulated wire (what was sent), and read-only looks at a node's state.
-`node` is the node's id; `incarnation` rises by one with every start of that node. Offsets are exclusive ends unless
-named otherwise. Digests are integers over the bytes that may not change (base offset and leader epoch included).
+They come from three sources, never from code in which a node could have made the same error. The simulated disk shows
+what was written, truncated and made durable. The simulated network shows what was sent. Observers read a node's state
+without changing it. `node` is the node's id. `incarnation` rises by one with every start of that node. Offsets are
+exclusive ends unless named otherwise. Digests are integers over the bytes that may not change (including base offset
+and leader epoch).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, NamedTuple
 
 TopicPartition = tuple[str, int]
 VoterKeys = tuple[tuple[int, str], ...]
-"""Voters in order of their ids: (node id, directory id, "" where voters are set by configuration)."""
+"""Voters ordered by id: (node id, directory id). The directory id is "" where voters are set by configuration."""
 
 
 class ProducedBy(NamedTuple):
-    """The idempotent producer of a batch, and the sequences of its first and last record."""
+    """The idempotent producer of a batch, and the sequence numbers of the batch's first and last record."""
 
     producer_id: int
     epoch: int
@@ -27,8 +28,8 @@ class ProducedBy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchWritten:
-    """A batch appeared at the end of a log. `log` is None for the metadata log. `producer`: if it holds data of an
-    idempotent producer."""
+    """A batch was appended to a log. `log` is None for the metadata log. `producer` is set if an idempotent producer
+    wrote it."""
 
     node: int
     log: TopicPartition | None
@@ -40,9 +41,9 @@ class BatchWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class BytesBroken:
-    """A file of a log has changed, and behind its last batch there now stands something as long as a batch that is
-    none: its CRC is wrong, or its header."""
+class BytesCorrupted:
+    """A file of a log changed, and after its last valid batch there are now bytes as long as a batch whose CRC or
+    header is invalid."""
 
     node: int
     log: TopicPartition | None
@@ -51,7 +52,8 @@ class BytesBroken:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """A log now ends at `end_offset` (truncation, or a start after power loss), and begins at `start_offset`."""
+    """A log was truncated, at its front or its end, or recovered after a power loss: it now begins at `start_offset`
+    and ends at `end_offset`."""
 
     node: int
     log: TopicPartition | None
@@ -61,7 +63,7 @@ class LogCut:
 
 @dataclass(frozen=True, slots=True)
 class LogDurable:
-    """Everything of a log below `end_offset` would survive a power loss."""
+    """All records of a log below `end_offset` would now survive a power loss."""
 
     node: int
     log: TopicPartition | None
@@ -70,7 +72,7 @@ class LogDurable:
 
 @dataclass(frozen=True, slots=True)
 class VoteDurable:
-    """The quorum state that would survive a power loss."""
+    """The quorum state (epoch and vote) that would now survive a power loss."""
 
     node: int
     directory_id: str
@@ -80,7 +82,7 @@ class VoteDurable:
 
 @dataclass(frozen=True, slots=True)
 class RoleSeen:
-    """A replica's view of the quorum after an event."""
+    """A replica's view of the quorum, observed after an event: its role, its leader, its offsets."""
 
     node: int
     incarnation: int
@@ -95,9 +97,9 @@ class RoleSeen:
 
 @dataclass(frozen=True, slots=True)
 class VotersSeen:
-    """The voter set that a replica goes by changed: `record_offset` is where its Voters record stands (-1: it is the
-    configured one, or a snapshot's), `record_epoch` that record's epoch. `committed`: the replica's high watermark
-    then; `leads_since`: if it leads, where its epoch's records begin."""
+    """The voter set that a replica uses has changed. `record_offset` is the offset of the VotersRecord (-1: the set is
+    configured or a snapshot's), `record_epoch` that record's epoch. `committed` is the replica's high watermark at that
+    time. `leads_since`: if the replica leads, the offset at which the records of its epoch begin."""
 
     node: int
     incarnation: int
@@ -113,8 +115,8 @@ class VotersSeen:
 
 @dataclass(frozen=True, slots=True)
 class VotersWritten:
-    """A voter set appeared on a node's disk: as the Voters record at `record_offset` of its metadata log, in a batch of
-    `record_epoch`, or in a complete snapshot (both -1)."""
+    """A voter set was written to a node's disk. It is a VotersRecord at `record_offset` of its metadata log, in a batch
+    of `record_epoch`, or part of a complete snapshot (both -1)."""
 
     node: int
     record_offset: int
@@ -124,7 +126,8 @@ class VotersWritten:
 
 @dataclass(frozen=True, slots=True)
 class VoteGranted:
-    """A granted real vote left `node`; `candidate_epoch_and_offset` is the candidate's (last epoch, end offset)."""
+    """`node` sends a granted vote (not a pre-vote). `candidate_epoch_and_offset` is the candidate's (last epoch, end
+    offset)."""
 
     node: int
     directory_id: str
@@ -135,7 +138,7 @@ class VoteGranted:
 
 @dataclass(frozen=True, slots=True)
 class Campaigned:
-    """A request for a vote, or for a pre-vote, leaves `node`. `asked`: whom, if it is for a pre-vote."""
+    """`node` sends a request for a vote or a pre-vote. `asked`: the receiver of a pre-vote request."""
 
     node: int
     directory_id: str
@@ -145,8 +148,8 @@ class Campaigned:
 
 @dataclass(frozen=True, slots=True)
 class QuorumFetchHandled:
-    """A fetch of `voter`, of records or of a snapshot, that takes `leader` for the leader of `epoch`, is about to be
-    handled by it."""
+    """`leader` is about to handle a fetch (of records or of a snapshot) in which `voter` names it as the leader of
+    `epoch`."""
 
     leader: int
     voter: int
@@ -154,15 +157,15 @@ class QuorumFetchHandled:
 
 
 @dataclass(frozen=True, slots=True)
-class TimePassed:
-    """It is a while later, whatever has happened. `frozen`: nodes whose processes stand still."""
+class TimeElapsed:
+    """Time has passed, whether or not anything happened. `frozen`: nodes whose processes are frozen."""
 
     frozen: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class PreVoteAnswered:
-    """A pre-vote was answered by `node`; the two tuples are (epoch, leader id, voted id) before and after."""
+    """`node` answered a pre-vote. The two tuples are (epoch, leader id, voted id) of that node before and after."""
 
     node: int
     before: tuple[int, int, int]
@@ -171,7 +174,7 @@ class PreVoteAnswered:
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimed:
-    """A message left `node` that carries `epoch`, and names `leader_id` (-1: none) as its leader."""
+    """`node` sends a message that carries `epoch` and names `leader_id` (-1: none) as its leader."""
 
     node: int
     epoch: int
@@ -180,7 +183,7 @@ class EpochClaimed:
 
 @dataclass(frozen=True, slots=True)
 class FetchSent:
-    """A voter's metadata fetch left: it acknowledges everything below `fetch_offset`."""
+    """A voter sends a metadata fetch, which acknowledges all records below `fetch_offset`."""
 
     node: int
     epoch: int
@@ -189,7 +192,7 @@ class FetchSent:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
-    """A complete snapshot stands on a node's disk, made there or fetched; `digest` is that of the image in it."""
+    """A complete snapshot is on a node's disk, written there or fetched. `digest` is that of the image in it."""
 
     node: int
     end_offset: int
@@ -199,7 +202,7 @@ class SnapshotSeen:
 
 @dataclass(frozen=True, slots=True)
 class ImagePublished:
-    """A node published the metadata image of `offset`; `committed_offset` is its high watermark then."""
+    """A node published the metadata image of `offset`. `committed_offset` is its high watermark then."""
 
     node: int
     incarnation: int
@@ -210,8 +213,9 @@ class ImagePublished:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFolded:
-    """Events were committed up to `offset`, and an image was made of them: of `places` that they touch it says what a
-    reference says, but for `differences`."""
+    """Events were committed up to `offset`, and an independent replay made an image of them. The image was compared
+    with a reference implementation in the `places` places that the events touch; `differences` lists where the two
+    differ."""
 
     offset: int
     places: int
@@ -220,7 +224,7 @@ class MetadataFolded:
 
 @dataclass(frozen=True, slots=True)
 class ControllerReplied:
-    """A controller's answer left; it depends on every record below `depends_on`."""
+    """A controller sends a response, which depends on all records below `depends_on`."""
 
     node: int
     depends_on: int
@@ -229,7 +233,7 @@ class ControllerReplied:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSeen:
-    """A replica's view of its partition after an event. For followers `maximal_isr` is empty."""
+    """A replica's view of its partition, observed after an event. For followers `maximal_isr` is empty."""
 
     node: int
     incarnation: int
@@ -247,8 +251,9 @@ class PartitionSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaHeldBack:
-    """A throttle on this node keeps records of a partition from a replica for now; `isr` as the node knows it."""
+class ReplicaThrottled:
+    """A throttle on this node currently withholds records of a partition from a replica. `isr` is the ISR that the node
+    knows."""
 
     node: int
     topic_partition: TopicPartition
@@ -258,7 +263,7 @@ class ReplicaHeldBack:
 
 @dataclass(frozen=True, slots=True)
 class ProduceAcknowledged:
-    """A client got success for an acks=all batch: its records stand at [base_offset, next_offset)."""
+    """A client received success for an acks=all batch with offsets [base_offset, next_offset)."""
 
     topic_partition: TopicPartition
     base_offset: int
@@ -267,7 +272,7 @@ class ProduceAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswered:
-    """A leader's success for acks=all left `node`."""
+    """`node` sends success for an acks=all request as the leader."""
 
     node: int
     topic_partition: TopicPartition
@@ -280,10 +285,10 @@ class ProduceAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class EndTold:
-    """An answer to a client leaves `node`, which leads the partition: it ends at `end_offset`, by ListOffsets
-    (`is_listed`) or Fetch, for who reads what is stable (`is_stable`), or up to the high watermark. `number` counts
-    these; `asked_at` is the number of the last one when the request was about to be handled."""
+class EndReported:
+    """`node` leads the partition and reports `end_offset` as its end to a client, by ListOffsets (`is_listed`) or
+    Fetch. The end is the last stable offset (`is_stable`) or the high watermark. `number` counts these reports.
+    `asked_at` is the number of reports that had been sent when the node was about to handle the request."""
 
     node: int
     topic_partition: TopicPartition
@@ -296,8 +301,8 @@ class EndTold:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerIdGiven:
-    """A producer id leaves `node` for a client."""
+class ProducerIdSent:
+    """`node` sends a producer id to a client."""
 
     node: int
     producer_id: int
@@ -305,9 +310,9 @@ class ProducerIdGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class ProposedMember:
-    """Who is to be in sync: the broker epoch that the leader names (-1: it does not know), and what the controller's
-    metadata say of that broker (-1: it is not registered)."""
+class ProposedIsrMember:
+    """A member of a proposed ISR: the broker epoch that the leader names for it (-1: unknown to the leader), and the
+    state of that broker in the controller's metadata (-1: not registered)."""
 
     broker: int
     asked_epoch: int
@@ -317,19 +322,19 @@ class ProposedMember:
 
 @dataclass(frozen=True, slots=True)
 class IsrAccepted:
-    """A controller has taken the in-sync set that a leader proposed. (leader, leader epoch, partition epoch): `asked`
-    by the proposal, `current` in the metadata that it was decided on, which may not be committed yet."""
+    """A controller accepted the ISR that a leader proposed. (leader, leader epoch, partition epoch): `asked` in the
+    proposal, `current` in the metadata that the decision was based on, which may not be committed yet."""
 
     controller: int
     topic_partition: TopicPartition
     asked: tuple[int, int, int]
     current: tuple[int, int, int]
-    members: tuple[ProposedMember, ...]
+    members: tuple[ProposedIsrMember, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecorded:
-    """A partition's state as the committed metadata log now says it."""
+    """A partition's state in the committed metadata log, after a change."""
 
     topic_partition: TopicPartition
     isr: tuple[int, ...]
@@ -343,40 +348,40 @@ class PartitionRecorded:
     at_ms: int
     replicas: tuple[int, ...] = ()
     inactive: tuple[int, ...] = ()
-    """Members of the ISR that are fenced or shutting down as of this record."""
+    """Members of the ISR that are fenced or in controlled shutdown as of this record."""
     adding: tuple[int, ...] = ()
-    """Replicas that a reassignment adds, which are given up when it is cancelled."""
+    """Replicas that a reassignment adds, and that are dropped if it is cancelled."""
     removing: tuple[int, ...] = ()
-    """Replicas that go when it is done."""
+    """Replicas that are removed when the reassignment is complete."""
     unable: tuple[int, ...] = ()
-    """Replicas that cannot be in sync as of this record: their broker is fenced or shutting down, or their log
+    """Replicas that cannot be in sync as of this record: their broker is fenced or in controlled shutdown, or their log
     directory is offline."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecorded:
-    """That a topic was created with this id is committed."""
+    """The creation of a topic with this id is committed."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecorded:
-    """That all producer ids below this one have been handed out is committed."""
+    """A record is committed that allocates all producer ids below this one."""
 
     next_producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """The deletion of this topic is committed: its logs may go."""
+    """The deletion of this topic is committed: brokers may remove its logs."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeAnswered:
-    """An Identify probe of a broker ended at its controller. `outcome`: SAME, OTHER, REFUSED, CLOSED or SILENT."""
+class ProbeEnded:
+    """A controller's Identify probe of a broker has ended. `outcome`: SAME, OTHER, REFUSED, CLOSED or SILENT."""
 
     controller: int
     broker: int
@@ -397,8 +402,9 @@ class HeartbeatHandled:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced:
-    """A fence of a broker was committed; `decided_epoch` and `decided_connection` are what the decision named (None
-    for a session time-out), `current_*` what was current at that offset. `session_age_ms`: since the last heartbeat."""
+    """A broker's fencing was committed. `decided_epoch` and `decided_connection` are those that the decision named
+    (None for a session timeout), `current_*` those that were valid at that offset. `session_age_ms`: time since the
+    last heartbeat."""
 
     controller: int
     broker: int
@@ -414,8 +420,9 @@ class BrokerFenced:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A registration of a new incarnation was committed. Until then nothing is known of a restart. `incarnation`: as
-    `Restarted`'s; an earlier one than the broker's last was appended before that crash, and committed after it."""
+    """A registration of a new incarnation was committed; until then the metadata does not show the restart.
+    `incarnation`: as in `Restarted`. If it is not the broker's last incarnation, the registration was appended before
+    that incarnation crashed and committed afterwards."""
 
     broker: int
     broker_epoch: int
@@ -424,14 +431,14 @@ class BrokerRegistered:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInactive:
-    """That this broker is fenced, shutting down or gone was committed."""
+    """A record is committed by which this broker is fenced, in controlled shutdown or unregistered."""
 
     broker: int
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerUnfenced:
-    """That this broker, registered with this epoch, is fenced no more was committed."""
+    """A record is committed by which this broker, registered with this epoch, is unfenced."""
 
     broker: int
     broker_epoch: int
@@ -439,8 +446,8 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A node started again. `clean`: its last stop was a clean one. `wiped`: with a new directory id. `is_marked`: each
-    of its log directories says that it was closed in order."""
+    """A node started again. `clean`: it stopped cleanly before. `wiped`: it has a new directory id. `is_marked`: each
+    of its log directories has the clean shutdown file."""
 
     node: int
     incarnation: int
@@ -451,14 +458,14 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class NodeDown:
-    """A node is about to end: what its disk loses from here on is no act of its own."""
+    """A node is about to go down. Bytes that its disk loses after this were not removed by the node."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDied:
-    """A fault that K6 allows: the process is gone while its host answers."""
+    """A process died by a fault for which K6 requires fast detection: the process is gone while its host answers."""
 
     node: int
     roles: frozenset[str]
@@ -468,4 +475,4 @@ class ProcessDied:
 
 
 Observation = Any
-"""Any of the above; the ledger dispatches by type."""
+"""Any observation; checks dispatch by type."""

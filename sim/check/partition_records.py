@@ -1,4 +1,4 @@
-"""M3 to M8 and D18: what the committed metadata may say of partitions and brokers, one record after the other."""
+"""Check the committed metadata of partitions and brokers, record by record (M3 to M8 and D18)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kraft.sim.check.shadow import Shadows
 
 
 class PartitionChanges(Check):
-    """A check that compares each record of a partition with the one before it."""
+    """Base of the checks that compare each record of a partition with the record before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,12 +36,13 @@ class PartitionChanges(Check):
             self.changed(before, seen)
 
     def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
-        """Judge one pair, and count it if it could have been wrong."""
+        """Judge one pair of consecutive records, and count it if it could have been wrong."""
         raise AssertionError(f"{type(self).__name__} judges nothing")
 
 
 class PartitionEpochsRise(PartitionChanges):
-    """One batch may hold several changes of one partition; what is told is the last of them."""
+    """Check that a partition's epoch rises with each change, and its leader epoch with each new leader. One batch may
+    hold several changes of one partition; only the last of them is observed."""
 
     id: ClassVar[str] = "M3"
     statement: ClassVar[str] = "A partition's epoch rises with each change, its leader epoch with each new leader."
@@ -59,12 +60,13 @@ class PartitionEpochsRise(PartitionChanges):
             )
 
 
-class ShapeOfIsr(Check):
-    """What could go wrong is a change of who belongs to a partition, or is in sync; the first record is no change."""
+class IsrIsWellFormed(Check):
+    """Check that replicas, ISR and ELR are well-formed. Each change of them counts as input; the first record of a
+    partition is not a change."""
 
     id: ClassVar[str] = "M4"
     statement: ClassVar[str] = (
-        "Replicas are distinct; ISR and ELR are disjoint parts of them; somebody is in ISR, ELR or last known ELR."
+        "Replicas are distinct; ISR and ELR are disjoint subsets; ISR, ELR or last known ELR is not empty."
     )
 
     def __init__(self) -> None:
@@ -83,38 +85,41 @@ class ShapeOfIsr(Check):
         if not (members or seen.last_known_elr) or len({*members}) < len(members):
             self.fail("ISR and ELR are not as they must be", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
         if seen.replicas and not {*members} <= {*seen.replicas}:
-            self.fail("one that is in sync is no replica", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr)
+            self.fail(
+                "a member of the ISR is not a replica", partition=seen.topic_partition, isr=seen.isr, elr=seen.elr
+            )
         if len({*seen.replicas}) < len(seen.replicas):
             self.fail("a replica is listed twice", partition=seen.topic_partition, replicas=seen.replicas)
 
 
-class OnlyTheAbleJoin(PartitionChanges):
-    """What else an AlterPartition must match, its leader's epochs, M3 and D18 see by what comes of it."""
+class OnlyActiveReplicasJoin(PartitionChanges):
+    """Check that a replica that joins the ISR is registered and active, and that its log directory is online. Other
+    checks judge the results of AlterPartition's other preconditions: the leader's epochs, M3 and D18."""
 
     id: ClassVar[str] = "M8"
-    statement: ClassVar[str] = "Who joins the ISR is registered and active, and its log directory is online."
+    statement: ClassVar[str] = "A replica that joins the ISR is registered and active, and its log directory is online."
 
     def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
         for member in sorted({*seen.isr} - {*before.isr}):
             self.count()
             if member in seen.unable:
                 self.fail(
-                    "one that cannot be in sync joined the ISR",
+                    "a replica that cannot be in sync joined the ISR",
                     partition=seen.topic_partition,
                     replica=member,
                     isr=(before.isr, seen.isr),
                 )
 
 
-class LeaderInSync(Check):
-    """Unclean elections are enabled nowhere in these runs. Others may be chosen only where nobody is left (KIP-966),
-    because all who were last in ISR or ELR have registered after an unclean stop; and then only one that by the disks
-    lacks nothing of what was committed, so that all promises about the partition stand as they did.
+class LeaderIsInIsr(Check):
+    """Check that a leader is in the ISR, and was elected from ISR or ELR. Unclean elections are disabled in these runs.
+    A replica outside ISR and ELR may be elected only where both are empty (KIP-966), because all their last members
+    have registered after an unclean stop. Such a replica must, by the disks, hold everything that was committed.
 
-    What could go wrong is an election, or a change of the ISR behind a leader."""
+    Counts each election, and each change of the ISR of a leader."""
 
     id: ClassVar[str] = "M5"
-    statement: ClassVar[str] = "The leader is in the ISR, or there is none, and it was chosen from ISR or ELR."
+    statement: ClassVar[str] = "A leader is in the ISR, and was elected from ISR or ELR."
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
         super().__init__()
@@ -122,30 +127,30 @@ class LeaderInSync(Check):
         self._ledgers = ledgers
         self._known: dict[TopicPartition, PartitionRecorded] = {}
         self._stopped_uncleanly: set[tuple[int, int]] = set()
-        """(broker, incarnation) that came after an unclean stop, or after a clean one of such an incarnation, and is
-        not known to be registered."""
+        """(broker, incarnation) pairs that followed an unclean stop and are not known to be registered. If such an
+        incarnation stops cleanly before that, the next incarnation takes its place."""
         self._returned_unclean: set[int] = set()
-        """Brokers whose registration in force is the first after an unclean stop."""
+        """Brokers whose current registration is the first after an unclean stop."""
         self._awaited: dict[TopicPartition, set[int]] = {}
-        """Partitions that nobody is known to be complete of → who was last in ISR or ELR and is back after an unclean
-        stop, but not registered yet: a registration that is cut into slices comes after the changes."""
+        """Partitions with empty ISR and ELR → their last members that have restarted after an unclean stop and are not
+        registered yet. The slices of such a registration may be committed after the changes of the partitions."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionRecorded: self.recorded, Restarted: self.restarted, BrokerRegistered: self.registered}
 
     def may_take(self, tp: TopicPartition, replica: int) -> bool:
-        """Whether this replica may lead next, although it is in neither ISR nor ELR."""
+        """Return whether this replica may be the next leader although it is in neither ISR nor ELR."""
         return self._awaited.get(tp) == set() and self._ledgers.is_all_in(self._shadows.log(replica, tp), tp)
 
     def restarted(self, seen: Restarted) -> None:
-        """An unclean stop that no registration has told of is still to be told after a clean one."""
+        """Record an unclean stop. It is still to be registered if a clean stop follows before any registration."""
         if not seen.clean or (seen.node, seen.incarnation - 1) in self._stopped_uncleanly:
             self._stopped_uncleanly.add((seen.node, seen.incarnation))
 
     def registered(self, seen: BrokerRegistered) -> None:
         self._returned_unclean.discard(seen.broker)
         told = (seen.broker, seen.incarnation) in self._stopped_uncleanly
-        lives = range(seen.incarnation + 1)  # those before this one register no more
+        lives = range(seen.incarnation + 1)  # earlier incarnations can no longer register
         self._stopped_uncleanly.difference_update((seen.broker, life) for life in lives)
         if told:
             self._returned_unclean.add(seen.broker)
@@ -175,14 +180,14 @@ class LeaderInSync(Check):
             self.fail("a leader outside the ISR", partition=seen.topic_partition, leader=seen.leader, isr=seen.isr)
 
 
-class PartitionsBehindBatches(Check):
-    """A check of all partitions as they are behind a batch of the committed metadata."""
+class PartitionsAfterBatches(Check):
+    """Base of the checks that judge all partitions after each batch of committed metadata."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[TopicPartition, PartitionRecorded] = {}
         self.due: set[int] = set()
-        """Brokers that the batch which is told now is about."""
+        """Brokers that the current batch of metadata changes."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionRecorded: self.recorded, TopicDeleted: self.deleted, ImagePublished: self.published}
@@ -194,7 +199,8 @@ class PartitionsBehindBatches(Check):
         self.known = {place: held for place, held in self.known.items() if place[0] != seen.topic}
 
     def published(self, seen: ImagePublished) -> None:
-        """All of a batch has been told when the first image of it is published."""
+        """Judge all partitions when the first image of a batch is published, because the batch has then been observed
+        completely."""
         if self.due:
             due = frozenset(self.due)
             self.due.clear()
@@ -202,17 +208,17 @@ class PartitionsBehindBatches(Check):
                 self.judge(held, due)
 
     def judge(self, held: PartitionRecorded, brokers: frozenset[int]) -> None:
-        """What is wrong with a partition now that the batch was about these brokers."""
+        """Report what is wrong with a partition after a batch that changed these brokers."""
         raise AssertionError(f"{type(self).__name__} judges nothing")
 
 
-class OnlyTheActiveLead(PartitionsBehindBatches):
-    """Fenced and stopping brokers: they lead nothing and are in sync with nobody. The last in sync stays listed. Judged
-    by each record of a partition, and of all partitions when a broker becomes inactive; what could go wrong is a
-    partition with a replica on such a broker."""
+class OnlyActiveBrokersLead(PartitionsAfterBatches):
+    """Check that brokers that are fenced or in controlled shutdown lead no partition and are in no ISR, except as its
+    last member. Each record of a partition is judged, and all partitions when a broker becomes inactive. Counts
+    partitions with a replica on such a broker."""
 
     id: ClassVar[str] = "M6"
-    statement: ClassVar[str] = "A fenced or stopping broker leads nothing and is in no ISR with other members."
+    statement: ClassVar[str] = "A fenced or stopping broker leads no partition and is in no ISR with other members."
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {**super().readers(), BrokerInactive: self.inactive}
@@ -255,12 +261,15 @@ class BrokerEpochsRise(Check):
         self._highest = max(self._highest, seen.broker_epoch)
 
 
-class HonestIsr(PartitionChanges):
-    """By the disks: who joins the in-sync replicas holds everything that any leader has committed, and whatever its own
-    leader had when it began to lead, committed or not. What a power loss took from a member does not count."""
+class JoiningReplicasAreComplete(PartitionChanges):
+    """Check that a replica that joins the ISR is complete, according to the disks. It holds all records that any leader
+    has committed. It also holds all records, committed or not, that its leader had when it began to lead. Records that
+    an ISR member lost in a power loss do not count."""
 
     id: ClassVar[str] = "D18"
-    statement: ClassVar[str] = "A replica that joins the ISR holds all that is committed, and its leader's epoch start."
+    statement: ClassVar[str] = (
+        "A replica that joins the ISR has all committed records, and those up to its leader's epoch start."
+    )
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
         super().__init__()
@@ -293,7 +302,8 @@ class HonestIsr(PartitionChanges):
             )
 
     def _judge_epoch_start(self, seen: PartitionRecorded, member: int) -> None:
-        """A leader's epoch begins with its first batch of that epoch, or where its log ends if it has none."""
+        """Check that the replica reaches the start of the leader's epoch: the leader's first batch of that epoch, or
+        the leader's log end if it has no such batch."""
         tp = seen.topic_partition
         log, leaders = self._shadows.log(member, tp), self._shadows.log(seen.leader, tp)
         own = (batch.base_offset for batch in leaders.batches if batch.epoch == seen.leader_epoch)

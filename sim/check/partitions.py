@@ -1,8 +1,9 @@
-"""D1, D2, D4, D11 and K7: what the replicas of a partition may hold, promise and commit.
+"""Checks of what replicas of a partition hold, acknowledge and commit (D1, D2, D4, D11 and K7).
 
 `DLEDGER[tp]` is filled when a leader's high watermark passes a batch; `ACKED[tp]` from acks=all successes that a client
-received. Exemption: a replica that lost unsynced bytes to a power loss, or a wiped one, is remembered by (node, log) as
-`damaged`; D1 and K7 hold while at least one member of the in-sync set of the acknowledgement is undamaged.
+received. Exemption: a replica that lost unsynced bytes to a power loss, or whose disk was wiped, is recorded as
+`damaged` by (node, log). D1 and K7 are required while at least one member of the ISR of the acknowledgement is
+undamaged.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ from kraft.sim.check.shadow import ShadowLog, Shadows
 
 
 class Damage:
-    """Which replicas lost bytes to an injected fault since when they were last complete, or have some that changed on
-    the device. Up to a broker's next registration a leader may count on what an earlier incarnation has told it: until
-    then nothing is repaired."""
+    """Replicas that lost bytes to an injected fault and are not complete again, and replicas whose bytes changed on the
+    device. A replica does not count as repaired before its broker's next registration, because until then a leader may
+    count on fetch offsets of an earlier incarnation."""
 
     def __init__(self) -> None:
         self._nodes: set[tuple[int, TopicPartition]] = set()
-        self._rotten: dict[tuple[int, TopicPartition], tuple[int, int] | None] = {}
-        """Where what stands before the rotten batch ends, and where it ends itself; None: the batch is gone."""
+        self._corrupt: dict[tuple[int, TopicPartition], tuple[int, int] | None] = {}
+        """(node, partition) → (end offset of the batches before the corrupt batch, end offset of the corrupt batch).
+        None: the corrupt batch is no longer in the log."""
         self._to_register: set[int] = set()
         self._incarnations: dict[int, int | None] = {}
-        """Of nodes that went down: their incarnation since, None while there is none."""
+        """Node that has gone down → the incarnation in which it runs again; None while it is down."""
 
     def down(self, node: int) -> None:
         self._incarnations[node] = None
@@ -46,60 +48,63 @@ class Damage:
     def restarted(self, node: int, incarnation: int) -> None:
         self._incarnations[node] = incarnation
 
-    def rotten(self, node: int, topic_partition: TopicPartition, end_before: int, next_offset: int) -> None:
-        """Bytes of a batch of this log are not as they were written, until it is `mended`; what stands before that
-        batch ends at offset `end_before`, and it ends itself at `next_offset`."""
-        self._rotten[node, topic_partition] = (end_before, next_offset)
+    def corrupt(self, node: int, topic_partition: TopicPartition, end_before: int, next_offset: int) -> None:
+        """Record that bytes of a batch of this log were corrupted, until the log is `mended`. The batches before the
+        corrupt batch end at offset `end_before`; the corrupt batch ends at `next_offset`."""
+        self._corrupt[node, topic_partition] = (end_before, next_offset)
 
     def mended(self, node: int, topic_partition: TopicPartition) -> None:
-        self._rotten.pop((node, topic_partition), None)
+        self._corrupt.pop((node, topic_partition), None)
 
     def may_be_cut(self, node: int, topic_partition: TopicPartition, end_offset: int) -> bool:
-        """Whether the log has rotten bytes, and this end leaves all that stands before them: whoever takes the rotten
-        batch for a torn one, as a recovery may, cuts there. A replica that is given up for its damage is left as it
-        is, so nothing else is cut."""
-        rotten = self._rotten.get((node, topic_partition))
-        return rotten is not None and end_offset >= rotten[0]
+        """Return whether a truncation to this offset is excused: the log has a corrupt batch, and all batches before it
+        remain. Recovery may mistake the corrupt batch for an incomplete one and truncate there. A replica that its
+        broker takes offline because of the damage is left unchanged, so no other truncation is excused."""
+        corrupt = self._corrupt.get((node, topic_partition))
+        return corrupt is not None and end_offset >= corrupt[0]
 
-    def is_rotten(self, node: int, topic_partition: TopicPartition) -> bool:
-        """Whether the rotten batch stands in this log."""
-        return self._rotten.get((node, topic_partition)) is not None
+    def is_corrupt(self, node: int, topic_partition: TopicPartition) -> bool:
+        """Return whether this log has a corrupt batch."""
+        return self._corrupt.get((node, topic_partition)) is not None
 
     def cut(self, node: int, topic_partition: TopicPartition, start_offset: int, end_offset: int) -> None:
-        """The log begins and ends here now. If the rotten batch went with what is gone, from the end or from the front,
-        it excuses no other cut."""
-        rotten = self._rotten.get((node, topic_partition))
-        if rotten is not None and (end_offset <= rotten[0] or start_offset >= rotten[1]):
-            self._rotten[node, topic_partition] = None
+        """Record a log's new begin and end. If the corrupt batch was removed, from either side, it excuses no later
+        truncation."""
+        corrupt = self._corrupt.get((node, topic_partition))
+        if corrupt is not None and (end_offset <= corrupt[0] or start_offset >= corrupt[1]):
+            self._corrupt[node, topic_partition] = None
 
     def lost(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.add((node, topic_partition))
         self._to_register.add(node)
 
     def registered(self, node: int, incarnation: int) -> None:
-        """If it is the one that there is: what those before it have told counts no more."""
+        """Record a registration. If it is of the broker's current incarnation, fetch offsets of earlier incarnations no
+        longer count."""
         if self._incarnations.get(node, incarnation) == incarnation:
             self._to_register.discard(node)
 
     def may_be_repaired(self, node: int, topic_partition: TopicPartition) -> bool:
-        """Whether it has lost something, and is whole again as soon as it holds all that is committed."""
+        """Return whether the replica has lost records and will be repaired as soon as it holds all committed
+        records."""
         return (node, topic_partition) in self._nodes and node not in self._to_register
 
     def repaired(self, node: int, topic_partition: TopicPartition) -> None:
         self._nodes.discard((node, topic_partition))
 
     def anyone(self) -> bool:
-        """Whether any replica is damaged now."""
-        return bool(self._nodes or self._rotten)
+        """Return whether any replica is damaged now."""
+        return bool(self._nodes or self._corrupt)
 
     def holds(self, node: int, topic_partition: TopicPartition) -> bool:
         place = (node, topic_partition)
-        return place in self._nodes or place in self._rotten
+        return place in self._nodes or place in self._corrupt
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """One entry of ACKED: the batch, who was in sync when the client was told, and the leader epoch of its commit."""
+    """An entry of ACKED: the batch, the ISR when the client received the success, and the leader epoch in which the
+    batch was committed."""
 
     next_offset: int
     digest: int
@@ -108,29 +113,31 @@ class Acknowledged:
 
 
 class PartitionLedgers:
-    """DLEDGER, ACKED and who led which epoch, over all partitions."""
+    """The ledgers DLEDGER (committed batches) and ACKED (acknowledged batches) of all partitions."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
         self.commit_epochs: dict[TopicPartition, dict[int, int]] = {}
-        """The leader epoch in which each batch, by where it ends, was first seen committed."""
+        """Partition → end of each batch → the leader epoch in which it was first seen committed."""
         self.acknowledged: dict[TopicPartition, dict[int, Acknowledged]] = {}
         self.unclean: set[TopicPartition] = set()
         self.deleted: set[str] = set()
-        """Topics whose deletion is committed: their logs may go, on one node before another."""
+        """Topics whose deletion is committed: nodes may remove their logs at different times."""
 
     def is_void(self, topic_partition: TopicPartition) -> bool:
-        """Whether nothing is promised of this partition any more."""
+        """Return whether nothing is guaranteed for this partition any more."""
         return topic_partition in self.unclean or topic_partition[0] in self.deleted
 
     def first_missing(self, log: ShadowLog, topic_partition: TopicPartition) -> int | None:
-        """Where the first batch ends that was committed of the partition and is not in this log, from its start on."""
+        """Return the end offset of the first committed batch of the partition that this log lacks; batches before the
+        log's start do not count."""
         committed = self.committed.get(topic_partition, {})
         return log.first_missing((next_offset, digest) for next_offset, (_, digest) in committed.items())
 
     def is_all_in(self, log: ShadowLog, topic_partition: TopicPartition) -> bool:
-        """Whether this log holds all that was committed of the partition, from its start on. Who catches up lacks the
-        newest, so these are looked at first: this is asked at each batch that a damaged replica writes."""
+        """Return whether this log holds all committed batches of the partition that end after the log's start. This is
+        called at each batch that a damaged replica writes. A replica that is catching up lacks the newest batches, so
+        these are compared first."""
         committed = self.committed.get(topic_partition, {})
         return all(log.holds(next_offset, digest) for next_offset, (_, digest) in reversed(committed.items()))
 
@@ -142,8 +149,9 @@ class PartitionLedgers:
 
 
 class AckedDurability(Check):
-    """Checked against every leader that a partition gets after the acknowledgement, and at the end. Later is who leads
-    in the epoch of the commit or above: a broker that was frozen hears only now that it led before that."""
+    """Check that every later leader of a partition, and the leader at the end of the run, holds every acknowledged
+    record. A leader is later if its epoch is at least that of the commit. A broker that was frozen may learn only now
+    that it was elected in a lower epoch."""
 
     id: ClassVar[str] = "D1"
     statement: ClassVar[str] = "Every later leader holds every acknowledged record."
@@ -184,8 +192,8 @@ class AckedDurability(Check):
         self.check_log(seen.node, tp, f"leader of epoch {epoch}", epoch)
 
     def check_log(self, node: int, tp: TopicPartition, role: str, leader_epoch: int | None = None) -> None:
-        """Compare a replica's whole log with ACKED, or with what was committed up to this leader epoch; `role` is said
-        in the evidence."""
+        """Compare a replica's whole log with ACKED, or with the acknowledgements committed up to this leader epoch.
+        `role` is the replica's role as shown in the evidence."""
         if self._ledgers.is_void(tp):
             return
         shadow = self._shadows.log(node, tp)
@@ -210,7 +218,8 @@ class AckedDurability(Check):
 
 
 class NoDivergence(Check):
-    """Each replica's batches below its own high watermark are compared with what was committed first."""
+    """Check that replicas do not diverge: each replica's batches below its own high watermark must equal those that
+    were committed first."""
 
     id: ClassVar[str] = "D2"
     statement: ClassVar[str] = "Replicas are equal below the lower of their high watermarks."
@@ -250,9 +259,10 @@ class NoDivergence(Check):
 
 
 class HighWatermarkJustified(Check):
-    """What followers truly hold comes from their disks. A pending shrink does not free the leader from its members.
-    What a power loss took from a replica after it had acknowledged it does not count against the leader; nor does what
-    is deleted where no replica is due any more (a reassignment), of which the leader may not have heard yet."""
+    """Check that every member of the maximal ISR holds the records below a leader's high watermark. What followers hold
+    is read from their disks. The leader must count members until their removal from the ISR is committed. Records that
+    a replica acknowledged and then lost in a power loss do not count against the leader. A replica that a reassignment
+    deleted does not count either, because the leader may not know of that yet."""
 
     id: ClassVar[str] = "D4"
     statement: ClassVar[str] = "A leader's high watermark is held by every member of the maximal ISR."
@@ -278,7 +288,8 @@ class HighWatermarkJustified(Check):
         before = self._upto.get(key)
         self._upto[key] = seen.high_watermark
         if before is None or seen.high_watermark <= before or self._ledgers.is_void(seen.topic_partition):
-            return  # what a new leader knew as a follower was justified by its predecessor
+            # a new leader's first high watermark is the one that it had as a follower, which its predecessor justified
+            return
         self.count()
         own = self._shadows.log(seen.node, seen.topic_partition).between(before, seen.high_watermark)
         newly = [(batch.next_offset, batch.digest) for batch in own]
@@ -300,8 +311,10 @@ class HighWatermarkJustified(Check):
 
 
 class AcksAllReply(Check):
-    """Epoch and ISR count at the moment of the commit. An answer for several partitions leaves when the last of them is
-    done, and one that was done keeps its success, whatever becomes of it meanwhile (as in Kafka's DelayedProduce)."""
+    """Check that acks=all succeeds only below the high watermark, in the same epoch, with min ISR met. Epoch and ISR
+    are those at the time of the commit. A response for several partitions is sent when the last of them is complete. A
+    partition that was complete stays successful, even if its leader or ISR changes before the response is sent (as in
+    Kafka's DelayedProduce)."""
 
     id: ClassVar[str] = "D11"
     statement: ClassVar[str] = "acks=all succeeds only below the high watermark, in the same epoch, with min ISR met."
@@ -309,7 +322,8 @@ class AcksAllReply(Check):
     def __init__(self) -> None:
         super().__init__()
         self._committed: dict[int, dict[tuple[TopicPartition, int], int]] = {}
-        """Node → (partition, leader epoch) → the high watermark that was seen there with min ISR met."""
+        """Node → (partition, leader epoch) → the last high watermark that was observed on the node while min ISR was
+        met."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionSeen: self.seen_partition, NodeDown: self.down, ProduceAnswered: self.answered}
@@ -323,7 +337,8 @@ class AcksAllReply(Check):
         self._committed.pop(seen.node, None)
 
     def _committed_when_appended(self, seen: ProduceAnswered) -> bool:
-        """Whether the high watermark passed it in the leader epoch of its append, with min ISR met."""
+        """Return whether the high watermark passed the batch in the leader epoch in which it was appended, with min ISR
+        met."""
         place = (seen.topic_partition, seen.epoch_appended)
         return self._committed.get(seen.node, {}).get(place, 0) >= seen.next_offset
 
@@ -358,11 +373,12 @@ class AcksAllReply(Check):
 
 
 class EligibleReplicas(Check):
-    """Three clauses: the high watermark stands still under min ISR; every ELR member holds what is committed; an
-    unclean restart, once it is registered, is out of ISR and ELR before it can be chosen."""
+    """Check three rules of KIP-966. The high watermark does not advance below min ISR. Every ELR member holds all
+    committed records. A broker that restarted uncleanly is removed from ISR and ELR, at the latest by its registration,
+    before it can be elected."""
 
     id: ClassVar[str] = "K7"
-    statement: ClassVar[str] = "ELR members hold everything committed, and nothing commits under min ISR."
+    statement: ClassVar[str] = "ELR members have all committed records, and no record is committed under min ISR."
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
         super().__init__()
@@ -372,7 +388,7 @@ class EligibleReplicas(Check):
         self._leading: dict[tuple[int, int, TopicPartition], PartitionSeen] = {}
         self._unclean_since: dict[int, set[TopicPartition]] = {}
         self._incarnations: dict[int, int] = {}
-        """Of brokers that have restarted: their last."""
+        """Broker that has restarted → its last incarnation."""
         self._registered: set[int] = set()
         """Brokers whose last incarnation is known to be registered."""
         self._recorded: dict[TopicPartition, PartitionRecorded] = {}
@@ -395,7 +411,7 @@ class EligibleReplicas(Check):
         self._leading[key] = seen
         if before is not None and seen.high_watermark > before.high_watermark:
             self.count()
-            # The set may have shrunk behind the move, between two looks.
+            # The ISR may have shrunk after the advance, between two observations.
             if max(len(seen.isr), len(before.isr)) < seen.min_isr:
                 self.fail(
                     "the high watermark moved under min.insync.replicas",

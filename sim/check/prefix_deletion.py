@@ -1,4 +1,4 @@
-"""D16: what retention, DeleteRecords and the cutting of a front take away is committed, by the files on the disks."""
+"""Retention, DeleteRecords and prefix truncation remove only committed records, by the files on the disks (D16)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from kraft.sim.check.observations import LogCut, NodeDown, PartitionSeen, TopicP
 from kraft.sim.check.shadow import Shadows
 
 
-class OnlyCommittedPrefixesGo(Check):
-    """A pass may raise the high watermark and delete below it, and the disk is told of first: so a deletion is judged
-    by the replica's next look. A log of which nothing is left was begun anew."""
+class OnlyCommittedPrefixesDeleted(Check):
+    """Check that only committed prefixes of a log are deleted. One pass of a node's event loop may raise the high
+    watermark and delete below it, and the disk is observed before the high watermark. So a deletion is judged at the
+    next observation of the replica. A log without any remaining batch was restarted and is not judged."""
 
     id: ClassVar[str] = "D16"
     statement: ClassVar[str] = "Deletion takes a prefix of a log, never beyond the high watermark."
@@ -21,9 +22,10 @@ class OnlyCommittedPrefixesGo(Check):
         super().__init__()
         self._shadows = shadows
         self._marks: dict[tuple[int, TopicPartition], int] = {}
-        """(node, partition) → the high watermark that it had last in this life."""
+        """(node, partition) → its last observed high watermark in this incarnation."""
         self._due: dict[tuple[int, TopicPartition], int] = {}
-        """What begins behind the mark that is known: where."""
+        """(node, partition) → its new log start, which is above the last observed high watermark and is judged at the
+        next observation."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {LogCut: self.cut, PartitionSeen: self.seen_partition, NodeDown: self.down}
@@ -52,7 +54,7 @@ class OnlyCommittedPrefixesGo(Check):
             )
 
     def down(self, seen: NodeDown) -> None:
-        """What a crash does to a disk is no deletion."""
+        """Drop what is known about this node's logs: bytes that a crash removes from a disk are not deletions."""
         for known in (self._marks, self._due):
             for place in [place for place in known if place[0] == seen.node]:
                 del known[place]

@@ -1,7 +1,8 @@
-"""T1, T2 and T4: what idempotent producers have written, by the committed log of each partition.
+"""Checks of the batches of idempotent producers in the committed log of each partition (T1, T2 and T4).
 
-A batch is judged once, when the first high watermark of its partition passes it: what is cut before that is promised
-to nobody, and D2 judges that all replicas commit the same. What is deleted from the front is remembered.
+A batch is judged once, when the first high watermark of its partition passes it. A batch that was truncated before that
+was not guaranteed to any client, and D2 checks that all replicas commit the same batches. Batches deleted from the
+front of a log are remembered.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from kraft.sim.check.partitions import PartitionLedgers
 from kraft.sim.check.shadow import ShadowBatch, Shadows
 
 SEQUENCES = 1 << 31
-"""So many there are; then they begin at 0 again."""
+"""Number of different sequence numbers; after the last one they restart at 0."""
 
 
 @dataclass(slots=True)
-class _Known:
-    """Of a producer in a partition: its newest epoch, and the sequence that comes next in it."""
+class _ProducerState:
+    """State of a producer in a partition: its newest epoch, and the sequence number that comes next."""
 
     epoch: int
     next_sequence: int
 
 
 class CommittedProducers(Check):
-    """A check of each batch of an idempotent producer that is committed, beside what is committed of it before."""
+    """Base of checks that compare each committed batch of an idempotent producer with its earlier committed batches."""
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
         super().__init__()
         self._shadows = shadows
         self._ledgers = ledgers
         self._upto: dict[TopicPartition, int] = {}
-        self._known: dict[tuple[TopicPartition, int], _Known] = {}
+        self._known: dict[tuple[TopicPartition, int], _ProducerState] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PartitionSeen: self.seen_partition}
@@ -50,7 +51,7 @@ class CommittedProducers(Check):
             if not is_void:
                 self.judge(tp, batch, producer, known)
             if known is None or producer.epoch > known.epoch:
-                known = self._known[tp, producer.producer_id] = _Known(producer.epoch, 0)
+                known = self._known[tp, producer.producer_id] = _ProducerState(producer.epoch, 0)
             if producer.epoch == known.epoch:
                 known.next_sequence = (producer.last_sequence + 1) % SEQUENCES
 
@@ -61,8 +62,9 @@ class CommittedProducers(Check):
             if batch.producer is not None:
                 yield batch, batch.producer
 
-    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
-        """What is wrong with this batch; `known`: of what its producer has committed here before, None if nothing."""
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _ProducerState | None) -> None:
+        """Report what is wrong with this batch. `known`: the producer's state after its earlier batches that were
+        committed in this partition, None if there are none."""
         raise AssertionError(f"{type(self).__name__} judges nothing")
 
     def tell(self, text: str, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, **facts: object) -> None:
@@ -78,17 +80,18 @@ class CommittedProducers(Check):
 
 
 class NoSequenceTwice(CommittedProducers):
-    """Of records by their values, whoever wrote them: `client_histories`."""
+    """Check that each (producer id, epoch, sequence number) occurs once in a committed log. Duplicates by value, from
+    any producer, are found by `client_histories`."""
 
     id: ClassVar[str] = "T1"
-    statement: ClassVar[str] = "In a committed log each (producer id, epoch, sequence) stands once."
+    statement: ClassVar[str] = "In a committed log each (producer id, epoch, sequence number) occurs once."
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers) -> None:
         super().__init__(shadows, ledgers)
         self._first: dict[tuple[TopicPartition, int, int], dict[int, int]] = {}
-        """(partition, producer id, epoch) → first sequence of a batch → its offset."""
+        """(partition, producer id, epoch) → first sequence number of a batch → its offset."""
 
-    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _ProducerState | None) -> None:
         first = self._first.setdefault((tp, producer.producer_id, producer.epoch), {})
         if first:
             self.count()
@@ -99,9 +102,9 @@ class NoSequenceTwice(CommittedProducers):
 
 class SequencesFollow(CommittedProducers):
     id: ClassVar[str] = "T2"
-    statement: ClassVar[str] = "In a committed log a producer's sequences follow on each other, from 0 in each epoch."
+    statement: ClassVar[str] = "In a committed log a producer's sequence numbers are contiguous, from 0 in each epoch."
 
-    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _ProducerState | None) -> None:
         if known is not None and producer.epoch < known.epoch:
             return  # judged by the check of epochs (T4)
         self.count()
@@ -112,9 +115,9 @@ class SequencesFollow(CommittedProducers):
 
 class ProducerEpochsRise(CommittedProducers):
     id: ClassVar[str] = "T4"
-    statement: ClassVar[str] = "In a committed log a producer's epoch never goes back."
+    statement: ClassVar[str] = "In a committed log a producer's epoch never decreases."
 
-    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _Known | None) -> None:
+    def judge(self, tp: TopicPartition, batch: ShadowBatch, producer: ProducedBy, known: _ProducerState | None) -> None:
         if known is None:
             return
         self.count()

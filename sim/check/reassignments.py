@@ -1,4 +1,4 @@
-"""M15: what the committed metadata may say of a partition while its replicas are moved."""
+"""Check the committed metadata of a partition while its replicas are reassigned (M15)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from kraft.sim.check.partition_records import PartitionChanges
 
 
 class ReassignmentSafety(PartitionChanges):
-    """A replica goes when the in-sync set covers those that stay: the move is done. One that was only being added may
-    go at any time, by a cancel, if somebody who was in sync still is.
+    """Check that a reassignment keeps in-sync replicas. An old replica may be removed when all remaining replicas are
+    in the ISR: the reassignment is complete. A replica that was only being added may be removed at any time, by a
+    cancellation, if some replica that was in sync stays in the ISR.
 
-    Until all new replicas are in sync, one of the old ones that were stays so. The last of them may leave if it is not
-    able to stay, or if one of the new ones leads and finds that it lags."""
+    Until all new replicas are in sync, an old replica that was in sync stays in the ISR. The last such replica may be
+    removed if it is not able to stay, or if a new replica leads and finds that it lags."""
 
     id: ClassVar[str] = "M15"
     statement: ClassVar[str] = (
-        "No replica goes, and the last old one does not leave the ISR, before the new ones are in sync."
+        "No replica is removed, and the last old one does not leave the ISR, before the new ones are in sync."
     )
 
     def changed(self, before: PartitionRecorded, seen: PartitionRecorded) -> None:
@@ -26,7 +27,7 @@ class ReassignmentSafety(PartitionChanges):
         self.count()
         if seen.unclean:
             return
-        if _last_old_one_left(before, seen):
+        if _lost_last_old_replica(before, seen):
             self.fail(
                 "the last old replica left the ISR before the new ones were in it",
                 partition=seen.topic_partition,
@@ -48,8 +49,9 @@ class ReassignmentSafety(PartitionChanges):
             )
 
 
-def _last_old_one_left(before: PartitionRecorded, seen: PartitionRecorded) -> bool:
-    """While a move goes on: the old replicas that were in sync are not any more, though one of them is able to be."""
+def _lost_last_old_replica(before: PartitionRecorded, seen: PartitionRecorded) -> bool:
+    """Return whether the last old replica left the ISR during a reassignment although an old replica is able to stay in
+    it."""
     new, now = {*seen.adding}, {*seen.isr}
     if new <= now or not now <= new or not now or before.leader in new:
         return False

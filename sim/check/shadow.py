@@ -1,7 +1,7 @@
-"""Shadow logs: for every node and log, which batches stand in it, as the disk showed them.
+"""Shadow logs: a model of every log of every node, made of the batches that its disk showed.
 
-Each batch remembers the one before it, so that log matching is checked by induction, one batch at a time, also for logs
-whose prefix was deleted behind a snapshot.
+Each batch remembers the batch before it. So log matching is checked by induction, one batch at a time, also for logs
+whose prefix was deleted below a snapshot.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class ShadowLog:
     start_offset: int = 0
     durable_end: int = 0
     pruned_to: int = 0
-    """Up to where a prefix was once deleted from it while the rest stayed (retention)."""
+    """End of the prefix that was deleted while later batches stayed (retention)."""
     batches: list[ShadowBatch] = field(default_factory=list)
     left_behind: list[ShadowBatch] = field(default_factory=list)
-    """What was cut away since the last look, with nothing left: a prefix behind a snapshot, or all of a log that was
-    begun anew."""
+    """Batches removed since the last observation by a truncation after which no batch remained: a prefix below a
+    snapshot, or all of a log that was restarted."""
     _ends: list[int] = field(default_factory=list)
 
     @property
@@ -55,8 +55,8 @@ class ShadowLog:
         return batch
 
     def cut(self, start_offset: int, end_offset: int) -> list[ShadowBatch]:
-        """Apply a LogCut; gives the batches that were removed from the end. A log that begins where all that it held
-        ends, or behind it, may have been begun anew (behind a snapshot): nothing of it is left."""
+        """Apply a LogCut; return the batches that were removed from the end. A log that now begins at or after the end
+        of all its batches may have been restarted (at a snapshot's end): it has no batches any more."""
         keep = bisect_right(self._ends, end_offset)
         if keep and self._ends[keep - 1] <= start_offset:
             self.left_behind = self.batches[:keep]
@@ -71,35 +71,36 @@ class ShadowLog:
         return removed
 
     def at_end(self, offset: int) -> ShadowBatch | None:
-        """The batch that ends at exactly `offset`."""
+        """Return the batch that ends at exactly `offset`."""
         index = bisect_left(self._ends, offset)
         found = index < len(self._ends) and self._ends[index] == offset
         return self.batches[index] if found else None
 
     def of_leader(self, start: int, end: int) -> list[ShadowBatch]:
-        """Batches with an end in (start, end] of a log that its owner, a leader, never begins anew: also those that it
-        deleted behind a snapshot since the last look."""
+        """Return the batches of a leader's log with an end in (start, end], including those that the leader deleted
+        below a snapshot since the last observation. A leader's log is never restarted."""
         deleted = (batch for batch in self.left_behind if start < batch.next_offset <= min(end, self.start_offset))
         return [*deleted, *self.between(start, end)]
 
     def holding(self, offset: int) -> ShadowBatch | None:
-        """The batch that holds the record at `offset`, or the first behind it across a hole."""
+        """Return the batch that holds the record at `offset`, or, if `offset` is in a hole, the first batch after the
+        hole."""
         index = bisect_right(self._ends, offset)
         return self.batches[index] if index < len(self.batches) else None
 
     def content(self, start: int = 0) -> tuple[tuple[int, int, int], ...]:
-        """(end offset, epoch, digest) of every batch that ends behind `start`, also of a prefix deleted since."""
+        """Return (end offset, epoch, digest) of every batch that ends after `start`, also of a prefix deleted since."""
         batches = self.batches[bisect_right(self._ends, start) :]
         return tuple((batch.next_offset, batch.epoch, batch.digest) for batch in batches)
 
     def first_missing(self, due: Iterable[tuple[int, int]]) -> int | None:
-        """Of batches, by (end offset, digest): where the first one ends that does not stand in this log as it is, from
-        the log's start on; None if there is none."""
+        """Return the lowest end offset of the `due` batches (end offset, digest) that this log lacks; batches before
+        the log's start do not count. None if it has all."""
         missing = [end for end, digest in due if not self.holds(end, digest)]
         return min(missing, default=None)
 
     def holds(self, end: int, digest: int) -> bool:
-        """Whether the batch that ends there stands in this log as it is, or lay before its start."""
+        """Return whether this log has the batch that ends there unchanged, or began after it."""
         return end <= self.start_offset or self._is_held(end, digest)
 
     def _is_held(self, end: int, digest: int) -> bool:
@@ -107,12 +108,12 @@ class ShadowLog:
         return held is not None and held.digest == digest
 
     def between(self, start: int, end: int) -> list[ShadowBatch]:
-        """Batches with an end in (start, end]."""
+        """Return batches with an end in (start, end]."""
         return self.batches[bisect_right(self._ends, start) : bisect_right(self._ends, end)]
 
 
 class Shadows:
-    """The shadow logs of all nodes; every check that needs logs reads these, and one feeder writes them."""
+    """The shadow logs of all nodes. One writer updates them, and every check that needs logs reads them."""
 
     def __init__(self) -> None:
         self._logs: dict[tuple[int, TopicPartition | None], ShadowLog] = {}
@@ -124,15 +125,16 @@ class Shadows:
         return shadow
 
     def of(self, log: TopicPartition | None) -> list[tuple[int, ShadowLog]]:
-        """(node, log) of every node that has this log, by node."""
+        """Return (node, log) of every node that has this log, ordered by node."""
         return sorted(
             ((node, shadow) for (node, name), shadow in self._logs.items() if name == log), key=lambda x: x[0]
         )
 
     def are_equal(self, log: TopicPartition | None, nodes: Iterable[int], begin: int = 0) -> bool:
-        """Whether this log holds the same on all `nodes`, and ends where the others do. What any node deleted as a
-        prefix does not count: each does so on its own, and one that came later, or lost power, need not have had it.
-        Nor does what lies before `begin`, where the leader's log begins: its files may still hold it."""
+        """Return whether this log has the same batches and the same end on all `nodes`. Prefixes that any node deleted
+        do not count: each node deletes on its own, and a node that joined later or lost power may never have had them.
+        Batches below `begin`, where the leader's log begins, do not count either: the files of other nodes may still
+        hold them."""
         start = max((shadow.pruned_to for _, shadow in self.of(log)), default=0)
         start = max(start, begin)
         held = [self.log(node, log) for node in nodes]

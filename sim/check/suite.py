@@ -1,24 +1,24 @@
-"""All checks of a run, wired to shared ledgers, with one door: `Suite.observe`."""
+"""All checks of a run, connected to shared ledgers, with one entry point: `Suite.observe`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraft.sim.check.allocators import NothingIsHandedOutTwice
+from kraft.sim.check.allocators import ProducerIdsAllocatedOnce
 from kraft.sim.check.authorship import LeaderWritesMetadata, LeaderWritesPartition
 from kraft.sim.check.base import Check, Checks, Finding
 from kraft.sim.check.failure_detection import (
-    BoundedCuriosity,
-    EpochsRest,
+    EpochsAreSteady,
     FenceHitsItsTarget,
     FenceNeedsProof,
-    NothingUncommittedEscapes,
+    FencingAndElectionTimes,
     NoUncleanElectionFromFastFence,
-    Speed,
+    OnlyCommittedMetadataIsVisible,
+    ProbeAndVoteRates,
 )
 from kraft.sim.check.images import ImageEquality, ImageIsTheFold, PublicationOrder
 from kraft.sim.check.isr_changes import AlterPartitionPrecondition
-from kraft.sim.check.log_marks import BatchesFollowOn, MarksInOrder
+from kraft.sim.check.log_offsets import BatchesAreContiguous, LogOffsetsInOrder
 from kraft.sim.check.observations import (
     BatchWritten,
     BrokerRegistered,
@@ -34,12 +34,12 @@ from kraft.sim.check.observations import (
 )
 from kraft.sim.check.partition_records import (
     BrokerEpochsRise,
-    HonestIsr,
-    LeaderInSync,
-    OnlyTheAbleJoin,
-    OnlyTheActiveLead,
+    IsrIsWellFormed,
+    JoiningReplicasAreComplete,
+    LeaderIsInIsr,
+    OnlyActiveBrokersLead,
+    OnlyActiveReplicasJoin,
     PartitionEpochsRise,
-    ShapeOfIsr,
 )
 from kraft.sim.check.partitions import (
     AckedDurability,
@@ -50,12 +50,12 @@ from kraft.sim.check.partitions import (
     NoDivergence,
     PartitionLedgers,
 )
-from kraft.sim.check.prefix_deletion import OnlyCommittedPrefixesGo
+from kraft.sim.check.prefix_deletion import OnlyCommittedPrefixesDeleted
 from kraft.sim.check.producers import NoSequenceTwice, ProducerEpochsRise, SequencesFollow
-from kraft.sim.check.raft.candidacy import LeadersAreHeard, OnlyVotersStand
+from kraft.sim.check.raft.candidacy import LeadersHaveFetchingMajority, OnlyVotersAreCandidates
 from kraft.sim.check.raft.replicated_logs import (
     CommitRule,
-    CommittedIsKept,
+    CommittedRecordsAreKept,
     HighWatermarkSanity,
     LeaderAppendsOnly,
     LeaderCompleteness,
@@ -75,25 +75,27 @@ from kraft.sim.check.raft.voting import (
     VoteRestriction,
 )
 from kraft.sim.check.reassignments import ReassignmentSafety
+from kraft.sim.check.reported_ends import ReportedEndOffsetsNeverDecrease
 from kraft.sim.check.shadow import Shadows
-from kraft.sim.check.throttles import ThrottleSparesTheIsr
-from kraft.sim.check.told_ends import ToldEndsRise
+from kraft.sim.check.throttles import ThrottleNeverDelaysIsr
 from kraft.sim.check.truncation import TruncationDiscipline
-from kraft.sim.check.unclean_restarts import UncleanMembersLeave
+from kraft.sim.check.unclean_restarts import UncleanBrokersLeave
 
-UNHEARD_MS_MAX = 5_000
-"""By Kafka's defaults: check-quorum, and a fetch time-out more."""
+WITHOUT_FETCHES_MS_MAX = 5_000
+"""Maximum time that a leader may lead without fetches from a majority: Kafka's default check-quorum timeout plus one
+fetch timeout."""
 
 
 class Suite:
-    """The checks of one run. Shadows are written before the checks read a write, and after they read a cut."""
+    """The checks of one run. Shadow logs are updated before the checks receive a write, and after they receive a
+    truncation."""
 
     def __init__(
         self,
         voters: frozenset[int],
         *,
         link_latency_ms: int = 1,
-        unheard_ms_max: int = UNHEARD_MS_MAX,
+        unheard_ms_max: int = WITHOUT_FETCHES_MS_MAX,
         is_steady: Callable[[], bool] = lambda: False,
     ) -> None:
         self.shadows = Shadows()
@@ -101,7 +103,7 @@ class Suite:
         self.partitions = PartitionLedgers()
         self.damage = Damage()
         self.durability = AckedDurability(self.shadows, self.partitions, self.damage)
-        self.leader_in_sync = LeaderInSync(self.shadows, self.partitions)
+        self.leader_in_sync = LeaderIsInIsr(self.shadows, self.partitions)
         self.membership = Membership(voters)
         every: list[Check] = [
             ElectionSafety(),
@@ -114,50 +116,50 @@ class Suite:
             HighWatermarkSanity(),
             CommitRule(self.shadows, voters),
             self.membership,
-            CommittedIsKept(self.shadows, self.ledger),
+            CommittedRecordsAreKept(self.shadows, self.ledger),
             OneRecordPerName(),
             SnapshotSoundness(self.ledger),
             PersistBeforeReply(self.shadows),
             VoteRestriction(self.shadows),
-            OnlyVotersStand(voters),
-            LeadersAreHeard(voters, unheard_ms_max),
-            MarksInOrder(self.shadows, self.partitions),
-            BatchesFollowOn(self.shadows),
+            OnlyVotersAreCandidates(voters),
+            LeadersHaveFetchingMajority(voters, unheard_ms_max),
+            LogOffsetsInOrder(self.shadows, self.partitions),
+            BatchesAreContiguous(self.shadows),
             NoDivergence(self.shadows, self.partitions),
             self.durability,
-            ToldEndsRise(self.partitions),
+            ReportedEndOffsetsNeverDecrease(self.partitions),
             HighWatermarkJustified(self.shadows, self.partitions, self.damage),
             LeaderWritesPartition(),
             AcksAllReply(),
             TruncationDiscipline(self.shadows, self.partitions, self.damage),
-            OnlyCommittedPrefixesGo(self.shadows),
+            OnlyCommittedPrefixesDeleted(self.shadows),
             NoSequenceTwice(self.shadows, self.partitions),
             SequencesFollow(self.shadows, self.partitions),
             ProducerEpochsRise(self.shadows, self.partitions),
-            HonestIsr(self.shadows, self.partitions, self.damage),
+            JoiningReplicasAreComplete(self.shadows, self.partitions, self.damage),
             PartitionEpochsRise(),
-            ShapeOfIsr(),
+            IsrIsWellFormed(),
             self.leader_in_sync,
-            OnlyTheActiveLead(),
-            OnlyTheAbleJoin(),
+            OnlyActiveBrokersLead(),
+            OnlyActiveReplicasJoin(),
             AlterPartitionPrecondition(),
-            UncleanMembersLeave(),
-            NothingIsHandedOutTwice(),
+            UncleanBrokersLeave(),
+            ProducerIdsAllocatedOnce(),
             BrokerEpochsRise(),
             ReassignmentSafety(),
-            ThrottleSparesTheIsr(),
+            ThrottleNeverDelaysIsr(),
             ImageEquality(),
             ImageIsTheFold(),
             PublicationOrder(),
             LeaderWritesMetadata(),
-            NothingUncommittedEscapes(),
+            OnlyCommittedMetadataIsVisible(),
             FenceNeedsProof(),
             FenceHitsItsTarget(),
             NoUncleanElectionFromFastFence(),
             PreVoteChangesNothing(),
-            EpochsRest(is_steady),
-            BoundedCuriosity(),
-            Speed(link_latency_ms),
+            EpochsAreSteady(is_steady),
+            ProbeAndVoteRates(),
+            FencingAndElectionTimes(link_latency_ms),
             EligibleReplicas(self.shadows, self.partitions, self.damage),
         ]
         self.checks = Checks(every)
@@ -189,14 +191,14 @@ class Suite:
             self.shadows.log(observation.node, None).left_behind.clear()
 
     def _note_repair(self, node: int, log: TopicPartition) -> None:
-        """A damaged replica that holds all that is committed is damaged no more."""
+        """Mark a damaged replica as repaired if it holds all that is committed."""
         if not self.damage.may_be_repaired(node, log):
             return
         if self.partitions.is_all_in(self.shadows.log(node, log), log):
             self.damage.repaired(node, log)
 
     def finish(self, at_ms: int) -> None:
-        """The run is over."""
+        """Finish all checks at the end of the run."""
         self.checks.finish(at_ms)
 
     @property

@@ -1,4 +1,4 @@
-"""D19: whom the throttle of a reassignment may hold back (KIP-73)."""
+"""Check which replicas the throttle of a reassignment may delay (D19, KIP-73)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.observations import ReplicaHeldBack
+from kraft.sim.check.observations import ReplicaThrottled
 
 
-class ThrottleSparesTheIsr(Check):
-    """Acknowledgements wait for the replicas in sync: those get records whatever the rate is."""
+class ThrottleNeverDelaysIsr(Check):
+    """Check that a throttle delays only replicas that are out of sync. Acknowledgements wait for the in-sync replicas,
+    so these must get records at any throttle rate."""
 
     id: ClassVar[str] = "D19"
-    statement: ClassVar[str] = "A throttle holds back only replicas that are out of sync."
+    statement: ClassVar[str] = "A throttle delays only replicas that are out of sync."
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {ReplicaHeldBack: self.held_back}
+        return {ReplicaThrottled: self.held_back}
 
-    def held_back(self, seen: ReplicaHeldBack) -> None:
+    def held_back(self, seen: ReplicaThrottled) -> None:
         self.count()
         if seen.replica in seen.isr:
             self.fail(

@@ -1,4 +1,4 @@
-"""D9: what a running replica may remove from its log."""
+"""Check of what a running replica may remove from its log (D9)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from kraft.sim.check.shadow import Shadows
 
 
 class TruncationDiscipline(Check):
-    """No live replica cuts away what was committed: a follower cuts where its log and its leader's part, and that lies
-    behind all that is committed. A folder that goes as a whole must belong to a deleted topic, or to a node that is no
-    replica any more; that may be told only after the disk, so it is judged when the node shows its role next. A log of
-    which bytes have changed on the device may be cut there when it is recovered, once, and no further back: file by
-    file, from the last one on, so a cut behind them is judged if the log is shown before it is cut there."""
+    """Check that no running replica truncates committed records: a follower truncates where its log diverges from its
+    leader's, which is above all committed records. A folder that is removed must belong to a deleted topic, or to a
+    node that is no longer a replica. The metadata may be observed after the disk, so the removal is judged when the
+    node's role is observed next.
+
+    A log whose bytes have changed on the device may be truncated at the corrupt batch by recovery, once, and no further
+    back. Recovery truncates file by file from the last one. So a truncation above the corrupt bytes is judged if the
+    broker opens the log before the corrupt bytes are removed."""
 
     id: ClassVar[str] = "D9"
-    statement: ClassVar[str] = "No running replica removes a committed record, but from the front."
+    statement: ClassVar[str] = "No running replica removes a committed record, except from the front."
 
     def __init__(self, shadows: Shadows, ledgers: PartitionLedgers, damage: Damage) -> None:
         super().__init__()
@@ -38,9 +41,11 @@ class TruncationDiscipline(Check):
         self._removed: list[tuple[int, TopicPartition, int]] = []
         self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
         self._left: set[tuple[int, TopicPartition]] = set()
-        """(node, log): it was a replica, and is none any more or was not in sync since."""
+        """(node, log) of nodes that were a replica and have been removed, or that were added again and have not been in
+        sync since."""
         self._cut_behind: dict[tuple[int, TopicPartition], int] = {}
-        """(node, log) that may have been cut on the way to its rotten batch → where it ended after that."""
+        """(node, log) that recovery may be truncating step by step down to its corrupt batch → its end after the last
+        step."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -75,18 +80,18 @@ class TruncationDiscipline(Check):
             self._fail(seen.node, seen.log, seen.end_offset)
 
     def shown(self, seen: PartitionSeen) -> None:
-        """An open log has been recovered to its end."""
+        """Judge a truncation that stopped above a corrupt batch: the log is open now, so recovery is complete."""
         end_after = self._cut_behind.pop((seen.node, seen.topic_partition), None)
-        if end_after is not None and self._damage.is_rotten(seen.node, seen.topic_partition):
+        if end_after is not None and self._damage.is_corrupt(seen.node, seen.topic_partition):
             self._fail(seen.node, seen.topic_partition, end_after)
 
     def _fail(self, node: int, log: TopicPartition, end_after: int) -> None:
         committed_end = max(self._ledgers.committed[log])
-        text = "a replica cut committed records"
+        text = "a replica truncated committed records"
         self.fail(text, partition=log, node=node, end_after=end_after, committed_end=committed_end)
 
     def recorded(self, seen: PartitionRecorded) -> None:
-        """Whoever is no replica any more, by a reassignment, takes its log away."""
+        """Record replicas that a reassignment removes: their nodes may delete the logs."""
         tp = seen.topic_partition
         self._left.update((node, tp) for node in {*self._replicas.get(tp, ())} - {*seen.replicas})
         self._left.difference_update((node, tp) for node in seen.isr)
@@ -106,4 +111,6 @@ class TruncationDiscipline(Check):
 
     def _judge(self, node: int, log: TopicPartition, lost: int) -> None:
         if log[0] not in self._ledgers.deleted and (node, log) not in self._left:
-            self.fail("a log was removed that nobody deleted", partition=log, node=node, batches=lost)
+            self.fail(
+                "a log was removed without a deletion of its topic or replica", partition=log, node=node, batches=lost
+            )

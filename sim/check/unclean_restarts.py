@@ -1,7 +1,7 @@
-"""M16: nobody counts on a broker that came back after an unclean stop, before it has caught up.
+"""Check that a broker that restarted after an unclean stop is removed from ISR and ELR until it has caught up (M16).
 
-A stop is unclean where not every log directory says otherwise; what the broker says of itself is not asked. The last
-member of an ISR stays listed there: nobody else has what it has (KIP-966).
+A stop is unclean unless every log directory has the clean shutdown file; the broker's own report is not used. The last
+member of an ISR stays in it, because no other replica has its records (KIP-966).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, Restarted
-from kraft.sim.check.partition_records import PartitionsBehindBatches
+from kraft.sim.check.partition_records import PartitionsAfterBatches
 
 
-class UncleanMembersLeave(PartitionsBehindBatches):
-    """By the committed metadata: it is out with the batch that registers it, or before."""
+class UncleanBrokersLeave(PartitionsAfterBatches):
+    """Check, by the committed metadata, that a broker is removed from ISR and ELR at the latest with the batch that
+    registers it after an unclean stop."""
 
     id: ClassVar[str] = "M16"
     statement: ClassVar[str] = (
@@ -24,7 +25,7 @@ class UncleanMembersLeave(PartitionsBehindBatches):
     def __init__(self) -> None:
         super().__init__()
         self._stopped_uncleanly: set[tuple[int, int]] = set()
-        """(broker, incarnation) that came after an unclean stop and is not known to be registered."""
+        """(broker, incarnation) pairs that followed an unclean stop and are not known to be registered."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {**super().readers(), Restarted: self.restarted, BrokerRegistered: self.registered}
@@ -43,7 +44,7 @@ class UncleanMembersLeave(PartitionsBehindBatches):
             self.count()
             if broker in held.elr or (broker in held.isr and len(held.isr) > 1):
                 self.fail(
-                    "one that came back after an unclean stop is still counted on",
+                    "a broker that restarted uncleanly is still in ISR or ELR",
                     partition=held.topic_partition,
                     broker=broker,
                     isr=held.isr,

@@ -1,2 +1,3 @@
-"""Async: a whole cluster in one world: production nodes, clients, crashes, and eyes that feed the checks. May import
-everything but kraft.deploy."""
+"""Async: a whole cluster in one world, with production nodes, clients, crashes, and observers that feed the checks. May
+import everything but kraft.deploy.
+"""

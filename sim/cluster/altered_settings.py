@@ -1,4 +1,5 @@
-"""What an IncrementalAlterConfigs that a broker hands on asks for, setting by setting."""
+"""Reads the settings that an IncrementalAlterConfigs request changes, one by one, when a broker forwards the
+request."""
 
 from __future__ import annotations
 
@@ -11,20 +12,21 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.rpc.controller_messages import ForwardRequest
 
 
-class Setting(NamedTuple):
-    """The place of one value. `resource_type` is a ResourceType; `resource` a topic, or a broker ("": all of them)."""
+class SettingKey(NamedTuple):
+    """Identifies one setting. `resource_type` is a ResourceType. `resource` is a topic, or a broker ("": all
+    brokers)."""
 
     resource_type: int
     resource: str
     name: str
 
 
-Change = tuple[Setting, str | None]
-"""A setting, and the value that it shall have; None: none any more."""
+SettingChange = tuple[SettingKey, str | None]
+"""A setting and its requested value; None removes the value."""
 
 
-def changes_in(request: ForwardRequest) -> Iterator[Change]:
-    """None of another request."""
+def changes_in(request: ForwardRequest) -> Iterator[SettingChange]:
+    """Return the changes of settings in a request; empty if it is not an IncrementalAlterConfigs request."""
     if request.forwarded_key != ApiKey.INCREMENTAL_ALTER_CONFIGS:
         return
     asked = messages.decode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, request.forwarded_version, request.body)
@@ -32,6 +34,6 @@ def changes_in(request: ForwardRequest) -> Iterator[Change]:
         for config in one.configs:
             is_removal = config.config_operation == ConfigOperation.DELETE
             yield (
-                Setting(int(one.resource_type), one.resource_name, config.name),
+                SettingKey(int(one.resource_type), one.resource_name, config.name),
                 None if is_removal else config.value,
             )

@@ -1,8 +1,10 @@
-"""What happened in a run, told in few events: lives and roles of nodes, elections, ISR changes, truncations, snapshots,
-rebalances, faults with their windows, what clients did, and what checks found.
+"""The chronicle: a summary of a run in few events.
 
-The chronicle listens to the same observations as the checks, draws nothing and takes no time. Coverage and the story
-are read from it.
+It lists starts and roles of nodes, elections, ISR changes, truncations, snapshots, rebalances, faults with their time
+windows, operations of clients, and findings of checks.
+
+The chronicle reads the same observations as the checks. It draws no random numbers and takes no virtual time. The
+coverage table and the report of what happened are made from it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 
 from kraft.image import MetadataImage
 from kraft.sim.check.base import Finding
-from kraft.sim.check.groups import AssignmentTold
+from kraft.sim.check.groups import AssignmentReceived
 from kraft.sim.check.observations import (
     BrokerFenced,
     ImagePublished,
@@ -34,7 +36,7 @@ ELECTION, ISR_CHANGE, TRUNCATION, SNAPSHOT_INSTALL, REBALANCE, REASSIGNMENT = ST
     "rebalance",
     "reassignment",
 )
-"""What a fault can meet: the columns of the coverage table."""
+"""Cluster states that a fault can coincide with: the columns of the coverage table."""
 
 UP, DOWN, ROLE, REGISTRATION, FENCE, OPERATION = "up", "down", "role", "registration", "fence", "operation"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -42,9 +44,9 @@ LEADER, FOLLOWER, LEADERLESS = "leader", "follower", "without a leader"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happened. `node` is 0 if it is of no one node; `partition` None if of none; `value` is what the
-    story draws: a role and its epoch, or leader, ISR and epoch of a partition."""
+class ChronicleEvent:
+    """One event of a run. `node` is 0 and `partition` None if the event belongs to none. `value` is what the report
+    draws: a role and its epoch, or the leader, ISR and epoch of a partition."""
 
     at_ms: int
     kind: str
@@ -55,8 +57,8 @@ class Event:
 
 
 @dataclass(slots=True)
-class FaultWindow:
-    """A fault from its beginning to its end (None: it still lasts). `is_met`: not if nobody came across it."""
+class ObservedFault:
+    """A fault with its begin and end (None: still active). `is_met` is False if it affected no operation."""
 
     kind: str
     nodes: tuple[int, ...]
@@ -67,11 +69,12 @@ class FaultWindow:
 
 
 @dataclass(slots=True)
-class StateSpan:
-    """How long one of STATES lasted: from the loss of a leader to the next one, from the begin of a move to its end,
-    from the first member that joins to the next generation. The others are moments. `end_ms` None: it still lasts.
-    `nodes` take part in it: of a partition its replicas and the active controller, of the quorum its voters, of a
-    group its coordinator and the replicas of what that writes."""
+class ObservedState:
+    """Period in which one of STATES was active: from the loss of a leader to the next leader, from the begin of a
+    reassignment to its end, or from the first member that joins to the next generation. The other states have no
+    duration. `end_ms` None: still active. `nodes` take part in the state. For a partition these are its replicas and
+    the active controller, for the quorum its voters, for a group its coordinator and the replicas of the coordinator's
+    partition."""
 
     kind: str
     at_ms: int
@@ -81,7 +84,7 @@ class StateSpan:
 
 @dataclass(slots=True)
 class ClientOperation:
-    """What a client did: `outcome` is "" while it is open, else how it ended; `is_good` None if nobody knows."""
+    """A client's operation. `outcome` is "" while it is open. `is_good` is None if the outcome is unknown."""
 
     client: str
     text: str
@@ -92,31 +95,31 @@ class ClientOperation:
 
 
 class Chronicle:
-    """One run's."""
+    """The chronicle of one run."""
 
     def __init__(self, shadows: Shadows, now_ms: Callable[[], int]) -> None:
-        self.events: list[Event] = []
-        self.windows: list[FaultWindow] = []
-        self.spans: list[StateSpan] = []
+        self.events: list[ChronicleEvent] = []
+        self.windows: list[ObservedFault] = []
+        self.spans: list[ObservedState] = []
         self.operations: list[ClientOperation] = []
         self.findings: list[Finding] = []
         self.is_closed = False
-        """The run was stopped: nothing more is told."""
+        """Set when the run is stopped: nothing more is recorded."""
         self.began_ms = 0
-        """When clients and faults began."""
+        """Time when clients and faults started."""
         self._shadows = shadows
         self._now_ms = now_ms
         self._roles: dict[int, tuple[int, str, int]] = {}
         self._partitions: dict[TopicPartition, PartitionRecorded] = {}
         self._shrunk: dict[TopicPartition, None] = {}
-        """The partitions whose in-sync replicas became fewer and are so still, the last one at the end."""
+        """Partitions whose ISR shrank and has not grown since; the latest one is last."""
         self._alive: dict[int, bool] = {}
         self._generation = -1
         self._voters: set[int] = set()
-        """Whoever was one so far."""
+        """All nodes that have been voters so far."""
         self._down: set[int] = set()
-        self._lasting: dict[tuple[str, TopicPartition | None], StateSpan] = {}
-        """What goes on now, by its kind and its partition (None: the quorum, or the group)."""
+        self._lasting: dict[tuple[str, TopicPartition | None], ObservedState] = {}
+        """States that are active now, by kind and partition (None: the quorum, or the group)."""
 
     def note(
         self,
@@ -128,12 +131,12 @@ class Chronicle:
     ) -> None:
         if self.is_closed:
             return
-        self.events.append(Event(self._now_ms(), kind, text, node, partition, value))
+        self.events.append(ChronicleEvent(self._now_ms(), kind, text, node, partition, value))
 
     @property
     def shrunk_leader(self) -> int | None:
-        """Who leads the partition whose in-sync replicas became fewer last, of those where they are fewer still; None
-        if there is none, or nobody leads it."""
+        """Return the leader of the partition whose ISR shrank last and has not grown since. None if there is no such
+        partition, or it has no leader."""
         last = next(reversed(self._shrunk), None)
         leader = -1 if last is None else self._partitions[last].leader
         return leader if leader >= 0 else None
@@ -141,23 +144,23 @@ class Chronicle:
     # states
 
     def _begin_state(self, kind: str, nodes: Iterable[int], partition: TopicPartition | None = None) -> None:
-        """It lasts from here on, if it does not already; these nodes take part."""
+        """Start this state unless it is already active; these nodes take part."""
         if (kind, partition) not in self._lasting:
-            self._lasting[kind, partition] = span = StateSpan(kind, self._now_ms())
+            self._lasting[kind, partition] = span = ObservedState(kind, self._now_ms())
             self.spans.append(span)
         self._lasting[kind, partition].nodes.update(nodes)
 
     def _end_state(self, kind: str, nodes: Iterable[int], partition: TopicPartition | None = None) -> None:
-        """It is over; one that had no begin was a moment."""
+        """End this state. A state that was not active is recorded with a duration of zero."""
         self._begin_state(kind, nodes, partition)
         self._lasting.pop((kind, partition)).end_ms = self._now_ms()
 
     def _leaders(self) -> list[int]:
-        """Whoever takes itself for the active controller."""
+        """Return all nodes that consider themselves the active controller."""
         return [node for node, (_, role, _) in self._roles.items() if role == LEADER]
 
     def _taking_part(self, log: TopicPartition | None) -> Iterator[int]:
-        """In what happens to a partition (None: to the metadata log)."""
+        """Return the nodes that take part in an event of a partition; partition None stands for the metadata log."""
         yield from self._leaders()
         if log is None:
             yield from self._voters
@@ -165,7 +168,7 @@ class Chronicle:
             yield from self._partitions[log].replicas
 
     def _of_coordinator(self, node: int | None) -> Iterator[int]:
-        """It, and the replicas of what it writes."""
+        """Return the coordinator of the group and the replicas of the coordinator's partition."""
         if node is not None:
             yield node
             for (topic, _), state in self._partitions.items():
@@ -174,12 +177,12 @@ class Chronicle:
 
     # faults and clients
 
-    def begin_fault(self, kind: str, nodes: tuple[int, ...], text: str) -> FaultWindow:
-        window = FaultWindow(kind, nodes, text, self._now_ms())
+    def begin_fault(self, kind: str, nodes: tuple[int, ...], text: str) -> ObservedFault:
+        window = ObservedFault(kind, nodes, text, self._now_ms())
         self.windows.append(window)
         return window
 
-    def end_fault(self, window: FaultWindow) -> None:
+    def end_fault(self, window: ObservedFault) -> None:
         window.end_ms = self._now_ms()
 
     def begin_operation(self, client: str, text: str) -> ClientOperation:
@@ -188,19 +191,20 @@ class Chronicle:
         return operation
 
     def end_operation(self, operation: ClientOperation, outcome: str, is_good: bool | None) -> None:
-        """What ends while a stopped run falls apart stays open."""
+        """Record the end of an operation. During the teardown of a stopped run the operation stays open."""
         if self.is_closed:
             return
         operation.end_ms, operation.outcome, operation.is_good = self._now_ms(), outcome, is_good
 
-    # lives
+    # starts and ends of nodes
 
-    def life_began(self, node: int, number: int) -> None:
+    def incarnation_started(self, node: int, number: int) -> None:
         self._down.discard(node)
         self.note(UP, f"node {node} starts (life {number})", node)
 
-    def life_ended(self, node: int) -> None:
-        """Called before the disk is looked at: what it loses from here on is no truncation."""
+    def incarnation_ended(self, node: int) -> None:
+        """Record that an incarnation ended. Called before the disk is observed: bytes that the disk loses from now on
+        are not truncated by the node."""
         self._down.add(node)
         _, role, _ = self._roles.pop(node, (0, "", 0))
         if role == LEADER:
@@ -210,7 +214,8 @@ class Chronicle:
     # observations
 
     def observe(self, seen: Observation, image: MetadataImage) -> None:
-        """Before the checks take it: the shadows still are what they were. `image` is the committed metadata."""
+        """Record the events that an observation shows. Called before the checks read the observation, so the shadow
+        logs still have their earlier state. `image` is the committed metadata."""
         if isinstance(seen, RoleSeen):
             self._role(seen)
         elif isinstance(seen, PartitionRecorded):
@@ -230,11 +235,11 @@ class Chronicle:
             self.note(FENCE, f"broker {seen.broker} is fenced: {cause}", seen.broker)
 
     def rejoins(self, coordinator: int | None) -> None:
-        """A member of the group joins it; the coordinator that it knew last."""
+        """A member of the group rejoins; `coordinator` is the last one that it knew."""
         self._begin_state(REBALANCE, self._of_coordinator(coordinator))
 
-    def assigned(self, told: AssignmentTold, coordinator: int | None) -> None:
-        """A member was told what it owns, by this coordinator."""
+    def assigned(self, told: AssignmentReceived, coordinator: int | None) -> None:
+        """A member received its assignment from this coordinator."""
         if told.generation > self._generation:
             self._generation = told.generation
             self._end_state(REBALANCE, self._of_coordinator(coordinator))

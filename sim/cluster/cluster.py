@@ -1,4 +1,5 @@
-"""A simulated cluster: real nodes in a world, their lives and deaths, and what state they are in together."""
+"""A simulated cluster: real nodes in a world, how they are started and ended, and the state of the cluster as
+a whole."""
 
 from __future__ import annotations
 
@@ -23,46 +24,47 @@ from kraft.sim.world.world import World
 from kraft.wire.reply_policy import ReplyPolicy
 
 LINK_LATENCY_MS = 5
-"""The longest that a piece travels when nothing is cut."""
+"""Maximum travel time of a piece of data on a link that is not cut."""
 POLL_MS = 20
 
 
 class PlannedError(Exception):
-    """What a fault ends a node's process with."""
+    """Exception with which a fault ends a node's process."""
 
 
 class SimCluster:
-    """Nodes by id. Everything that is asked here is answered from committed metadata and from the world."""
+    """Nodes by id. All queries here are answered from committed metadata and from the world."""
 
     def __init__(self, world: World, shape: ClusterShape, report: Report) -> None:
         self.world = world
         self.shape = shape
         self.report = report
         self.replies = {node_id: ReplyPolicy() for node_id in shape.node_ids}
-        """What each node does to chosen requests on purpose; the same policy through all its lives."""
+        """Node → policy by which it answers chosen requests wrongly; the policy applies to all incarnations of the
+        node."""
         self.watch = ClusterWatch(world, shape, link_latency_ms=LINK_LATENCY_MS)
         self.excused: set[int] = set()
-        """Nodes whose disk fails on purpose: they may stop for it, and log errors."""
-        self.hampered: set[int] = set()
-        """Brokers that lack one of their log directories: they may log errors, and must go on."""
-        self.rotten: set[int] = set()
-        """Brokers with a log of which bytes have changed: they may log errors, and must go on."""
+        """Nodes whose disk fails because of a fault: they may stop because of it, and log errors."""
+        self.missing_directory: set[int] = set()
+        """Brokers without one of their log directories: they may log errors, and must keep running."""
+        self.corrupt: set[int] = set()
+        """Brokers with a log whose bytes were corrupted: they may log errors, and must keep running."""
         self._replaced: set[int] = set()
-        """Controllers that came back with an empty disk: they are none of the first voters any more."""
+        """Controllers that restarted with an empty disk: they are no longer among the initial voters."""
         self._stopped_in_order: set[int] = set()
-        """Nodes whose last life ended, or is asked to end, in order."""
+        """Nodes whose last incarnation ended cleanly, or was asked to stop cleanly."""
         self.refused: Counter[TopicPartition] = Counter()
-        """How often readers were told of a damaged batch."""
-        report.is_excused = lambda name: node_of(name) in self.ailing | self.rotten
+        """Number of times that a reader got an error for a corrupt batch."""
+        report.is_excused = lambda name: node_of(name) in self.failing_disks | self.corrupt
 
-    # lives
+    # starts and ends of nodes
 
     def start_all(self) -> None:
         for node_id in self.shape.node_ids:
             self.start(node_id)
 
     def start(self, node_id: int, *, wiped: bool = False) -> None:
-        """Start a node, for the first time or again; `wiped`: with nothing."""
+        """Start a node, for the first time or again; `wiped`: with an empty disk."""
         config, name = self.shape.config(node_id), host_name(node_id)
 
         async def live(seam: Seam) -> None:
@@ -76,13 +78,14 @@ class SimCluster:
                 self.watch.started(node_id, node, incarnation)
 
         life = self.world.start(name, live, on_failure=partial(self._failed, node_id))
-        self.watch.chronicle.life_began(node_id, life.number)
+        self.watch.chronicle.incarnation_started(node_id, life.number)
         if life.number > 1:
             self.watch.restarted(node_id, life.number, clean=node_id in self._stopped_in_order, wiped=wiped)
         self._stopped_in_order.discard(node_id)
 
     def crash(self, node_id: int, *, lose_power: bool, is_noticed: bool) -> None:
-        """Kill the process, or cut the power of its host. `is_noticed`: see ClusterWatch.died."""
+        """End a node by killing its process, or by cutting the power of its host. `is_noticed`: see
+        ClusterWatch.died."""
         name = host_name(node_id)
         self._stopped_in_order.discard(node_id)
         if lose_power:
@@ -92,15 +95,15 @@ class SimCluster:
         self.watch.died(node_id, lost_power=lose_power, is_noticed=is_noticed)
 
     async def end_by_error(self, node_id: int, takes_ms: int) -> None:
-        """Let an exception end a node's process, which takes so long: its connections end first, and a broker's
-        listeners answer until its last task has ended. It is to be crashed then."""
-        eye = self.watch.nodes.get(node_id)
-        if eye is None or not self.is_running(node_id):
+        """Let an exception end a node's process, which takes the given time. Its connections end first; a broker's
+        listeners answer until its last task has ended. The caller must crash it afterwards."""
+        observer = self.watch.nodes.get(node_id)
+        if observer is None or not self.is_running(node_id):
             return
-        if eye.node.broker is not None:
-            eye.node.broker.broker.start_task(self._end_slowly, takes_ms)
+        if observer.node.broker is not None:
+            observer.node.broker.broker.start_task(self._end_slowly, takes_ms)
             await self.world.sleep_ms(1)
-        eye.node.fail(PlannedError())
+        observer.node.fail(PlannedError())
         await self.wait_until(lambda: not self.is_running(node_id), 2 * takes_ms + POLL_MS, poll_ms=1)
 
     async def _end_slowly(self, takes_ms: int) -> None:
@@ -111,35 +114,35 @@ class SimCluster:
                 await self.world.sleep_ms(takes_ms)
 
     def wipe(self, node_id: int) -> None:
-        """Give the host of a node that is down an empty disk."""
+        """Replace the disk of a node that is down by an empty one."""
         self.world.wipe(host_name(node_id))
         self._replaced.add(node_id)
         self.watch.wiped(node_id)
 
-    def take_away(self, node_id: int, log: TopicPartition) -> None:
+    def delete_folder(self, node_id: int, log: TopicPartition) -> None:
         """Remove the folder of this log from the host of a broker that is down."""
         topic, index = log[0].partition("@")[0], log[1]
         for directory in self.shape.log_dirs_of(node_id):
-            self.world.take_away(host_name(node_id), f"{directory}/{topic}-{index}")
+            self.world.delete_folder(host_name(node_id), f"{directory}/{topic}-{index}")
         self.watch.wiped(node_id)
 
     async def stop(self, node_id: int, *, timeout_ms: int) -> bool:
-        """Ask a node to stop in order. False if it did not within the time: then it is killed. Where a disk fails or a
-        log is rotten no stop is in order: that directory gets no mark of it."""
-        name, eye = host_name(node_id), self.watch.nodes.get(node_id)
-        was_well = node_id not in self.ailing | self.rotten
+        """Stop a node cleanly. Return False if it did not stop in time; then it is killed. A stop with a failed disk or
+        a corrupt log is never clean: that directory gets no clean shutdown file."""
+        name, observer = host_name(node_id), self.watch.nodes.get(node_id)
+        was_well = node_id not in self.failing_disks | self.corrupt
         self._stopped_in_order.add(node_id)
-        if eye is not None:
-            eye.node.request_stop()
+        if observer is not None:
+            observer.node.request_stop()
         in_time = await self.wait_until(lambda: not self.world.is_running(name), timeout_ms)
-        if not (in_time and was_well) or node_id in self.ailing | self.rotten:
+        if not (in_time and was_well) or node_id in self.failing_disks | self.corrupt:
             self._stopped_in_order.discard(node_id)
         self.world.kill(name)
         self.watch.stopped(node_id)
         return in_time
 
     def _failed(self, node_id: int, name: str, error: BaseException) -> None:
-        """A node stopped on its own."""
+        """Record that a node stopped although no test or fault asked it to."""
         self._stopped_in_order.discard(node_id)
         if isinstance(error, PlannedError):
             return
@@ -154,9 +157,9 @@ class SimCluster:
         return self.world.is_running(host_name(node_id))
 
     @property
-    def ailing(self) -> set[int]:
-        """Nodes whose disk fails on purpose, all of it or in part."""
-        return self.excused | self.hampered
+    def failing_disks(self) -> set[int]:
+        """Return the nodes whose disk fails because of a fault, all of it or in part."""
+        return self.excused | self.missing_directory
 
     @property
     def down(self) -> list[int]:
@@ -166,20 +169,20 @@ class SimCluster:
 
     @property
     def image(self) -> MetadataImage:
-        """All that is committed."""
+        """The committed metadata."""
         return self.watch.fold.image
 
     @property
     def is_led(self) -> bool:
-        """Whether an active controller is known and runs."""
+        """Return whether there is an active controller, and its node runs."""
         return self.watch.active_controller is not None
 
     def trouble(self) -> str:
-        """What keeps the cluster from being whole and at rest, in words; "" if nothing does."""
+        """Describe why the cluster is not yet healthy and at rest; "" if it is."""
         return self.loss() or self._lagging()
 
     def loss(self) -> str:
-        """What is not as it should be, also while clients write."""
+        """Describe what is wrong with the cluster, also while clients write; "" if the cluster is healthy."""
         image = self.image
         if self.down:
             return f"nodes {self.down} are down"
@@ -193,17 +196,17 @@ class SimCluster:
         return partition_trouble(image)
 
     def absent_voters(self) -> list[int]:
-        """Controllers that are no voters by the directory ids that they have now, as far as the active controller has
-        it committed: all of them, while there is none or a change is not committed."""
-        eye = self.watch.nodes.get(self.watch.active_controller or 0)
-        raft = None if eye is None else eye.node.quorum.replica
+        """Return the controllers that are not voters under their present directory ids, as committed by the active
+        controller. All of them count as absent while there is no active controller or a change is not committed."""
+        observer = self.watch.nodes.get(self.watch.active_controller or 0)
+        raft = None if observer is None else observer.node.quorum.replica
         if raft is None or raft.log.voters.latest_offset >= (raft.high_watermark or 0):
             return list(self.shape.controller_ids)
         known = {voter.key.node_id: str(voter.key.directory_id) for voter in raft.voters.voters}
         return [node for node in self.shape.controller_ids if known.get(node) != self.watch.directory_of(node)]
 
     def _lagging(self) -> str:
-        """Replicas whose end or high watermark is not the leader's."""
+        """Return the replicas whose log end or high watermark differs from the leader's."""
         for topic in self.image.topics:
             for index, state in topic.partitions():
                 ends = {broker: self.marks(broker, topic.name, index) for broker in state.replicas}
@@ -212,7 +215,7 @@ class SimCluster:
         return ""
 
     def marks(self, broker: int, topic: str, index: int) -> tuple[int, int] | None:
-        """(high watermark, log end) of a replica; None if its log cannot be read yet."""
+        """Return (high watermark, log end) of a replica; None if its log cannot be read yet."""
         replica = self._replica(broker, topic, index)
         log = None if replica is None else replica.readable
         if replica is None or log is None:
@@ -220,24 +223,25 @@ class SimCluster:
         return replica.high_watermark, log.log_end_offset
 
     def begin_of(self, broker: int, topic: str, index: int) -> int:
-        """The first offset that a replica gives out; 0 if its log cannot be read yet."""
+        """Return the first offset that a replica can serve; 0 if its log cannot be read yet."""
         replica = self._replica(broker, topic, index)
         log = None if replica is None else replica.readable
         return 0 if log is None else log.log_start_offset
 
     def segment_sizes(self, broker: int, topic: str, index: int) -> list[int]:
-        """Bytes of each segment of a replica, the oldest first; none if its log is not open."""
+        """Return the bytes of each segment of a replica, oldest first; empty if its log is not open."""
         replica = self._replica(broker, topic, index)
         log = None if replica is None else replica.log
         return [] if log is None else [segment.size for segment in log.segments]
 
     def _replica(self, broker: int, topic: str, index: int) -> Partition | None:
-        eye = self.watch.nodes.get(broker)
-        node = None if eye is None else eye.node.broker
+        observer = self.watch.nodes.get(broker)
+        node = None if observer is None else observer.node.broker
         return None if node is None else node.broker.replicas.find(topic, index)
 
     def is_in_sync(self, node_id: int) -> bool:
-        """Whether a node that was down is all back: it runs, and a broker is unfenced and in each of its ISRs."""
+        """Return whether a node has fully recovered: it runs, and a broker is also unfenced and in the ISR of each of
+        its partitions."""
         if not self.is_running(node_id) or node_id not in self.watch.nodes:
             return False
         if node_id in self.shape.controller_ids:
@@ -249,15 +253,16 @@ class SimCluster:
         )
 
     def can_lose(self, broker: int, *, with_logs: bool = False) -> bool:
-        """The fault budget: without this broker, each partition that it holds keeps an in-sync replica that runs and
-        has lost nothing; `with_logs`: one that is complete by what the controller knows, for nobody waits for a broker
-        to return whose log is lost."""
+        """Return whether the fault budget allows this broker to fail: each of its partitions keeps an in-sync replica
+        that runs and has lost nothing. With `with_logs` the log of the broker is lost too. Then each partition keeps a
+        replica that is complete by the controller's knowledge, because the controller does not wait for a broker with a
+        lost log."""
         damage, labels = self.watch.suite.damage, self.watch.labels
         return all(
             any(
                 member != broker
                 and self.is_running(member)
-                and member not in self.ailing
+                and member not in self.failing_disks
                 and (not with_logs or self.is_registered(member))
                 and not damage.holds(member, (labels.of(topic.topic_id, topic.name), index))
                 for member in state.isr
@@ -268,12 +273,13 @@ class SimCluster:
         )
 
     def is_registered(self, broker: int) -> bool:
-        """Whether a broker's present life was registered and let in (it may be fenced since, and is out of sync then).
-        Until then it is in sync by what is committed, and is taken out when it registers, if it has lost power."""
-        eye = self.watch.nodes.get(broker)
-        node = None if eye is None else eye.node.broker
+        """Return whether a broker's present incarnation was ever registered and unfenced. It may have been fenced again
+        since, and be out of sync. Before the registration, the committed ISR still contains the broker; if it lost
+        power, its registration removes it from the ISR."""
+        observer = self.watch.nodes.get(broker)
+        node = None if observer is None else observer.node.broker
         return self.is_running(broker) and node is not None and node.broker.lifecycle.unfenced.is_set()
 
     async def wait_until(self, condition: Callable[[], bool], timeout_ms: int, poll_ms: int = POLL_MS) -> bool:
-        """Let virtual time pass until it holds. False if it did not in time."""
+        """Let virtual time pass until the condition holds. Return False if it did not in time."""
         return await self.world.wait_until(condition, timeout_ms, poll_ms)

@@ -1,4 +1,6 @@
-"""What a run found beside the checks: nodes that stopped on their own, errors that were logged, promises not kept."""
+"""Findings of a run besides those of checks: nodes that stopped although they were not asked to, logged errors, broken
+guarantees.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from kraft.sim.world.network import FakeNetwork
 LOG_LINES_KEPT = 400
 ERROR_LEVELS = ("error", "critical", "exception")
 OF_DISKS = (NoneType, DiskError, StorageCorrupt)
-"""What an error may be about that is excused: any other exception is a bug, whatever else is wrong with the node."""
+"""Exceptions that are excused on a node whose disk a fault makes fail. Any other exception is a bug, whatever is wrong
+with the node."""
 
 
 class Report:
@@ -29,17 +32,17 @@ class Report:
         self.findings: list[Finding] = []
         self.log_lines: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self.is_excused: Callable[[str], bool] = lambda node: False
-        """Whether this node may log errors of its disks now."""
+        """Return whether this node may log errors of its disks now."""
         self.is_judged: Callable[[str], bool] = lambda node: True
-        """Whether what this node logs as an error is a finding: an application may log what it likes."""
+        """Return whether an error that this node logs counts as a finding; errors of an application do not."""
         self.when_found: Callable[[Finding], None] | None = None
-        """Is told of each finding, at the moment when it is found."""
+        """Called with each finding, at the moment it is recorded."""
         self.excused: Counter[str] = Counter()
-        """Node → errors that it logged, or stopped for, while it might."""
+        """Node → excused errors that it logged or that stopped it."""
         self._now_ms = now_ms
 
     def fail(self, check: str, text: str, **evidence: Any) -> None:
-        """Add a finding, unless this check has said enough already."""
+        """Add a finding, unless its check has the maximum number already."""
         if sum(finding.check == check for finding in self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(check, 0, self._now_ms(), text, evidence))
             if self.when_found is not None:

@@ -1,5 +1,6 @@
-"""The first voters of a simulated cluster whose configuration does not name them: all controllers, by their checkpoint
-(KIP-853)."""
+"""Initial voters of a simulated cluster whose voters are not configured: all controllers, named in the checkpoint of
+each controller (KIP-853).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kraft.sim.cluster.shape import CLUSTER_ID, CONTROLLER_PORT, ClusterShape, h
 from kraft.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
 DIRECTORY_IDS = 0x6B72616674000000
-"""The upper half of the controllers' directory ids."""
+"""Upper half of the directory ids that the controllers get."""
 
 
 def directory_id_of(controller: int) -> UUID:
@@ -24,7 +25,7 @@ def address_of(controller: int) -> Address:
 
 
 def format_controller(shape: ClusterShape, controller: int, disk: Disk, now_ms: int) -> None:
-    """Make its directory that of one of the first voters, unless it is that already. *Blocking.*"""
+    """Format the directory of a controller that is an initial voter, unless it is formatted already. *Blocking.*"""
     config = shape.config(controller)
     directory = config.metadata_log_dir
     if read_meta_properties(disk, directory) is None:

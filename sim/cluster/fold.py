@@ -1,9 +1,11 @@
-"""The committed metadata, folded batch by batch from the bytes on the disks, and told as observations.
+"""Replays the committed metadata batch by batch from the bytes on the disks, independently of the nodes, and reports it
+as observations.
 
-It takes every batch the first time that any replica counts it as committed, or has trimmed it, as none does before: an
-only controller commits, writes a snapshot and trims its log between two looks. So partitions and fences are told one
-record after the other, however coarsely the nodes publish, and each node's image has an independent one to equal (M1),
-which itself equals what a reference makes of the same events (M2).
+A batch is applied the first time that any replica counts it as committed or has trimmed it; no replica trims before the
+commit. (A single controller may commit, write a snapshot and trim its log between two observations.) So changes of
+partitions and fences are reported record by record, however coarsely the nodes publish. Each node's image is compared
+with this independent image (M1). The independent image is itself compared with a reference implementation that gets the
+same events (M2).
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ from kraft.sim.cluster.reference_fold import ReferenceFold
 from kraft.wire.records import decode_batch, iter_headers, read_header
 
 THE_FOLD = 0
-"""The node id under which the fold publishes."""
+"""Node id under which the images of the independent replay are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class FenceRecorded:
-    """An unfenced registration is fenced (or replaced, `superseded`) by a batch of `epoch`, whose leader decided it."""
+    """A batch of `epoch` fences an unfenced registration, or replaces it (`superseded`). The leader of `epoch` made the
+    decision."""
 
     broker: BrokerRegistration
     superseded: bool
@@ -48,7 +51,7 @@ class FenceRecorded:
 
 
 def snapshot_digest(data: bytes, end_offset: int, epoch: int) -> str:
-    """The digest of the image that a snapshot's bytes stand for."""
+    """Return the digest of the image in a snapshot's bytes."""
     builder = ImageBuilder(EMPTY_IMAGE)
     for position, header in iter_headers(data):
         for event in _events(data[position : position + header.size_bytes]):
@@ -63,7 +66,8 @@ def _events(batch: bytes) -> Iterator[Event]:
 
 
 class MetadataFold:
-    """`image` is the committed metadata; `end_offset` how far it goes."""
+    """Independent replay of the committed metadata. `image` is its result so far; `end_offset` is the end of the
+    batches applied."""
 
     def __init__(
         self,
@@ -75,8 +79,8 @@ class MetadataFold:
         may_take: Callable[[TopicPartition, int], bool],
         lives: Mapping[UUID, int],
     ) -> None:
-        """`may_take`: whether a replica may lead a partition although it is in neither ISR nor ELR. `lives`: which life
-        of its node is the one that has this incarnation id, of all that ever were."""
+        """Create the replay. `may_take`: whether a replica may lead a partition although it is in neither ISR nor ELR.
+        `lives`: incarnation id of a broker → number of that incarnation, for all incarnations so far."""
         self.image = EMPTY_IMAGE
         self._tell = tell
         self._fenced = fenced
@@ -88,35 +92,36 @@ class MetadataFold:
         self._digester = Digester()
         self._reference = ReferenceFold()
         self._taken: set[TopicPartition] = set()
-        """Partitions that deal with an election from outside ISR and ELR which was as it must be."""
+        """Partitions whose leader was elected, with permission, from outside ISR and ELR, and that have not recovered
+        since."""
 
     @property
     def end_offset(self) -> int:
         return self.image.offset
 
     def take(self, batches: Iterable[bytes]) -> None:
-        """Committed batches, in order; those below `end_offset` are known."""
+        """Apply committed batches in order. Batches below `end_offset` are skipped, because they have been applied."""
         for data in batches:
             header = read_header(data)
             if header.next_offset <= self.image.offset:
                 continue
             if header.base_offset != self.image.offset:
-                return  # behind a snapshot: the rest is told by a log that has it all
+                return  # after a snapshot: a log that has all records reports the others
             builder = ImageBuilder(self.image)
             for event in _events(data):
                 builder.apply(event)
                 self._reference.apply(event)
-                self._tell_allocation(event)
+                self._report_allocation(event)
             old, self.image = self.image, builder.build(header.next_offset, header.partition_leader_epoch)
             delta = builder.delta()
             for broker_id in delta.brokers:
-                self._tell_broker(old.brokers.get(broker_id), self.image.brokers.get(broker_id))
+                self._report_broker(old.brokers.get(broker_id), self.image.brokers.get(broker_id))
             for topic_id, changed in delta.topics.items():
                 before, after = old.topics.get_by_id(topic_id), self.image.topics.get_by_id(topic_id)
                 for index in changed.partitions:
                     if after is not None:
                         held = None if before is None else before.find(index)
-                        self._tell_partition(after, index, held)
+                        self._report_partition(after, index, held)
             for topic_id in delta.deleted_topics:
                 gone = old.topics.get_by_id(topic_id)
                 if gone is not None:
@@ -129,17 +134,17 @@ class MetadataFold:
                     self._tell(MetadataFolded(committed, touched, tuple(differences)))
 
     def finish(self) -> None:
-        """The run is over: all of the image is compared, also what no event touched."""
+        """Compare the whole image at the end of the run, including places that no event touched."""
         differences = self._reference.all_differences(self.image)
         self._tell(MetadataFolded(self.image.offset, 0, tuple(differences)))
 
-    def _tell_allocation(self, event: Event) -> None:
+    def _report_allocation(self, event: Event) -> None:
         if isinstance(event, Topic):
             self._tell(TopicRecorded(str(event.topic_id)))
         elif isinstance(event, ProducerIds):
             self._tell(ProducerIdsRecorded(event.next_producer_id))
 
-    def _tell_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
+    def _report_broker(self, old: BrokerRegistration | None, new: BrokerRegistration | None) -> None:
         if new is not None and (old is None or new.broker_epoch != old.broker_epoch):
             self._tell(BrokerRegistered(new.broker_id, new.broker_epoch, self._lives[new.incarnation_id]))
         if old is not None and old.is_active and (new is None or not new.is_active):
@@ -152,7 +157,7 @@ class MetadataFold:
         if superseded or new.fenced:
             self._fenced(FenceRecorded(old, superseded, self.image.epoch))
 
-    def _tell_partition(self, topic: TopicImage, index: int, old: PartitionState | None) -> None:
+    def _report_partition(self, topic: TopicImage, index: int, old: PartitionState | None) -> None:
         new = topic.partition(index)
         place = (self._labels.of(topic.topic_id, topic.name), index)
         unclean = self._is_unclean(place, old, new)
@@ -180,15 +185,16 @@ class MetadataFold:
         )
 
     def _is_unclean(self, place: TopicPartition, old: PartitionState | None, new: PartitionState) -> bool:
-        """Whether this leader was chosen from outside ISR and ELR as none must be, or has not yet dealt with that."""
+        """Return whether this leader was elected from outside ISR and ELR without permission, or before the partition
+        recovered."""
         is_recovering = new.leader_recovery_state == RecoveryState.RECOVERING
         if not is_recovering:
             self._taken.discard(place)
         if old is not None and new.leader not in (NO_LEADER, old.leader):
             good = (*old.isr, *old.elr)
             if (old.is_reassigning and not new.is_reassigning) or {old.leader, *old.isr} < {*new.isr}:
-                # Who came into sync with this very change, and completed a reassignment or was accepted while the
-                # directory of its leader was being lost, may lead at once.
+                # A replica that joined the ISR with this very change may lead at once: it completed a reassignment, or
+                # was accepted while its leader's directory was being lost.
                 good += new.isr
             if new.leader not in good:
                 if not self._may_take(place, new.leader):
@@ -198,5 +204,5 @@ class MetadataFold:
 
 
 def _is_able(broker: BrokerRegistration | None, directory: UUID | None) -> bool:
-    """Whether a replica of this broker, in this directory of it, can be in sync."""
+    """Return whether a replica on this broker, in this directory, can be in sync."""
     return broker is not None and broker.is_active and (directory is None or broker.has_directory(directory))

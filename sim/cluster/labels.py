@@ -1,7 +1,7 @@
-"""What the checks call a topic: its name, and for a later topic of the same name its name and a number.
+"""Labels of topics in the checks: a topic's name, with a number if an earlier topic had the same name.
 
-A topic that is deleted and created again is another one: its logs, epochs and offsets begin anew, and nothing of the
-first may show up in it (M10). So logs are told apart by topic id, wherever they are seen.
+A topic that is deleted and created again is a different topic: its logs, epochs and offsets restart, and nothing of the
+deleted topic may appear in it (M10). So logs are always identified by topic id.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kraft.storage.partition_metadata import decode_uuid
 
 
 class TopicLabels:
-    """Labels by topic id, given at first sight."""
+    """Labels by topic id, assigned when an id is first observed."""
 
     def __init__(self) -> None:
         self._labels: dict[UUID, str] = {}
         self._known: Counter[str] = Counter()
 
     def of(self, topic_id: UUID, name: str) -> str:
-        """The label of this topic."""
+        """Return the label of this topic."""
         label = self._labels.get(topic_id)
         if label is None:
             self._known[name] += 1
@@ -30,7 +30,8 @@ class TopicLabels:
         return label
 
     def of_directory(self, directory: Directory, name: str) -> str | None:
-        """The label of the topic that a partition's folder belongs to; None if the folder does not say yet."""
+        """Return the label of the topic that a partition's folder belongs to; None if the folder has no topic
+        id yet."""
         inode = directory.entries.get(PARTITION_METADATA)
         if not isinstance(inode, Inode):
             return None

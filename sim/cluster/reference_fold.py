@@ -1,8 +1,9 @@
-"""The committed metadata as plain rows, folded by code that shares nothing with `kraft.image.replay` (M2).
+"""Reference implementation of metadata replay: applies the committed events to plain rows, by code that shares nothing
+with `kraft.image.replay` (M2).
 
-It is slow and short on purpose: one dict, a row for each thing that the metadata tell of, and a few lines for each
-event. Production's images are persistent maps of leaves, counts and interned tuples; whatever is wrong with those shows
-as a row that differs.
+It is slow and short on purpose: one dict, a row for each object of the metadata, and a few lines for each event.
+Production's images are persistent maps of leaves, counts and interned tuples; an error in those shows as a row that
+differs.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ BROKER, CONTROLLER, TOPIC, PARTITION, CONFIG, FEATURE, CLUSTER = (
 NO_CLUSTER = MappingProxyType({"id": None, "release": None, "next producer id": 0})
 
 Place = tuple[Any, ...]
-"""("partition", topic id, index), ("config", resource type, resource name), …"""
+"""Key of one object of the metadata: ("partition", topic id, index), ("config", resource type, resource name), …"""
 Row = dict[str, Any]
 
 
 class ReferenceFold:
-    """`rows`: what there is, by place. `apply` keeps the places that it touched until `differences` looks at them."""
+    """Metadata as rows. `rows`: key of each object → its fields. `apply` collects the keys that it changes until
+    `differences` compares them."""
 
     def __init__(self) -> None:
         self.rows: dict[Place, Row] = {(CLUSTER,): dict(NO_CLUSTER)}
         self._touched: dict[Place, None] = {}
 
     def apply(self, event: Event) -> None:
-        """One committed event, in order."""
+        """Apply the next committed event."""
         match event:
             case events.RegisterBroker():
                 self._put((BROKER, event.broker_id), _fields(event, events.RegisterBroker))
@@ -71,12 +73,13 @@ class ReferenceFold:
                 raise TypeError(f"the reference does not know {type(event).__name__}")
 
     def differences(self, image: MetadataImage) -> tuple[int, list[str]]:
-        """(places that were touched since the last look, what the image says otherwise of them)."""
+        """Return the number of objects changed since the last comparison, and the differences between the image and the
+        rows for these objects."""
         touched, self._touched = self._touched, {}
         return len(touched), list(self._compare(image, touched))
 
     def all_differences(self, image: MetadataImage) -> list[str]:
-        """What the image says otherwise, and what only one of the two has."""
+        """Return all differences between image and rows, including objects that only one of them has."""
         places = dict.fromkeys(self.rows) | dict.fromkeys(_places(image))
         return list(self._compare(image, places))
 
@@ -97,11 +100,11 @@ class ReferenceFold:
         self._touched[place] = None
 
     def _change(self, place: Place, event: Event, *names: str) -> None:
-        """None leaves a field as it is."""
+        """Change fields of a row; None leaves a field unchanged."""
         told = {name: getattr(event, name) for name in names}
         self._put(place, self.rows[place] | {name: value for name, value in told.items() if value is not None})
 
-    # events of more than one field
+    # events that change more than one field
 
     def _change_partition(self, event: events.PartitionChange) -> None:
         place = (PARTITION, event.topic_id, event.partition_id)
@@ -160,7 +163,7 @@ def _places(image: MetadataImage) -> Iterator[Place]:
 
 
 def _row_in(image: MetadataImage, place: Place) -> Row | None:
-    """What an image says of a place; None if it knows none."""
+    """Return the image's row for the object with this key; None if the image does not have the object."""
     match place:
         case ("broker", broker_id):
             return _named(image.brokers.get(broker_id))
@@ -189,7 +192,7 @@ def _fields(event: Event, event_class: type) -> Row:
 
 
 def _told(row: Row | None, other: Row | None) -> str:
-    """What of a row the other one has not."""
+    """Describe the fields of a row that differ from the other row."""
     if row is None:
         return "not there"
     unlike = {name: value for name, value in row.items() if other is None or other.get(name, row) != value}

@@ -1,4 +1,4 @@
-"""The shape of a simulated cluster: which nodes there are, and the properties that each is started with."""
+"""Shape of a simulated cluster: its nodes, and the properties with which each node is started."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ AUTO_JOIN = "controller.quorum.auto.join.enable"
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Node ids as the local launcher gives them: brokers 1, 2, …, controllers 101, 102, …; with `combined`, which
-    excludes the other two, nodes 1, 2, … of both roles."""
+    """Numbers of nodes and their ids, which are those of the local launcher: brokers 1, 2, …, controllers 101, 102, ….
+    With `combined`, which excludes the other two, nodes 1, 2, … have both roles."""
 
     controllers: int = 3
     brokers: int = 3
@@ -28,7 +28,8 @@ class ClusterShape:
     log_dirs: int = 1
     combined: int = 0
     dynamic_voters: bool = False
-    """No configuration names the voters: the controllers' first checkpoint does, and they may change (KIP-853)."""
+    """Whether the voters are not configured but named in the controllers' first checkpoint, and may change (KIP-853).
+    """
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
@@ -44,12 +45,13 @@ class ClusterShape:
 
     @property
     def is_durable(self) -> bool:
-        """Whatever is acknowledged is on the device: a power loss is no excuse for losing it."""
+        """Whether each acknowledged record is synced to the device. If so, a power loss does not excuse the loss of a
+        record."""
         return self.overrides.get("log.flush.interval.messages") == "1"
 
     @property
     def joins_by_itself(self) -> bool:
-        """A controller that is no voter, or not by its present directory id, becomes one without being asked to."""
+        """Whether a controller that is not a voter under its present directory id becomes one without a request."""
         return self.dynamic_voters and self.overrides.get(AUTO_JOIN) == "true"
 
     @property
@@ -57,14 +59,15 @@ class ClusterShape:
         return ",".join(f"{host_name(node)}:{BROKER_PORT}" for node in self.broker_ids)
 
     def log_dirs_of(self, node_id: int) -> list[str]:
-        """The log directories of a broker, the one with the metadata log first; a controller has one."""
+        """Return the log directories of a broker, the one with the metadata log first. A controller has one
+        directory."""
         root = f"{DATA_ROOT}/{node_id}"
         if self.log_dirs == 1 or node_id not in self.broker_ids:
             return [root]
         return [f"{root}/dir-{letter}" for letter in LOG_DIR_LETTERS[: self.log_dirs]]
 
     def config(self, node_id: int) -> NodeConfig:
-        """The configuration of one node."""
+        """Return the configuration of one node."""
         servers = [f"{host_name(node)}:{CONTROLLER_PORT}" for node in self.controller_ids]
         voters = [f"{node}@{server}" for node, server in zip(self.controller_ids, servers, strict=True)]
         host = host_name(node_id)
@@ -95,12 +98,12 @@ class ClusterShape:
 
 
 def host_name(node_id: int) -> str:
-    """The name of a node, and of its host."""
+    """Return the name of a node and of its host."""
     return f"node-{node_id}"
 
 
 @cache
 def node_of(name: str) -> int | None:
-    """The id of the node that has this name; None for a client."""
+    """Return the id of the node with this name; None for a client."""
     prefix, _, number = name.partition("-")
     return int(number) if prefix == "node" else None

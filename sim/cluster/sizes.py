@@ -1,8 +1,9 @@
-"""Sizes that only a large cluster reaches, made small for a run: so a few hundred bytes are more than a buffer, and a
-topic with two partitions is decided in steps.
+"""Reduces size limits that only a large cluster reaches, so that a run exceeds them: a few hundred bytes overflow a
+buffer, and a topic with two partitions is decided in slices.
 
-Production's sizes are constants of its modules; a run that is to have small ones sets them there and puts them back.
-Only such are here as change what happens: a step that takes no virtual time is as good as none.
+Production's sizes are constants of its modules; a run replaces them and restores them at its end. Only constants that
+change behaviour are listed here. Constants that only divide work into slices are omitted, because the slices take no
+virtual time.
 Source: FoundationDB paper, section 4 (buggification).
 """
 
@@ -23,7 +24,7 @@ INDEX_FLUSHES = "index flushes"
 
 SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
-        RECEIVE_BUFFERS: {  # all of them a thousandth of what they are, so that they stand to each other as they do
+        RECEIVE_BUFFERS: {  # all of them a thousandth of their value, so that their ratios stay the same
             "kraft.wire.client:IDLE_BUFFER_BYTES": 16,
             "kraft.wire.client:KEPT_BUFFER_BYTES": 16 * 1024,
             "kraft.wire.server:IDLE_BUFFER_BYTES": 16,
@@ -67,26 +68,28 @@ SMALL: Mapping[str, Mapping[str, int]] = MappingProxyType(
         BROKER_REQUESTS: {
             "kraft.broker.roles.alter_partition:PARTITIONS_PER_REQUEST_MAX": 1,
             "kraft.broker.logs.directory_assignments:REPLICAS_PER_REQUEST_MAX": 1,
-            "kraft.broker.following.leader_fetcher:WISHES_MAX": 1,
+            "kraft.broker.following.leader_fetcher:SESSION_PARTITIONS_MAX": 1,
             "kraft.broker.api.fetch.pending_fetch:ANSWER_PARTITIONS_MAX": 1,
         },
         INDEX_FLUSHES: {"kraft.storage.indexes.index_file:FLUSH_BYTES": 24},
     }
 )
-"""Name of a group → "module:CONSTANT" → its small value."""
+"""Name of a group of constants → "module:CONSTANT" → its small value."""
 
 
 @contextmanager
 def small_sizes(names: Collection[str]) -> Iterator[None]:
-    """The constants of these groups are small meanwhile."""
+    """Reduce the constants of these groups within this context."""
     kept: list[tuple[ModuleType, str, int]] = []
     chosen = [(place.partition(":"), value) for name in names for place, value in SMALL[name].items()]
-    owners = [import_module(module) for (module, _, _), _ in chosen]  # one imported later would take what is small
+    # a module imported later would copy the reduced value
+    owners = [import_module(module) for (module, _, _), _ in chosen]
     try:
         for owner, ((_, _, constant), value) in zip(owners, chosen, strict=True):
             kept.append((owner, constant, getattr(owner, constant)))
             setattr(owner, constant, value)
         yield
     finally:
-        for owner, constant, value in reversed(kept):  # a group that is named twice was small the second time
+        # restore in reverse order: a group that is named twice was already reduced the second time
+        for owner, constant, value in reversed(kept):
             setattr(owner, constant, value)

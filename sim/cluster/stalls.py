@@ -1,7 +1,7 @@
-"""Stalls: records that wait for the high watermark although every replica is alive, in sync and well connected.
+"""Finds stalls: records that wait for the high watermark although every replica is alive, in sync and well connected.
 
-No invariant is broken while nothing moves, and a bound on the whole run is too wide to see it: a follower that waits on
-a connection that is no more loses half a minute and nobody else notices.
+A stall violates no invariant, and the time limit of the whole run is too long to find it. For example, a follower that
+waits on a dead connection loses half a minute, and no other check notices.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ TopicPartition = tuple[str, int]
 
 
 class StallWatch:
-    """Looks at all partitions now and then. `disturbed_ms` tells when the last fault happened or ended."""
+    """Checks all partitions periodically. `disturbed_ms` returns when the last fault began or ended."""
 
     def __init__(self, cluster: SimCluster, disturbed_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._disturbed_ms = disturbed_ms
         self._whole_since_ms = 0
         self._waiting: dict[TopicPartition, tuple[int, int]] = {}
-        """Partition → its high watermark, and since when that has been below the log's end."""
+        """Partition → its high watermark, and the time since which the high watermark has been below the log end."""
         self._told: set[tuple[TopicPartition, int]] = set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             await self._cluster.world.sleep_ms(LOOK_MS)
             now_ms = self._cluster.world.now_ns // 1_000_000

@@ -1,8 +1,8 @@
-"""The watch: what the world shows goes through the eyes to the checks, in one order.
+"""Passes what happens in the simulated world through the observers to the checks, in one order.
 
-After each pass of a node: first its disk, then what committed metadata says, then its state, and only then what it
-sends. So a message is judged by what its sender's disk would keep when it leaves. Watching draws no chance and takes
-no time.
+After each pass of a node's event loop its disk is observed first, then the committed metadata, then its state, and only
+then what it sends. So a message is judged by what its sender's disk would keep when it is sent. Watching draws no
+random numbers and takes no virtual time.
 """
 
 from __future__ import annotations
@@ -29,37 +29,39 @@ from kraft.sim.check.observations import (
     ProduceAnswered,
     Restarted,
     RoleSeen,
-    TimePassed,
+    TimeElapsed,
     TopicPartition,
 )
 from kraft.sim.check.suite import Suite
-from kraft.sim.cluster.altered_settings import Change, changes_in
+from kraft.sim.cluster.altered_settings import SettingChange, changes_in
 from kraft.sim.cluster.chronicle import Chronicle
-from kraft.sim.cluster.disk_eye import DiskEye, StoredBatch
+from kraft.sim.cluster.disk_observer import DiskObserver, StoredBatch
 from kraft.sim.cluster.fold import FenceRecorded, MetadataFold
-from kraft.sim.cluster.group_eye import GroupEye
+from kraft.sim.cluster.group_observer import GroupObserver
 from kraft.sim.cluster.labels import TopicLabels
-from kraft.sim.cluster.node_eye import FenceDecided, NodeEye
+from kraft.sim.cluster.node_observer import FenceDecided, NodeObserver
 from kraft.sim.cluster.shape import ClusterShape, host_name, node_of
-from kraft.sim.cluster.wire_eye import ProducedBatch, WireEye
-from kraft.sim.world.endpoint import Endpoint
+from kraft.sim.cluster.wire_observer import ProducedBatch, WireObserver
+from kraft.sim.world.endpoint import FakeEndpoint
 from kraft.sim.world.world import World
 from kraft.storage.log_dir import CLEAN_SHUTDOWN
 from kraft.wire.rpc.controller_messages import ForwardRequest, HeartbeatRequest
 
 STEADY_MS = 100
-"""A voter has contact if its fetches of this epoch were handled for so long, on one connection that still stands."""
+"""Time for which the leader must have handled a voter's fetches of its epoch, on one connection that is still open,
+until the two count as in contact."""
 FETCH_GAP_MS_MAX = 1_000
-"""Contact is over if the next fetch came later than this after the last one (a long poll takes half of it)."""
+"""Maximum time between two fetches of a voter that is in contact. A fetch that waits for records takes half of it."""
 
-UNHEARD_FETCH_TIMEOUTS = 2.7
-"""A leader that no majority fetches from resigns after one and a half by its own clock; it has one more, and drift."""
+WITHOUT_FETCHES_TIMEOUTS = 2.7
+"""Number of fetch timeouts until a leader from which no majority fetches must have resigned. It resigns after one and a
+half by its own clock; one more is allowed, because clocks drift."""
 
 LOOK_MS = 100
-"""Time is told so often, if anything happens at all."""
+"""Minimum interval in ms between two reports that time has passed."""
 
 LOOKS_LATE_MS = 20
-"""A session's begin may be seen this much later than its controller began to count."""
+"""Maximum delay with which the begin of a session may be observed, after its controller started to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,13 @@ class _Contact:
 
     leader: int
     epoch: int
-    endpoint: Endpoint
+    endpoint: FakeEndpoint
     since_ms: int
     last_ms: int
 
 
 class ClusterWatch:
-    """Implements what the world calls (WorldObserver) and what the wire eye asks (ClusterView)."""
+    """Implements the callbacks of the world (WorldObserver) and the queries of the wire observer (ClusterView)."""
 
     def __init__(self, world: World, shape: ClusterShape, *, link_latency_ms: int) -> None:
         self.shape = shape
@@ -82,13 +84,13 @@ class ClusterWatch:
         self.suite = Suite(
             frozenset(shape.controller_ids),
             link_latency_ms=link_latency_ms,
-            unheard_ms_max=int(UNHEARD_FETCH_TIMEOUTS * self._config.integer("controller.quorum.fetch.timeout.ms")),
+            unheard_ms_max=int(WITHOUT_FETCHES_TIMEOUTS * self._config.integer("controller.quorum.fetch.timeout.ms")),
             is_steady=self._is_steady,
         )
         self.chronicle = Chronicle(self.suite.shadows, lambda: self.now_ms)
         self.labels = TopicLabels()
         self._lives: dict[UUID, int] = {}
-        """Incarnation id of a broker → which life of its node it is."""
+        """Incarnation id of a broker → number of that incarnation, counted from its node's first start."""
         self.fold = MetadataFold(
             self.tell,
             self._fence_recorded,
@@ -98,45 +100,47 @@ class ClusterWatch:
             self.suite.leader_in_sync.may_take,
             self._lives,
         )
-        self.nodes: dict[int, NodeEye] = {}
+        self.nodes: dict[int, NodeObserver] = {}
         self.transitions: list[Counter[Transition]] = []
-        """How often the replicas of each life of each broker took which transition."""
+        """Count of each replica state transition, for each incarnation of each broker."""
         self.active_controller: int | None = None
         self.forwarded: dict[tuple[str, int], list[int]] = {}
-        """(client id, time-out in ms) of a request that brokers handed on → the controllers that handled it while they
-        led, each time that they did."""
-        self.altered: Counter[Change] = Counter()
-        """A change of a setting that brokers handed on → how often a controller handled it while it led."""
+        """(client id, timeout in ms) of a forwarded request → the controllers that handled it while they were active,
+        once for each time."""
+        self.altered: Counter[SettingChange] = Counter()
+        """A forwarded change of a setting → number of times that a controller handled it while it was active."""
         self._world = world
         self._next_look_ms = 0
         self._session_timeout_ms = self._config.integer("broker.session.timeout.ms")
-        self._wire = WireEye(self, self.tell, lambda: self.now_ms)
-        self.group_eyes: list[GroupEye] = []
-        """What else looks at what leaves a host."""
+        self._wire = WireObserver(self, self.tell, lambda: self.now_ms)
+        self.group_observers: list[GroupObserver] = []
+        """Further observers of what a host sends."""
         self._disks = {
-            node: DiskEye(node, world.host(host_name(node)), self.tell, self.labels, self.fold.take)
+            node: DiskObserver(node, world.host(host_name(node)), self.tell, self.labels, self.fold.take)
             for node in shape.node_ids
         }
         self._losing: int | None = None
-        """The node of whose disk a fault takes bytes that count, right now."""
+        """The node whose disk is just now losing bytes by a fault, if that loss counts as damage."""
         self._roles: dict[int, RoleSeen] = {}
         self._active_since: dict[int, int] = {}
-        """Epoch of the quorum → when its leader was seen to lead."""
+        """Epoch of the quorum → time when its leader was first observed to lead."""
         self._leaders: dict[int, int] = {}
         self._contacts: dict[int, _Contact] = {}
         self._heard: dict[tuple[int, int, int], int] = {}
-        """(epoch of the quorum, broker, broker epoch) → when that epoch's leader heard this broker last: what the same
-        controller hears after it is no word against a fence of it."""
+        """(epoch of the quorum, broker, broker epoch) → time when the leader of that epoch last received a message from
+        this broker. Messages that the same controller receives in a later epoch are no evidence against an earlier
+        fence."""
         self._connections: dict[tuple[int, int, int], int] = {}
         self._wants_in: set[tuple[int, int]] = set()
-        """(broker, epoch) whose last word was that they are ready; that they are in may not be committed yet."""
+        """(broker, epoch) pairs whose last heartbeat requested to be unfenced; the unfencing may not be committed yet.
+        """
         self._asked_for_it: Counter[tuple[int, int]] = Counter()
-        """(broker, epoch) → how many fences it has asked for, by a heartbeat that came late or to shut down, that are
-        not committed yet."""
+        """(broker, epoch) → number of uncommitted fences that the broker caused itself, by a late heartbeat or by a
+        shutdown request."""
         self._decided: dict[tuple[int, int, int], tuple[FenceDecided, int | None]] = {}
         self._age_at_begin: dict[tuple[int, int, int], int] = {}
-        """(epoch of the quorum, broker, broker epoch) → how long nothing had been heard when the newest plan of a fence
-        began: a word that comes between its slices does not take it back."""
+        """(epoch of the quorum, broker, broker epoch) → age of the last message when the newest decision to fence
+        began. A heartbeat between two slices of the decision does not revoke it."""
         world.watch(self)
 
     @property
@@ -144,7 +148,7 @@ class ClusterWatch:
         return self._world.now_ns // 1_000_000
 
     def tell(self, observation: Observation) -> None:
-        """To the checks; what the watch itself keeps comes first."""
+        """Pass an observation to the checks, after updating the state of this object."""
         if isinstance(observation, RoleSeen):
             self._role_seen(observation)
         elif isinstance(observation, LogCut) and observation.log is not None:
@@ -155,14 +159,14 @@ class ClusterWatch:
         self.chronicle.observe(observation, self.fold.image)
         self.suite.observe(observation, self.now_ms)
 
-    # lives of nodes
+    # starts and ends of nodes
 
     def started(self, node_id: int, node: Node, incarnation: int) -> None:
-        """A node has come up as far as that it can be looked at."""
+        """Begin to observe a node that has started."""
         if node.broker is not None:
             self._lives[node.broker.broker.incarnation_id] = incarnation
             self.transitions.append(node.broker.broker.replicas.host.transitions)
-        self.nodes[node_id] = NodeEye(node_id, incarnation, node, self.tell, self._fence_decided, self.labels)
+        self.nodes[node_id] = NodeObserver(node_id, incarnation, node, self.tell, self._fence_decided, self.labels)
 
     def restarted(self, node_id: int, incarnation: int, *, clean: bool, wiped: bool) -> None:
         is_marked = all(
@@ -171,24 +175,26 @@ class ClusterWatch:
         self.tell(Restarted(node_id, incarnation, clean, wiped, is_marked))
 
     def stored_batches(self, node_id: int, log: TopicPartition) -> list[StoredBatch]:
-        """The batches of a partition's log that no crash could change any more; see `DiskEye.stored_batches`."""
+        """Return the batches of a partition's log that no crash can change any more; see
+        `DiskObserver.stored_batches`."""
         return self._disks[node_id].stored_batches(log)
 
     def wiped(self, node_id: int) -> None:
-        """The disk of a node that is down lacks folders, or is empty: what was synced is gone as well."""
-        self._look_at_loss(node_id)
+        """Record that the disk of a node that is down lost folders or was emptied, so that synced records are lost as
+        well."""
+        self._observe_loss(node_id)
 
     def died(self, node_id: int, *, lost_power: bool, is_noticed: bool) -> None:
-        """A node has crashed. `is_noticed`: others are able to notice it at once (K6). Where each record is synced, a
-        power loss excuses nothing."""
+        """Record that a node has crashed. `is_noticed`: other nodes can notice it at once, so the time limits of K6
+        apply. Where each record is synced, a power loss excuses no lost record."""
         was_active = self.active_controller == node_id
         self._down(node_id)
         if lost_power and not self.shape.is_durable:
             self._losing = node_id
         if lost_power:
-            self._disks[node_id].look_after_power_loss()
+            self._disks[node_id].observe_after_power_loss()
         else:
-            self._disks[node_id].look()
+            self._disks[node_id].observe()
         self._losing = None
         if not lost_power:
             role = "controller" if node_id in self.shape.controller_ids else "broker"
@@ -196,19 +202,19 @@ class ClusterWatch:
             self.tell(died)
 
     def stopped(self, node_id: int) -> None:
-        """A node has ended in order."""
+        """Record that a node has stopped cleanly."""
         self._down(node_id)
-        self._disks[node_id].look()
+        self._disks[node_id].observe()
 
-    def _look_at_loss(self, node_id: int) -> None:
-        """What a disk has lost since the last look is damage."""
+    def _observe_loss(self, node_id: int) -> None:
+        """Record what a disk has lost since the last observation as damage."""
         self._losing = node_id
-        self._disks[node_id].look()
+        self._disks[node_id].observe()
         self._losing = None
 
     def _down(self, node_id: int) -> None:
-        """A life is over, and with it its connections."""
-        self.chronicle.life_ended(node_id)
+        """Drop an incarnation that has ended, and its connections."""
+        self.chronicle.incarnation_ended(node_id)
         self.tell(NodeDown(node_id))
         self.nodes.pop(node_id, None)
         self._contacts.pop(node_id, None)
@@ -216,38 +222,38 @@ class ClusterWatch:
             self.active_controller = None
         self._connections = {place: number for place, number in self._connections.items() if place[0] != node_id}
 
-    # what the world calls
+    # callbacks of the world
 
     def handled(self, node: str) -> None:
-        """A pass is over, nothing has left yet."""
+        """Observe a node after a pass of its event loop, before anything that it sends is passed on."""
         if self.now_ms >= self._next_look_ms:
-            self._tell_time()
+            self._report_time()
         node_id = node_of(node)
         if node_id is None:
             return
-        eye = self.nodes.get(node_id)
-        if eye is not None:
-            eye.look_for_lost_role()
-        self._disks[node_id].look()
-        if eye is not None:
-            eye.look()
+        observer = self.nodes.get(node_id)
+        if observer is not None:
+            observer.observe_lost_role()
+        self._disks[node_id].observe()
+        if observer is not None:
+            observer.observe()
 
-    def _tell_time(self) -> None:
+    def _report_time(self) -> None:
         self._next_look_ms = self.now_ms + LOOK_MS
-        self.tell(TimePassed(frozenset(node for node in self.nodes if self._world.is_paused(host_name(node)))))
+        self.tell(TimeElapsed(frozenset(node for node in self.nodes if self._world.is_paused(host_name(node)))))
 
-    def sending(self, endpoint: Endpoint, data: bytes) -> None:
+    def sending(self, endpoint: FakeEndpoint, data: bytes) -> None:
         self._wire.sending(endpoint, data)
-        for eye in self.group_eyes:
-            eye.sending(endpoint, data)
+        for observer in self.group_observers:
+            observer.sending(endpoint, data)
 
-    def receiving(self, endpoint: Endpoint, count: int) -> None:
+    def receiving(self, endpoint: FakeEndpoint, count: int) -> None:
         self._wire.receiving(endpoint, count)
 
-    def received(self, endpoint: Endpoint, count: int) -> None:
+    def received(self, endpoint: FakeEndpoint, count: int) -> None:
         self._wire.received(endpoint, count)
 
-    def ended(self, endpoint: Endpoint, reason: CloseReason) -> None:
+    def ended(self, endpoint: FakeEndpoint, reason: CloseReason) -> None:
         self._wire.ended(endpoint, reason)
 
     def dial_failed(self, node: str, peer: Peer, outcome: DialOutcome) -> None:
@@ -255,25 +261,25 @@ class ClusterWatch:
         if node_id is not None:
             self._wire.dial_failed(node_id, peer, outcome)
 
-    # what the wire eye asks and tells
+    # queries and reports of the wire observer
 
     def incarnation_of(self, controller: int, broker: int) -> tuple[UUID, int] | None:
-        eye = self.nodes.get(controller)
-        registration = None if eye is None else eye.node.publisher.image.brokers.get(broker)
+        observer = self.nodes.get(controller)
+        registration = None if observer is None else observer.node.publisher.image.brokers.get(broker)
         return None if registration is None else (registration.incarnation_id, registration.broker_epoch)
 
     def directory_of(self, node: int) -> str:
-        eye = self.nodes.get(node)
-        return "" if eye is None else str(eye.node.identity.metadata.directory_id)
+        observer = self.nodes.get(node)
+        return "" if observer is None else str(observer.node.identity.metadata.directory_id)
 
     def is_voter(self, node: int) -> bool:
         return node in self.shape.controller_ids
 
     def quorum_state_of(self, node: int) -> tuple[int, int, int]:
-        eye = self.nodes.get(node)
-        return (0, -1, -1) if eye is None else eye.quorum_state()
+        observer = self.nodes.get(node)
+        return (0, -1, -1) if observer is None else observer.quorum_state()
 
-    def fetched(self, voter: int, leader: int, epoch: int, endpoint: Endpoint) -> None:
+    def fetched(self, voter: int, leader: int, epoch: int, endpoint: FakeEndpoint) -> None:
         now_ms, before = self.now_ms, self._contacts.get(voter)
         goes_on = (
             before is not None
@@ -310,10 +316,10 @@ class ClusterWatch:
             self._heard[role.epoch, broker, broker_epoch] = self.now_ms
 
     def _replica(self, node: int, topic: str | UUID, partition: int) -> Partition | None:
-        eye = self.nodes.get(node)
-        if eye is None or eye.node.broker is None:
+        observer = self.nodes.get(node)
+        if observer is None or observer.node.broker is None:
             return None
-        return eye.node.broker.broker.replicas.find(topic, partition)
+        return observer.node.broker.broker.replicas.find(topic, partition)
 
     def hosted_log(self, node: int, topic: str | UUID, partition: int) -> TopicPartition | None:
         replica = self._replica(node, topic, partition)
@@ -356,11 +362,11 @@ class ClusterWatch:
     def prevote_answered(self, node: int, before: tuple[int, int, int]) -> None:
         self.tell(PreVoteAnswered(node, before, self.quorum_state_of(node)))
 
-    # roles, and what is committed
+    # roles and committed metadata
 
     @property
     def newest_leadership(self) -> tuple[int, int]:
-        """(epoch, node) of the quorum's newest leader so far, whether it still runs or not."""
+        """(epoch, node) of the newest leader of the quorum so far, whether or not that node still runs."""
         return max(self._leaders.items(), default=(0, 0))
 
     def _role_seen(self, seen: RoleSeen) -> None:
@@ -378,13 +384,14 @@ class ClusterWatch:
             self.fold.take(self._disks[seen.node].metadata_batches(self.fold.end_offset, seen.high_watermark))
 
     def _is_steady(self) -> bool:
-        """Whether a leader that runs has had a majority's contact for a while: nothing should raise the epoch now."""
+        """Return whether a running leader has had contact with a majority for a while, so that no epoch should rise
+        now."""
         leader = self.active_controller
         role = self._roles.get(leader or 0)
         if leader is None or role is None or leader not in self.nodes or len(self.shape.controller_ids) == 1:
             return False
         if self.shape.dynamic_voters:
-            return False  # a majority of which voters?
+            return False  # it is unknown which voters form the majority
         keeping = sum(
             (contact.leader, contact.epoch) == (leader, role.epoch) and self._keeps_contact(voter, contact)
             for voter, contact in self._contacts.items()
@@ -439,12 +446,14 @@ class ClusterWatch:
         )
 
     def _session_age(self, epoch: int, broker: int, broker_epoch: int) -> int:
-        """How many ms ago the leader of this epoch heard the broker last, or became the leader."""
+        """Return the time in ms since the leader of this epoch last received a message from the broker, or, if it has
+        received none, since it became the leader."""
         heard_ms = self._heard.get((epoch, broker, broker_epoch), 0)
         return self.now_ms - max(heard_ms, self._active_since.get(epoch, 0))
 
     def _session_timeout_by(self, controller: int) -> int:
-        """How many of the world's ms a session lasts at least, by the controller's own clock, which drifts."""
+        """Return the minimum session timeout in virtual ms: the controller measures the timeout by its own clock, which
+        drifts."""
         if controller not in self.shape.controller_ids:
             return self._session_timeout_ms - LOOKS_LATE_MS
         clock = self._world.host(host_name(controller)).clock

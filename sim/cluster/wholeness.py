@@ -1,4 +1,4 @@
-"""What the committed metadata say of a cluster at rest: every partition led, every replica in sync."""
+"""Check the committed metadata of a cluster at rest: every partition has a leader, every replica is in sync."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kraft.image import MetadataImage
 
 
 def partition_trouble(image: MetadataImage) -> str:
-    """The first partition that is not as it should be, in words; "" if there is none."""
+    """Describe the first partition that is not healthy; "" if there is none."""
     for topic in image.topics:
         for index, state in topic.partitions():
             if state.leader < 0:

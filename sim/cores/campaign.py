@@ -1,4 +1,6 @@
-"""Many seeds of one kind of cores: each in its own world, what went wrong in any, and what the checks saw in all."""
+"""Runs many seeds of one kind of cores, each in a separate world. Collects the failures of all runs and adds up the
+input of the checks.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from kraft.sim.cores.runs import KNOWN_CHECKS, RAFT, CoresRun, CoresSettings, ru
 from kraft.sim.seed_processes import Died, in_processes
 
 LARGE_SEEDS = 30
-"""A campaign of so many seeds must leave no check unknown."""
+"""Number of seeds from which on a campaign fails if any check had no input."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class CoresCampaign:
-    """What the runs came to together."""
+    """Combined result of the runs."""
 
     what: str = RAFT
     seeds: int = 0
@@ -47,17 +49,17 @@ class CoresCampaign:
 
     @property
     def unknown(self) -> list[str]:
-        """Checks that saw nothing that could have failed them."""
+        """Checks that had no input in any run that could have violated them."""
         return [name for name in KNOWN_CHECKS[self.what] if not self.seen[name]] if self.is_checked else []
 
     @property
     def is_large(self) -> bool:
-        """Whether it must leave nothing unknown."""
+        """Whether the campaign is so large that every check must have had input."""
         return self.seeds + len(self.died) >= LARGE_SEEDS
 
     @property
     def is_good(self) -> bool:
-        """Every seed passed, and a large campaign left no check unknown."""
+        """Whether every seed passed and, in a large campaign, every check had input."""
         return not (self.failures or self.died or (self.is_large and self.unknown))
 
     def as_json(self) -> dict[str, object]:
@@ -76,7 +78,7 @@ class CoresCampaign:
 
 
 def run_campaign(seeds: Sequence[int], settings: CoresSettings, jobs: int, say: Say) -> CoresCampaign:
-    """All of these seeds. Failures are said at once, figures in the end."""
+    """Run all of these seeds. Failures are printed at once, figures at the end."""
     campaign = CoresCampaign(settings.what, is_checked=settings.is_checked)
     for run in in_processes(partial(run_seed, settings), seeds, jobs, runs_per_process=len(seeds)):
         if isinstance(run, Died):
@@ -85,12 +87,12 @@ def run_campaign(seeds: Sequence[int], settings: CoresSettings, jobs: int, say: 
             continue
         campaign.add(run)
         if run.failed:
-            _tell_failure(run, settings, say)
-    _tell_sum(campaign, settings, say)
+            _report_failure(run, settings, say)
+    _report_sum(campaign, settings, say)
     return campaign
 
 
-def _tell_failure(run: CoresRun, settings: CoresSettings, say: Say) -> None:
+def _report_failure(run: CoresRun, settings: CoresSettings, say: Say) -> None:
     unchecked = "" if settings.is_checked else " --no-checks"
     say(f"{run.what}: seed {run.seed} failed ({run.shape}) at step {run.steps}: {run.evidence}")
     for line in run.trace:
@@ -99,7 +101,7 @@ def _tell_failure(run: CoresRun, settings: CoresSettings, say: Say) -> None:
     say(f"  {command}{unchecked} --log")
 
 
-def _tell_sum(campaign: CoresCampaign, settings: CoresSettings, say: Say) -> None:
+def _report_sum(campaign: CoresCampaign, settings: CoresSettings, say: Say) -> None:
     passed, every = campaign.seeds - len(campaign.failures), campaign.seeds + len(campaign.died)
     checked = "all checks on" if settings.is_checked else "checks off"
     say(f"{campaign.what}: {passed} of {every} seeds passed, {checked}")

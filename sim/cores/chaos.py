@@ -1,34 +1,36 @@
-"""A schedule of faults for a quorum of cores: crashes, power losses, pauses and partitions; then everything is healed,
-and the quorum must make progress."""
+"""A schedule of faults for a quorum of cores: crashes, power losses, pauses and partitions. Then everything is healed,
+and the quorum must make progress.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kraft.sim.cores.checks import Checks
+from kraft.sim.cores.checks import CoreChecks
 from kraft.sim.cores.core_alone import CoreAlone
 from kraft.sim.cores.driver import Odds
-from kraft.sim.cores.schedule import FaultSchedule, Stuck
-from kraft.sim.cores.world import World
+from kraft.sim.cores.schedule import FaultSchedule, NoProgressMade
+from kraft.sim.cores.world import CoreWorld
 
 APPEND_INTERVAL_MS = 15
 VOTERS_INTERVAL_MS = 200
 VOTERS_CHANGE_ONE_IN = 5
 CORE_ALONE_ONE_IN = 3
 MINORITY_VOTERS = 2
-"""Of so many voters none may be missing."""
+"""Number of voters up to which none may be down."""
 HEALED_MS_MAX = 20_000
-"""A leader is found, something is committed, and everyone has caught up, each within so much time after the last fault:
-a fetch that a cut link has swallowed is missed after two seconds, and its leader may have resigned by then."""
+"""Maximum time after the last fault until a leader is found, then until a record is committed, and at the end until all
+nodes have caught up. A fetch lost on a cut link times out after two seconds, and its leader may have resigned by then.
+"""
 PROGRESS_MS = 3_000
-"""Then something is committed in every so much time."""
+"""Time after the first commit on the healed quorum in which a further record must be committed."""
 ALWAYS_SEEN = ("R1", "R3", "R7", "R8", "R9", "R12")
 SEEN_WITH_OTHERS = ("R17", "R19")
-"""Checks that no run may leave without input."""
+"""Checks that must have input in every run."""
 
 
 def odds_of(seed: int) -> Odds:
-    """How hard the world of this seed is."""
+    """Return the odds of faults in the world of this seed."""
     return Odds(
         latency=(1, 1 + seed % 20),
         sync=(1, 1 + seed % 30),
@@ -39,12 +41,12 @@ def odds_of(seed: int) -> Odds:
 
 
 def shape_of(seed: int) -> tuple[int, int]:
-    """How many voters and observers the world of this seed has."""
+    """Return the numbers of voters and observers in the world of this seed."""
     return (3, 5, 3, 1, 4, 2)[seed % 6], seed // 6 % 3
 
 
 def changes_voters_in(seed: int) -> bool:
-    """Whether voters come and go in the world of this seed."""
+    """Return whether voters are added and removed in the world of this seed."""
     return seed % VOTERS_CHANGE_ONE_IN == VOTERS_CHANGE_ONE_IN - 1
 
 
@@ -54,21 +56,23 @@ def run_chaos(
     voters: int = 3,
     observers: int = 1,
     duration_ms: int = 20_000,
-    world: World | None = None,
+    world: CoreWorld | None = None,
     changes_voters: bool = False,
-) -> World:
-    """So much time of faults, then the healed quorum's progress. Raises `Violation` or `Stuck`."""
-    world = world or World(seed, voters, observers, odds=odds_of(seed))
-    Chaos(world, changes_voters=changes_voters).run(duration_ms)
+) -> CoreWorld:
+    """Inject faults for the given time, then heal the quorum and require progress. Raises `Violation` or
+    `NoProgressMade`."""
+    world = world or CoreWorld(seed, voters, observers, odds=odds_of(seed))
+    CoreChaos(world, changes_voters=changes_voters).run(duration_ms)
     return world
 
 
-class Chaos(FaultSchedule[World]):
-    """One fault after the other; half of them hit the leader. `changes_voters`: while voters come and go (KIP-853)."""
+class CoreChaos(FaultSchedule[CoreWorld]):
+    """Schedule of faults for a quorum: one fault after the other, half of them at the leader. `changes_voters`: voters
+    are added and removed meanwhile (KIP-853)."""
 
     PAUSE_MS = (200, 1500)
 
-    def __init__(self, world: World, *, changes_voters: bool = False) -> None:
+    def __init__(self, world: CoreWorld, *, changes_voters: bool = False) -> None:
         super().__init__(world)
         self._changes_voters = changes_voters
 
@@ -122,7 +126,7 @@ class Chaos(FaultSchedule[World]):
         return True
 
     def _crash_all(self, victim: int) -> bool:
-        """All voters at once, if all are up; a minority of them must be able to be down."""
+        """Crash all voters at once, if all are up. Skipped where not even a minority of them may be down."""
         world = self._world
         if len(world.voters) <= 2 or any(world.nodes[n].raft is None for n in world.voters.ids):
             return False
@@ -147,20 +151,20 @@ class Chaos(FaultSchedule[World]):
     # after the faults
 
     def _has_progress(self) -> Callable[[], bool]:
-        """Whether something has been committed since now."""
+        """Return a condition that becomes true when a record has been committed after this call."""
         before = self._world.committed_end
         return lambda: self._world.committed_end > before
 
     def _leaves_core_alone(self) -> bool:
-        """In one of so many runs, if a minority may be missing. Where voters come and go, it is another question of
-        whom a core is a majority."""
+        """Return whether to test that a majority of the voters makes progress without the others. This is done in some
+        runs, if a minority may be down. It is not done while voters change, because then the majority is not fixed."""
         world = self._world
         if self._changes_voters or len(world.voters) <= MINORITY_VOTERS:
             return False
         return not world.chance.below(CORE_ALONE_ONE_IN)
 
     def _demand_progress(self) -> None:
-        """Heal, and demand progress on every node."""
+        """Heal everything and require progress on every node."""
         world = self._world
         world.stop_voter_changes()
         world.odds.loss = 0
@@ -173,18 +177,18 @@ class Chaos(FaultSchedule[World]):
         world.start()
         world.run(max(0, *(node.paused_until - world.now for node in world.nodes.values())))
         if not world.run_until(world.has_active_leader, HEALED_MS_MAX):
-            raise Stuck("no leader after healing")
+            raise NoProgressMade("no leader after healing")
         if not world.run_until(self._has_progress(), HEALED_MS_MAX):
-            raise Stuck("no progress after healing")
+            raise NoProgressMade("no progress after healing")
         goes_on = self._has_progress()
         world.run(PROGRESS_MS)
         if not goes_on():
-            raise Stuck("progress ended after healing")
+            raise NoProgressMade("progress ended after healing")
         world.stop_appends()
         if not world.run_until(world.caught_up, HEALED_MS_MAX):
-            raise Stuck("not everyone caught up")
-        if isinstance(world.checks, Checks):
+            raise NoProgressMade("not everyone caught up")
+        if isinstance(world.checks, CoreChecks):
             needed = ALWAYS_SEEN + SEEN_WITH_OTHERS * (len(world.nodes) > 1)
             unseen = [name for name in needed if not world.checks.counts[name]]
             if unseen:
-                raise Stuck(f"nothing was seen for {', '.join(unseen)}")
+                raise NoProgressMade(f"nothing was seen for {', '.join(unseen)}")

@@ -1,7 +1,7 @@
-"""Invariants R1 to R19 and K4 over a quorum of cores, checked after every event against ghost ledgers.
+"""Invariants R1 to R19 and K4 over a quorum of cores, checked after every event against ledgers that no node reads.
 
-A check reads, never changes. It raises `Violation` with its name and the evidence. Evidence is put together only when
-there is any: most of these run on every step.
+A check reads and never changes anything. It raises `Violation` with its name and the evidence. Evidence is built only
+for a violation, because most checks run on every step.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from kraft.wire.rpc.quorum_messages import (
 )
 
 if TYPE_CHECKING:
-    from kraft.sim.cores.driver import Driver
-    from kraft.sim.cores.node import Entry, Node
+    from kraft.sim.cores.driver import CoreDriver
+    from kraft.sim.cores.node import CoreEntry, CoreNode
 
 
 class Violation(AssertionError):
-    """The check `name` does not hold."""
+    """Raised when the invariant of the check `name` is violated."""
 
     def __init__(self, name: str, evidence: str) -> None:
         super().__init__(f"{name}: {evidence}")
         self.name = name
 
 
-class Life:
-    """What is remembered of one node from its start to its end."""
+class CoreLife:
+    """State that the checks keep of one incarnation of a node."""
 
     __slots__ = ("applied", "contact_until", "epoch", "high_watermark", "led_epoch", "led_since", "led_voters")
 
@@ -51,43 +51,45 @@ class Life:
         self.led_since = 0
         self.led_voters: VoterSet | None = None
         self.contact_until = -1
-        """R18 holds until then, whoever is heard meanwhile."""
+        """Time up to which R18 is satisfied even if the leader receives nothing more."""
 
 
-class Checks(Witness):
+class CoreChecks(Witness):
     def __init__(self) -> None:
         super().__init__()
         self.leaders: dict[int, int] = {}
         self.votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
         self.written: dict[tuple[int, int], int] = {}
-        """(base offset, epoch) → chain, of everything ever appended anywhere."""
+        """(base offset, epoch) → hash of the log up to and including that entry, for all entries ever appended on any
+        node."""
         self.ledger: dict[int, tuple[int, int]] = {0: (0, 0)}
-        """End offset of a committed batch → (epoch, chain)."""
+        """End offset of a committed batch → (epoch, hash of the log up to there)."""
         self.committed_in: dict[int, int] = {0: -1}
         """End offset of a committed batch → epoch of the leader that committed it."""
         self.ledger_end = 0
         self.counted_by: VoterSet | None = None
-        """The voters of whom a majority had what was committed last."""
-        self.lives: dict[int, Life] = {}
-        """By node id; of nodes that are down, the last one."""
+        """Voters among whom a majority had the last committed record."""
+        self.lives: dict[int, CoreLife] = {}
+        """Node id → its current incarnation; the last one for a node that is down."""
         self.durable_epochs: dict[ReplicaKey, int] = {}
         self.heard: dict[tuple[int, int], int] = {}
-        """(who heard, from whom) → when a fetch was delivered last."""
+        """(receiver, sender) → time when a fetch was last delivered."""
 
     def require(self, name: str, condition: object, evidence: str) -> None:
-        """For what is checked seldom: the evidence is there before it is needed."""
+        """Raise unless the condition is true. Meant for rare checks, because the caller builds the evidence
+        in advance."""
         self.counts[name] += 1
         if not condition:
             raise Violation(name, evidence)
 
-    # life
+    # starts and ends
 
-    def on_boot(self, node: Node) -> None:
-        # What was not durable and had not been said may be forgotten.
-        self.lives[node.node_id] = Life(node.disk.state.epoch, node.disk.base.offset)
+    def on_boot(self, node: CoreNode) -> None:
+        # The node may forget an epoch and a vote that were neither durable nor sent.
+        self.lives[node.node_id] = CoreLife(node.disk.state.epoch, node.disk.base.offset)
 
-    def on_crash(self, world: Driver) -> None:
-        """R10: every committed record is still durable on a majority's worth of voters."""
+    def on_crash(self, world: CoreDriver) -> None:
+        """Check R10: every committed record is still durable on a majority of the voters."""
         end, voters = self.ledger_end, self.counted_by or world.voters
         chain = self.ledger[end][1]
         holders = sum(1 for n in voters.ids if holds(world.nodes[n], end, chain))
@@ -95,7 +97,7 @@ class Checks(Witness):
 
     # steps
 
-    def before(self, world: Driver, node: Node, raft: Raft, event: Input) -> Memory | None:
+    def before(self, world: CoreDriver, node: CoreNode, raft: Raft, event: Input) -> Memory | None:
         if type(event) is RequestReceived:
             request = event.request
             if isinstance(request, MetadataFetchRequest | FetchSnapshotRequest):
@@ -106,7 +108,7 @@ class Checks(Witness):
                 return ("R17", state_of(raft))
         return None
 
-    def after(self, world: Driver, node: Node, raft: Raft, memory: Memory | None) -> None:
+    def after(self, world: CoreDriver, node: CoreNode, raft: Raft, memory: Memory | None) -> None:
         if memory is not None:
             name, state = memory
             self.require(name, state_of(raft) == state, f"{state} became {state_of(raft)}")
@@ -128,9 +130,10 @@ class Checks(Witness):
             if committed > raft.log.end_offset:
                 raise Violation("R8", f"{committed} > {raft.log.end_offset}")
 
-    def _check_contact(self, world: Driver, node: Node, raft: Raft, life: Life) -> None:
-        """R18, by the fetches that were delivered: a majority was heard within 1.5 + 1 fetch time-outs. When the voters
-        change, a majority of those before counts once more."""
+    def _check_contact(self, world: CoreDriver, node: CoreNode, raft: Raft, life: CoreLife) -> None:
+        """Check R18 by the fetches delivered: a majority must have fetched within the check-quorum timeout (1.5 fetch
+        timeouts) plus one fetch timeout. After a change of the voters, a majority of the earlier voters counts once
+        more."""
         now, voters = world.now, raft.voters
         if life.led_epoch != raft.epoch:
             life.led_epoch, life.led_since, life.led_voters = raft.epoch, now, voters
@@ -144,8 +147,9 @@ class Checks(Witness):
         if now > life.contact_until:
             raise Violation("R18", f"leader {node.node_id} heard no majority since {last}")
 
-    def _majority_heard(self, leader: Node, voters: VoterSet, now: int, began: int) -> int:
-        """When each of a majority had been heard last; of one voter, that is the leader itself: right now."""
+    def _majority_heard(self, leader: CoreNode, voters: VoterSet, now: int, began: int) -> int:
+        """Return the latest time by which each member of some majority has sent a fetch. With one voter, the leader
+        itself, this is now."""
         me = leader.node_id
         times = sorted((now if n == me else self.heard.get((me, n), began) for n in voters.ids), reverse=True)
         return max(times[len(times) // 2], began)
@@ -158,7 +162,7 @@ class Checks(Witness):
 
     # the quorum state
 
-    def on_state(self, node: Node) -> None:
+    def on_state(self, node: CoreNode) -> None:
         state = node.disk.state
         durable = self.durable_epochs.get(node.key, 0)
         self.require("R3", state.epoch >= durable, f"node {node.node_id} writes {state} after epoch {durable}")
@@ -166,18 +170,18 @@ class Checks(Witness):
         if state.leader_id is not None:
             self.name_leader(state.epoch, state.leader_id)
 
-    def on_leadership(self, node: Node, leadership: Leadership) -> None:
+    def on_leadership(self, node: CoreNode, leadership: Leadership) -> None:
         if leadership.leader_id is not None:
             self.name_leader(leadership.epoch, leadership.leader_id)
         if leadership.is_local:
-            # What later epochs have committed meanwhile is no business of a leader that comes late.
+            # A late leader need not have what later epochs have committed meanwhile.
             end = max(end for end, epoch in self.committed_in.items() if epoch < leadership.epoch)
             held = node.disk.base.offset >= end or node.disk.chain_at(end) == self.ledger[end][1]
             self.require("R6", held, f"leader {node.node_id} of {leadership.epoch} lacks {end}")
 
     # the log
 
-    def on_append(self, node: Node, raft: Raft, entry: Entry) -> None:
+    def on_append(self, node: CoreNode, raft: Raft, entry: CoreEntry) -> None:
         self.counts["R12"] += 1
         known = self.written.setdefault((entry.base_offset, entry.epoch), entry.chain)
         if known != entry.chain:
@@ -185,8 +189,8 @@ class Checks(Witness):
         if entry.voters is not None and raft.is_leader:
             self._check_voters(node, raft, entry.base_offset, entry.voters)
 
-    def _check_voters(self, node: Node, raft: Raft, offset: int, voters: VoterSet) -> None:
-        """R16: one change at a time, by one voter, and only once a record of this epoch is committed."""
+    def _check_voters(self, node: CoreNode, raft: Raft, offset: int, voters: VoterSet) -> None:
+        """Check R16: one change at a time, by one voter, and only after a record of this epoch is committed."""
         disk = node.disk
         committed = self.lives[node.node_id].high_watermark
         older = [(other.next_offset, other.voters) for other in disk.entries[:-1] if other.voters is not None]
@@ -197,7 +201,7 @@ class Checks(Witness):
         own = any(other.epoch == raft.epoch and other.next_offset <= committed for other in disk.entries)
         self.require("R16", own or disk.base.epoch == raft.epoch, f"no record of epoch {raft.epoch} is committed")
 
-    def on_truncate(self, node: Node, raft: Raft, offset: int) -> None:
+    def on_truncate(self, node: CoreNode, raft: Raft, offset: int) -> None:
         self.require("R4", not raft.is_leader, f"leader {node.node_id} truncates to {offset}")
         known = self.lives[node.node_id].high_watermark
         self.require("R11", offset >= known, f"node {node.node_id} truncates to {offset}, below {known}")
@@ -206,13 +210,13 @@ class Checks(Witness):
             lost = committed is not None and committed[1] == entry.chain
             self.require("R11", not lost, f"node {node.node_id} removes committed {entry}")
 
-    def on_install(self, node: Node, raft: Raft, snapshot: SnapshotId, chain: int) -> None:
+    def on_install(self, node: CoreNode, raft: Raft, snapshot: SnapshotId, chain: int) -> None:
         self.require("R15", not raft.is_leader, f"leader {node.node_id} loads {snapshot}")
         self.require("R15", self.ledger.get(snapshot.end_offset) == (snapshot.epoch, chain), f"{snapshot} is wrong")
 
     # the high watermark
 
-    def on_high_watermark(self, world: Driver, node: Node, raft: Raft, offset: int) -> None:
+    def on_high_watermark(self, world: CoreDriver, node: CoreNode, raft: Raft, offset: int) -> None:
         life = self.lives[node.node_id]
         self.counts["R8"] += 1
         if offset < life.high_watermark:
@@ -223,10 +227,10 @@ class Checks(Witness):
         self._apply(node, raft.epoch, life.applied, offset)
         life.applied = offset
 
-    def _check_commit(self, world: Driver, node: Node, raft: Raft, offset: int) -> None:
-        """R9, recomputed from the disks."""
+    def _check_commit(self, world: CoreDriver, node: CoreNode, raft: Raft, offset: int) -> None:
+        """Check R9: the commit is recomputed from what is on the disks."""
         disk = node.disk
-        # Epochs only rise along a log: the last record below `offset` tells whether any is of this epoch.
+        # Epochs only rise along a log, so the last record below `offset` shows whether any is of this epoch.
         last = next((entry.epoch for entry in reversed(disk.entries) if entry.base_offset < offset), -1)
         self.counts["R9"] += 1
         if raft.epoch not in (last, disk.base.epoch):
@@ -235,15 +239,15 @@ class Checks(Witness):
         holders = 0
         for voter in voters.voters:
             other = world.nodes.get(voter.key.node_id)
-            if other is not None and chain is not None and voter.key.stands_for(other.key):
+            if other is not None and chain is not None and voter.key.matches(other.key):
                 holders += holds(other, offset, chain)
         if holders * 2 <= len(voters):
             raise Violation("R9", f"{offset} is durable on {holders} of {voters.ids}")
         if offset > self.ledger_end:
             self.counted_by = voters
 
-    def _apply(self, node: Node, epoch: int, applied: int, offset: int) -> None:
-        """R7: what is applied is what was committed first."""
+    def _apply(self, node: CoreNode, epoch: int, applied: int, offset: int) -> None:
+        """Check R7: an applied record is the one that was committed first."""
         entries, ledger, counts = node.disk.entries, self.ledger, self.counts
         index = node.disk.position(applied)
         while index < len(entries) and entries[index].next_offset <= offset:
@@ -261,7 +265,7 @@ class Checks(Witness):
 
     # messages
 
-    def on_send(self, node: Node, raft: Raft, request: QuorumRequest) -> None:
+    def on_send(self, node: CoreNode, raft: Raft, request: QuorumRequest) -> None:
         self._check_durable(node, raft, request.epoch)
         if node.may_vote and isinstance(request, MetadataFetchRequest | FetchSnapshotRequest):
             end = request.fetch_offset if isinstance(request, MetadataFetchRequest) else 0
@@ -269,7 +273,7 @@ class Checks(Witness):
             if end > node.disk.synced_end:
                 raise Violation("R19", f"node {node.node_id} acknowledges {end} before its sync")
 
-    def on_answer(self, node: Node, raft: Raft, response: QuorumResponse) -> None:
+    def on_answer(self, node: CoreNode, raft: Raft, response: QuorumResponse) -> None:
         self._check_durable(node, raft, response.epoch)
         if response.leader_id >= 0:
             self.name_leader(response.epoch, response.leader_id)
@@ -282,7 +286,7 @@ class Checks(Witness):
             if isinstance(role, Leader) and told <= role.epoch_start_offset:
                 raise Violation("R9", f"{told} is told without a record of this epoch")
 
-    def _check_durable(self, node: Node, raft: Raft, epoch: int) -> None:
+    def _check_durable(self, node: CoreNode, raft: Raft, epoch: int) -> None:
         state, counts = node.disk.state, self.counts
         counts["R17"] += 1
         if epoch > state.epoch:
@@ -292,8 +296,9 @@ class Checks(Witness):
             evidence = f"node {node.node_id} speaks at {raft.epoch}, {raft.voted}; its disk has {state}"
             raise Violation("R19", evidence)
 
-    def on_answer_to(self, node: Node, raft: Raft, sender: Node, response: QuorumResponse) -> None:
-        """R2 and R13: a granted vote is the only one of its epoch, and goes to a log that lacks nothing of ours."""
+    def on_answer_to(self, node: CoreNode, raft: Raft, sender: CoreNode, response: QuorumResponse) -> None:
+        """Check R2 and R13: a granted vote is the only one of its epoch, and the candidate's log lacks nothing of the
+        voter's."""
         if not isinstance(response, VoteResponse) or not response.vote_granted or sender.raft is None:
             return
         candidate = sender.raft
@@ -306,14 +311,14 @@ class Checks(Witness):
         self.require("R13", theirs >= ours, f"node {node.node_id} at {ours} votes for {sender.node_id} at {theirs}")
 
 
-def holds(node: Node, end: int, chain: int) -> bool:
-    """Whether everything below `end`, with this chain, survives a power loss of the node."""
+def holds(node: CoreNode, end: int, chain: int) -> bool:
+    """Return whether everything below `end`, with this hash of the log, would survive a power loss of the node."""
     disk = node.disk
     return disk.base.offset >= end or (disk.synced_end >= end and disk.chain_at(end) == chain)
 
 
 def state_of(raft: Raft) -> tuple[object, ...]:
-    """What a message that must change nothing may not change."""
+    """Return the state of a node that a message without effect may not change."""
     role = raft.role
     times: tuple[object, ...] = ()
     if isinstance(role, Unattached | Prospective | Candidate | Resigned):

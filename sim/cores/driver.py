@@ -1,8 +1,8 @@
-"""Raft cores on a heap of events: their lives, disks and messages. Messages are late, lost and cut; disks
-lose what is not synced.
+"""Raft cores on a heap of events: their starts and ends, disks and messages. Messages are delayed, lost and cut; disks
+lose unsynced entries.
 
-A core is driven as `kraft.quorum` drives it: a `Ready` is carried out in its order, the quorum state is durable before
-anything is said, and no input is stepped while it is being written. Every input to a core is one step.
+A core is driven as `kraft.quorum` drives it. A `Ready` is carried out in its order, and the quorum state is durable
+before anything is sent. No input is stepped while the state is being written. Every input to a core is one step.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from kraft.raft.ready import (
 )
 from kraft.raft.settings import RaftSettings
 from kraft.seam import Address
-from kraft.sim.cores.checks import Checks
+from kraft.sim.cores.checks import CoreChecks
 from kraft.sim.cores.heap import EventHeap
-from kraft.sim.cores.node import Entry, LogStart, Node, Snapshot, Waiting
+from kraft.sim.cores.node import CoreEntry, CoreNode, CoreSnapshot, LogStart, PendingAnswer
 from kraft.sim.cores.witness import Witness
 from kraft.wire.rpc.quorum_messages import FetchSnapshotResponse, QuorumResponse
 
 CLUSTER = "sim-cluster"
 ANSWER_BATCHES_MAX = 60
-"""A fetch is answered with one batch at least, and so many at most."""
+"""Maximum batches in the response to a fetch; at least one is returned."""
 
 
 @dataclass(slots=True)
 class Odds:
-    """How hard the world is. Times in ms, chances per 1000."""
+    """Rates of faults in the world. Times are in ms, probabilities per 1000."""
 
     latency: tuple[int, int] = (1, 4)
     sync: tuple[int, int] = (1, 6)
@@ -67,8 +67,8 @@ class Odds:
     snapshot: int = 0
 
 
-class Driver(EventHeap):
-    """The nodes, and everything that happens to them by itself."""
+class CoreDriver(EventHeap):
+    """The nodes, their disks and the messages between them, without a schedule of faults."""
 
     def __init__(
         self,
@@ -83,24 +83,24 @@ class Driver(EventHeap):
         super().__init__(seed)
         self.odds = odds or Odds()
         self.settings = settings or RaftSettings()
-        self.checks = checks or Checks()
+        self.checks = checks or CoreChecks()
         self.steps = 0
         ids = range(1, voters + 1)
-        self.nodes = {n: Node(n, self.chance.uuid(), may_vote=n in ids) for n in range(1, voters + observers + 1)}
+        self.nodes = {n: CoreNode(n, self.chance.uuid(), may_vote=n in ids) for n in range(1, voters + observers + 1)}
         self.voters = VoterSet(tuple(Voter(ReplicaKey(n), _address(n)) for n in ids))
         self.cut: set[tuple[int, int]] = set()
-        """Directed pairs between which nothing arrives (silence)."""
+        """(source, target) pairs of nodes between which nothing arrives, without an error."""
         self.refused: set[tuple[int, int]] = set()
-        """Directed pairs whose dials are refused although the target runs."""
+        """(source, target) pairs of nodes whose dials are refused although the target runs."""
         self.elections = 0
         self.voter_changes = 0
         self.trace: MutableSequence[str] | None = None
-        """Where every step is written down, if anywhere."""
+        """Receives a record of every step; None: steps are not recorded."""
         self._tokens = 0
         self._batches = 0
-        self._sent_snapshots: list[Snapshot | None] = []
+        self._sent_snapshots: list[CoreSnapshot | None] = []
 
-    # life and death
+    # starts and ends
 
     def start(self, *node_ids: int) -> None:
         """Start these nodes, or all."""
@@ -109,7 +109,7 @@ class Driver(EventHeap):
             if node.raft is None:
                 self._boot(node)
 
-    def _boot(self, node: Node) -> None:
+    def _boot(self, node: CoreNode) -> None:
         disk = node.disk
         disk.synced = len(disk.entries)
         log = LogView.recovered(
@@ -127,7 +127,8 @@ class Driver(EventHeap):
         self._carry_out(node, node.raft, node.raft.start(self.now, self.chance))
 
     def kill(self, node_id: int, *, power: bool = False) -> None:
-        """The process dies; with `power` the unsynced tail may go too (a seeded part of it)."""
+        """Kill the process of a node. With `power` a randomly chosen part of the unsynced tail of its log is
+        lost too."""
         node = self.nodes[node_id]
         if node.raft is None:
             return
@@ -143,15 +144,16 @@ class Driver(EventHeap):
         self.checks.on_crash(self)
 
     def pause(self, node_id: int, duration_ms: int) -> None:
-        """The process stands still; what comes in meanwhile waits."""
+        """Freeze the process; incoming messages wait until it continues."""
         node = self.nodes[node_id]
         node.paused_until = self.now + duration_ms
         self.at(duration_ms, self._drain, node, node.life)
 
     # driving a core
 
-    def offer(self, node: Node, event: Input) -> None:
-        """An input for this node: now, or when what it waits for is written."""
+    def offer(self, node: CoreNode, event: Input) -> None:
+        """Pass an input to the core of this node: now, or, while a quorum state is being written, when that state is
+        durable."""
         raft = node.raft
         if raft is None:
             return
@@ -160,7 +162,7 @@ class Driver(EventHeap):
             return
         self._step(node, raft, event)
 
-    def _step(self, node: Node, raft: Raft, event: Input) -> None:
+    def _step(self, node: CoreNode, raft: Raft, event: Input) -> None:
         self.steps += 1
         checks = self.checks
         memory = checks.before(self, node, raft, event)
@@ -170,20 +172,20 @@ class Driver(EventHeap):
         checks.after(self, node, raft, memory)
         self._carry_out(node, raft, ready)
 
-    def _drain(self, node: Node, life: int) -> None:
+    def _drain(self, node: CoreNode, life: int) -> None:
         while node.life == life and node.raft is not None and node.inbox and not node.is_writing_state:
             if self.now < node.paused_until:
                 return
             self._step(node, node.raft, node.inbox.popleft())
 
-    def _carry_out(self, node: Node, raft: Raft, ready: Ready) -> None:
+    def _carry_out(self, node: CoreNode, raft: Raft, ready: Ready) -> None:
         if ready.quorum_state is None:
             self._effects(node, raft, ready)
             return
         node.is_writing_state = True
         self.at(self.between(self.odds.state_write), self._state_written, node, node.life, ready, ready.quorum_state)
 
-    def _state_written(self, node: Node, life: int, ready: Ready, state: QuorumState) -> None:
+    def _state_written(self, node: CoreNode, life: int, ready: Ready, state: QuorumState) -> None:
         if node.raft is None or node.life != life:
             return
         node.disk.state = state
@@ -192,7 +194,7 @@ class Driver(EventHeap):
         self._effects(node, node.raft, ready)
         self._drain(node, life)
 
-    def _effects(self, node: Node, raft: Raft, ready: Ready) -> None:
+    def _effects(self, node: CoreNode, raft: Raft, ready: Ready) -> None:
         committed = ready.high_watermark
         for action in ready.log:
             self._write(node, raft, action)
@@ -220,11 +222,11 @@ class Driver(EventHeap):
         if ready.chunk is not None and ready.chunk.is_last:
             self._install(node, raft, ready.chunk)
 
-    def _offer_alive(self, node: Node, life: int, event: Input) -> None:
+    def _offer_alive(self, node: CoreNode, life: int, event: Input) -> None:
         if node.life == life:
             self.offer(node, event)
 
-    def _tick(self, node: Node, life: int, deadline: int) -> None:
+    def _tick(self, node: CoreNode, life: int, deadline: int) -> None:
         if node.life == life and node.raft is not None:
             if node.deadline == deadline:
                 node.deadline = None
@@ -232,7 +234,7 @@ class Driver(EventHeap):
 
     # the disk
 
-    def _write(self, node: Node, raft: Raft, action: LogAction) -> None:
+    def _write(self, node: CoreNode, raft: Raft, action: LogAction) -> None:
         disk = node.disk
         if isinstance(action, Truncate):
             self.checks.on_truncate(node, raft, action.end_offset)
@@ -246,19 +248,19 @@ class Driver(EventHeap):
             self._batches += 1
             base, epoch = action.base_offset, action.epoch
             chain = hash((disk.chain, epoch, base, self._batches))
-            self._append(node, raft, Entry(base, base + count, epoch, voters, None, chain))
+            self._append(node, raft, CoreEntry(base, base + count, epoch, voters, None, chain))
 
-    def _append(self, node: Node, raft: Raft, batch: BatchSummary) -> None:
-        assert isinstance(batch, Entry), "nothing else is ever sent"
+    def _append(self, node: CoreNode, raft: Raft, batch: BatchSummary) -> None:
+        assert isinstance(batch, CoreEntry), "nothing else is ever sent"
         node.disk.entries.append(batch)
         self.checks.on_append(node, raft, batch)
 
-    def _begin_sync(self, node: Node, raft: Raft) -> None:
+    def _begin_sync(self, node: CoreNode, raft: Raft) -> None:
         node.is_syncing = True
         generation, count = raft.log.generation, len(node.disk.entries)
         self.at(self.between(self.odds.sync), self._synced, node, node.life, generation, count)
 
-    def _synced(self, node: Node, life: int, generation: int, count: int) -> None:
+    def _synced(self, node: CoreNode, life: int, generation: int, count: int) -> None:
         raft, disk = node.raft, node.disk
         if raft is None or node.life != life:
             return
@@ -269,8 +271,8 @@ class Driver(EventHeap):
             end = disk.synced_end
         self.offer(node, LogSynced(end, generation))
 
-    def _snapshot(self, node: Node, life: int, offset: int) -> None:
-        """Write a snapshot of committed state, and often trim the log behind it."""
+    def _snapshot(self, node: CoreNode, life: int, offset: int) -> None:
+        """Write a snapshot of committed state, and often trim the log below its end."""
         raft, disk = node.raft, node.disk
         if raft is None or node.life != life or node.is_writing_state or self.now < node.paused_until:
             return
@@ -279,13 +281,13 @@ class Driver(EventHeap):
         snapshot = SnapshotId(offset, epoch)
         if chain is None or not raft.may_snapshot(snapshot):
             return
-        disk.snapshots[snapshot] = Snapshot(chain, raft.log.voters.at(offset))
+        disk.snapshots[snapshot] = CoreSnapshot(chain, raft.log.voters.at(offset))
         self._step(node, raft, SnapshotWritten(snapshot))
         if self.chance.below(2):
             disk.trim(LogStart(offset, epoch, chain), raft.log.voters.at(offset))
             self._step(node, raft, LogTrimmed(offset))
 
-    def _install(self, node: Node, raft: Raft, chunk: SnapshotChunk) -> None:
+    def _install(self, node: CoreNode, raft: Raft, chunk: SnapshotChunk) -> None:
         held = self._sent_snapshots[int(chunk.data)]
         if held is None:
             self.offer(node, SnapshotRefused(chunk.snapshot))
@@ -296,7 +298,7 @@ class Driver(EventHeap):
 
     # the network
 
-    def _send(self, node: Node, raft: Raft, send: Send) -> None:
+    def _send(self, node: CoreNode, raft: Raft, send: Send) -> None:
         self.checks.on_send(node, raft, send.request)
         pair = (node.node_id, send.destination.node_id)
         life = node.life
@@ -311,16 +313,17 @@ class Driver(EventHeap):
         self.at(delay, self._deliver, node, life, target, target.life, send)
         self.at(send.timeout_ms, self._fail, node, life, send.request_id, Failure.TIMED_OUT)
 
-    def _deliver(self, sender: Node, life: int, target: Node, target_life: int, send: Send) -> None:
+    def _deliver(self, sender: CoreNode, life: int, target: CoreNode, target_life: int, send: Send) -> None:
         if target.raft is None or target.life != target_life:
             self.at(1, self._fail, sender, life, send.request_id, Failure.CLOSED)
             return
         self._tokens += 1
-        target.requests[self._tokens] = Waiting(sender, life, send.request_id)
+        target.requests[self._tokens] = PendingAnswer(sender, life, send.request_id)
         self.offer(target, RequestReceived(self._tokens, send.request))
 
-    def _answer(self, node: Node, raft: Raft, answer: Answer) -> None:
-        """Records go as batches beside the response: the core looks at nothing else."""
+    def _answer(self, node: CoreNode, raft: Raft, answer: Answer) -> None:
+        """Answer a request. Records travel as batches beside the response, because the core reads nothing
+        else of them."""
         waiting = node.requests.pop(answer.token, None)
         response: QuorumResponse = answer.response
         batches: tuple[BatchSummary, ...] = ()
@@ -340,17 +343,17 @@ class Driver(EventHeap):
         event = ResponseReceived(request_id, response, batches)
         self.at(self.between(self.odds.latency), self._offer_alive, sender, life, event)
 
-    def _with_snapshot(self, node: Node, answer: ReplyWithSnapshot) -> FetchSnapshotResponse:
-        """One chunk is all of it: the number under which `_install` finds what was held."""
+    def _with_snapshot(self, node: CoreNode, answer: ReplyWithSnapshot) -> FetchSnapshotResponse:
+        """Add a snapshot as a single chunk; its number identifies the held snapshot for `_install`."""
         data = str(len(self._sent_snapshots)).encode()
         self._sent_snapshots.append(node.disk.snapshots.get(answer.snapshot))
         return dataclasses.replace(answer.response, size=len(data), data=data)
 
-    def _fail(self, node: Node, life: int, request_id: int, failure: Failure) -> None:
+    def _fail(self, node: CoreNode, life: int, request_id: int, failure: Failure) -> None:
         if node.life == life:
             self.offer(node, RequestFailed(request_id, failure))
 
-    def _redial(self, node: Node, target_id: int) -> None:
+    def _redial(self, node: CoreNode, target_id: int) -> None:
         pair = (node.node_id, target_id)
         if pair in self.cut:
             return

@@ -1,4 +1,6 @@
-"""One node of a world of cores: what a crash leaves (`Disk`), what it takes away (`Raft`), and what is under way."""
+"""One node of a world of cores: what survives a crash (`CoreDisk`), what is lost in a crash (`Raft`), and requests in
+flight.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,22 @@ from kraft.raft.ready import QuorumState
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(BatchSummary):
-    """One batch in a log. `chain` is a hash over everything up to and including it: it tells two logs apart."""
+class CoreEntry(BatchSummary):
+    """One batch in a log. `chain` is a hash over everything up to and including it, so it identifies a whole log
+    prefix."""
 
     chain: int = 0
 
 
-class Snapshot(NamedTuple):
-    """The state as of a snapshot: the chain of all before it, and the voters then."""
+class CoreSnapshot(NamedTuple):
+    """A snapshot: the hash of the log before its end, and the voters at its end."""
 
     chain: int
     voters: VoterSet
 
 
 class LogStart(NamedTuple):
-    """What a log starts after."""
+    """End of the snapshot at which a log starts."""
 
     offset: int
     epoch: int
@@ -43,15 +46,16 @@ _NEXT_OFFSET = attrgetter("next_offset")
 
 
 @dataclass(slots=True)
-class Disk:
-    """What survives. `entries[:synced]` survives power loss; all of `entries` survives the death of the process."""
+class CoreDisk:
+    """State of a node that survives a crash. `entries[:synced]` survives power loss; all of `entries` survives the
+    death of the process."""
 
     state: QuorumState = field(default_factory=QuorumState)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CoreEntry] = field(default_factory=list)
     synced: int = 0
     base: LogStart = EMPTY
     base_voters: VoterSet | None = None
-    snapshots: dict[SnapshotId, Snapshot] = field(default_factory=dict)
+    snapshots: dict[SnapshotId, CoreSnapshot] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -70,14 +74,14 @@ class Disk:
         return bisect_right(self.entries, offset, key=_NEXT_OFFSET)
 
     def synced_ending(self) -> tuple[int, int]:
-        """(last epoch, end offset) of what is synced."""
+        """Last epoch and end offset of the synced entries."""
         if not self.synced:
             return (self.base.epoch, self.base.offset)
         last = self.entries[self.synced - 1]
         return (last.epoch, last.next_offset)
 
     def chain_at(self, offset: int) -> int | None:
-        """Chain of the prefix that ends at `offset`; None if we do not hold that boundary."""
+        """Return the hash of the log prefix that ends at `offset`; None if no entry ends there."""
         if offset == self.base.offset:
             return self.base.chain
         index = self.position(offset - 1)
@@ -86,7 +90,7 @@ class Disk:
         return None
 
     def epochs(self) -> list[tuple[int, int]]:
-        """(epoch, offset of its first record) of the entries, ascending."""
+        """Return (epoch, offset of its first record) of the entries, ascending."""
         found: list[tuple[int, int]] = []
         for entry in self.entries:
             if not found or entry.epoch > found[-1][0]:
@@ -99,31 +103,32 @@ class Disk:
         self.synced = min(self.synced, index)
 
     def trim(self, start: LogStart, voters: VoterSet) -> None:
-        """The log now starts at `start`, where a snapshot ends; older snapshots are gone."""
+        """Move the log start to `start`, where a snapshot ends; older snapshots are deleted."""
         index = self.position(start.offset)
         del self.entries[:index]
         self.synced = max(0, self.synced - index)
         self.base, self.base_voters = start, voters
         self.snapshots = {one: held for one, held in self.snapshots.items() if one.end_offset >= start.offset}
 
-    def install(self, snapshot: SnapshotId, held: Snapshot) -> None:
-        """A snapshot replaces the log."""
+    def install(self, snapshot: SnapshotId, held: CoreSnapshot) -> None:
+        """Replace the log by a snapshot."""
         self.entries.clear()
         self.synced = 0
         self.base, self.base_voters = LogStart(snapshot.end_offset, snapshot.epoch, held.chain), held.voters
         self.snapshots = {snapshot: held}
 
 
-class Waiting(NamedTuple):
-    """Who waits for the answer to a request: the sender, the life that it sent it in, and its name for the request."""
+class PendingAnswer(NamedTuple):
+    """The sender that waits for the answer to a request: the node, the incarnation that sent it, and the sender's
+    request id."""
 
-    sender: Node
+    sender: CoreNode
     life: int
     request_id: int
 
 
-class Node:
-    """`raft` is None while the node is down; `life` counts its starts."""
+class CoreNode:
+    """A node. `raft` is its core, None while the node is down; `life` counts its starts."""
 
     __slots__ = (
         "deadline",
@@ -144,21 +149,21 @@ class Node:
         self.node_id = node_id
         self.key = ReplicaKey(node_id, directory)
         self.may_vote = may_vote
-        self.disk = Disk()
+        self.disk = CoreDisk()
         self.raft: Raft | None = None
         self.life = 0
         self.inbox: deque[Input] = deque()
-        """What came in while the node was paused or wrote its quorum state."""
-        self.requests: dict[int, Waiting] = {}
-        """Unanswered ones, by token."""
+        """Inputs that arrived while the node was paused or wrote its quorum state."""
+        self.requests: dict[int, PendingAnswer] = {}
+        """Token → unanswered request."""
         self.paused_until = 0
         self.is_writing_state = False
         self.is_syncing = False
         self.deadline: int | None = None
-        """When the next Tick is due."""
+        """Time when the next Tick input is due."""
 
     def begin_life(self) -> None:
-        """Nothing is under way."""
+        """Start an incarnation, with nothing in flight."""
         self.life += 1
         self.inbox.clear()
         self.requests.clear()

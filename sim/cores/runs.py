@@ -10,28 +10,29 @@ from types import MappingProxyType
 from typing import Any
 
 from kraft.seam import InvariantError
-from kraft.sim.cores.chaos import Chaos, changes_voters_in, odds_of, shape_of
-from kraft.sim.cores.checks import Checks, Violation
+from kraft.sim.cores.chaos import CoreChaos, changes_voters_in, odds_of, shape_of
+from kraft.sim.cores.checks import CoreChecks, Violation
 from kraft.sim.cores.replicas.chaos import ReplicaChaos, replica_shape_of, world_of
 from kraft.sim.cores.replicas.checks import ReplicaChecks
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 from kraft.sim.cores.replicas.world import ReplicaWorld
-from kraft.sim.cores.schedule import FaultSchedule, Stuck
+from kraft.sim.cores.schedule import FaultSchedule, NoProgressMade
 from kraft.sim.cores.witness import Witness
-from kraft.sim.cores.world import World
+from kraft.sim.cores.world import CoreWorld
 
 STUCK = "stuck"
 STOPPED = "invariant"
-"""A core's own `require`."""
+"""Name that a run reports as the failed check if a `require` of a core itself fails."""
 BROKEN = "broken"
-"""Neither a check nor an invariant: the code raised what it should never raise."""
+"""Name that a run reports as the failed check for any other exception, from neither a check nor a core's `require`."""
 RAFT = "raft"
 REPLICAS = "replicas"
 
 
 @dataclass(frozen=True, slots=True)
 class CoresSettings:
-    """`what` is RAFT or REPLICAS. `trace_lines`: keep so many of the last steps of a run that fails."""
+    """Settings of a run. `what` is RAFT or REPLICAS. `trace_lines`: number of the last steps of a failed run that are
+    kept."""
 
     duration_ms: int = 10_000
     is_checked: bool = True
@@ -41,8 +42,9 @@ class CoresSettings:
 
 @dataclass(frozen=True, slots=True)
 class CoresRun:
-    """What one seed came to. A step is one input to one core. `failed` is the check that fired, "" if none did.
-    `happened` counts what the checks are about (elections, truncations …), `seen` what each of them looked at."""
+    """Result of one seed. A step is one input to one core. `failed` is the name of the check that failed, "" if none
+    did. `happened` counts the events that the checks need (elections, truncations …), `seen` the input of each check.
+    """
 
     what: str
     seed: int
@@ -59,16 +61,16 @@ class CoresRun:
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """One seed's world, ready to run. `seen` is filled by its checks."""
+    """The world of one seed, ready to run. Its checks count their input in `seen`."""
 
     shape: str
-    world: World | ReplicaWorld
+    world: CoreWorld | ReplicaWorld
     schedule: FaultSchedule[Any]
     seen: Counter[str]
 
 
 def run_seed(settings: CoresSettings, seed: int) -> CoresRun:
-    """One world from its start to its verdict."""
+    """Run one world from its start to its verdict."""
     staged = STAGES[settings.what](seed, settings.is_checked)
     world, schedule = staged.world, staged.schedule
     world.trace = deque(maxlen=settings.trace_lines) if settings.trace_lines else None
@@ -88,17 +90,17 @@ def run_seed(settings: CoresSettings, seed: int) -> CoresRun:
     )
 
 
-def _happened_to_quorum(world: World) -> Counter[str]:
+def _happened_to_quorum(world: CoreWorld) -> Counter[str]:
     return Counter({"election": world.elections, "change of voters": world.voter_changes})
 
 
 def _stage_raft(seed: int, is_checked: bool) -> _Staged:
     voters, observers = shape_of(seed)
-    checks = Checks() if is_checked else Witness()
-    world = World(seed, voters, observers, odds=odds_of(seed), checks=checks)
+    checks = CoreChecks() if is_checked else Witness()
+    world = CoreWorld(seed, voters, observers, odds=odds_of(seed), checks=checks)
     changes = changes_voters_in(seed)
     shape = f"{voters} voters, {observers} observers" + (", voters come and go" if changes else "")
-    return _Staged(shape, world, Chaos(world, changes_voters=changes), checks.counts)
+    return _Staged(shape, world, CoreChaos(world, changes_voters=changes), checks.counts)
 
 
 def _stage_replicas(seed: int, is_checked: bool) -> _Staged:
@@ -119,18 +121,19 @@ KNOWN_CHECKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""Those that the schedule gives input to. R5 is what R12 compares."""
+"""Kind of cores → checks for which its schedule produces input. R5 is missing because the comparison of R12 covers it.
+"""
 
 
 def _verdict(schedule: FaultSchedule[Any], duration_ms: int) -> tuple[float, str, str]:
-    """CPU seconds, the check that fired, and the evidence."""
+    """Run the world; return the CPU seconds, the name of the check that failed, and the evidence."""
     began = time.process_time()
     failed = evidence = ""
     try:
         schedule.run(duration_ms)
     except Violation as violation:
         failed, evidence = violation.name, str(violation)
-    except Stuck as stuck:
+    except NoProgressMade as stuck:
         failed, evidence = STUCK, str(stuck)
     except InvariantError as broken:
         failed, evidence = STOPPED, str(broken)

@@ -1,5 +1,6 @@
-"""What every schedule of faults for cores has in common: one fault after the other, half of them at the leader, for so
-long; then everything is healed, and there must be progress."""
+"""Base of the schedules of faults for cores. For a given time it injects one fault after the other, half of them at the
+leader. Then everything is healed, and progress is required.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from kraft.sim.cores.heap import Chance
 FIRST_FAULT_MS = 300
 
 
-class Stuck(AssertionError):
-    """What must happen has not happened."""
+class NoProgressMade(AssertionError):
+    """Progress that is required after the faults has not happened."""
 
 
-class Stage(Protocol):
-    """What a schedule needs of its world."""
+class FaultableWorld(Protocol):
+    """Methods of a simulated world that a schedule of faults calls."""
 
     chance: Chance
 
@@ -33,17 +34,17 @@ class Stage(Protocol):
     def heal(self) -> None: ...
 
 
-W = TypeVar("W", bound=Stage)
+W = TypeVar("W", bound=FaultableWorld)
 
 
 class FaultSchedule(ABC, Generic[W]):
-    """One fault after the other. `faults` counts those that happened, by name."""
+    """Injects one fault after the other. `faults` counts those that were carried out, by name."""
 
     FAULTS: ClassVar[Sequence[Callable[[Any, int], bool]]]
-    """What is drawn from: a fault that stands here twice is twice as frequent. Each is given its victim, and tells
-    whether it could happen."""
+    """Faults to draw from; a fault that is listed twice is twice as frequent. Each is a function that gets its victim
+    and returns whether it was carried out."""
     PAUSE_MS: ClassVar[tuple[int, int]]
-    """Between two faults: at least so long, and up to so much longer."""
+    """Pause between two faults: minimum, and maximum of the random addition."""
 
     def __init__(self, world: W) -> None:
         self.faults: Counter[str] = Counter()
@@ -51,7 +52,7 @@ class FaultSchedule(ABC, Generic[W]):
         self._is_over = False
 
     def run(self, duration_ms: int) -> None:
-        """So much time of faults, then progress. Raises `Violation` or `Stuck`."""
+        """Inject faults for this much time, then heal and require progress. Raises `Violation` or `NoProgressMade`."""
         self._begin()
         self._world.at(FIRST_FAULT_MS, self._fault)
         self._world.run(duration_ms)
@@ -64,15 +65,15 @@ class FaultSchedule(ABC, Generic[W]):
 
     @abstractmethod
     def _victims(self) -> list[int]:
-        """Who may be hit."""
+        """Return the nodes that faults may affect."""
 
     @abstractmethod
     def _leader(self) -> int | None:
-        """Who leads, if that is one of those who may be hit."""
+        """Return the leader, if faults may affect it; otherwise None."""
 
     @abstractmethod
     def _demand_progress(self) -> None:
-        """Heal everything; raise `Stuck` if it does not get well."""
+        """Heal everything; raise `NoProgressMade` if there is no progress."""
 
     def _fault(self) -> None:
         if self._is_over:
@@ -92,7 +93,7 @@ class FaultSchedule(ABC, Generic[W]):
         self._world.at(1 + self._world.chance.below(limit_ms), self._world.start, node_id)
 
     def _split_for(self, limit_ms: int, node_ids: Sequence[int]) -> bool:
-        """Nothing arrives from one half of these nodes in the other, for at most so long."""
+        """Split these nodes into two halves; nothing arrives from one in the other, for at most this long."""
         world = self._world
         group = tuple(one for one in node_ids if world.chance.below(2))
         world.partition(group, tuple(one for one in node_ids if one not in group))

@@ -1,5 +1,7 @@
-"""What a world of cores tells of, at the moment when it happens. Sees everything, demands nothing, and changes nothing:
-`Checks` is the witness that demands."""
+"""Callbacks for the events of a world of Raft cores.
+
+The base class here only counts; it checks and changes nothing. `CoreChecks` is the subclass that checks.
+"""
 
 from __future__ import annotations
 
@@ -13,54 +15,54 @@ from kraft.raft.ready import Leadership
 from kraft.wire.rpc.quorum_messages import QuorumRequest, QuorumResponse
 
 if TYPE_CHECKING:
-    from kraft.sim.cores.driver import Driver
-    from kraft.sim.cores.node import Entry, Node
+    from kraft.sim.cores.driver import CoreDriver
+    from kraft.sim.cores.node import CoreEntry, CoreNode
 
 Memory = tuple[str, object]
-"""What a witness noted before a step: a check's name, and what it looks at."""
+"""State that is recorded before a step, to be compared after it: the name of the check, and the state."""
 
 
 class Witness:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        """How often each check looked at something that could have failed it."""
+        """Check → number of events that could have violated it."""
 
-    def on_boot(self, node: Node) -> None:
-        """It starts from its disk; its core is not there yet."""
+    def on_boot(self, node: CoreNode) -> None:
+        """Called when a node starts from its disk; its core does not exist yet."""
 
-    def on_crash(self, world: Driver) -> None:
-        """A node has died."""
+    def on_crash(self, world: CoreDriver) -> None:
+        """Called when a node has crashed."""
 
-    def before(self, world: Driver, node: Node, raft: Raft, event: Input) -> Memory | None:
-        """A core is about to take this input."""
+    def before(self, world: CoreDriver, node: CoreNode, raft: Raft, event: Input) -> Memory | None:
+        """Called when a core is about to process this input."""
         return None
 
-    def after(self, world: Driver, node: Node, raft: Raft, memory: Memory | None) -> None:
-        """It has; `memory` is what `before` gave."""
+    def after(self, world: CoreDriver, node: CoreNode, raft: Raft, memory: Memory | None) -> None:
+        """Called when a core has processed an input; `memory` is what `before` returned."""
 
-    def on_state(self, node: Node) -> None:
-        """A quorum state has become durable."""
+    def on_state(self, node: CoreNode) -> None:
+        """Called when a quorum state has become durable."""
 
-    def on_leadership(self, node: Node, leadership: Leadership) -> None:
-        """The node's state machine is told who leads."""
+    def on_leadership(self, node: CoreNode, leadership: Leadership) -> None:
+        """Called when the node's state machine is notified of the leader."""
 
-    def on_append(self, node: Node, raft: Raft, entry: Entry) -> None:
-        """An entry was written, and is not synced."""
+    def on_append(self, node: CoreNode, raft: Raft, entry: CoreEntry) -> None:
+        """Called when an entry was written but not yet synced."""
 
-    def on_truncate(self, node: Node, raft: Raft, offset: int) -> None:
-        """The log is about to be cut to `offset`."""
+    def on_truncate(self, node: CoreNode, raft: Raft, offset: int) -> None:
+        """Called when the log is about to be truncated to `offset`."""
 
-    def on_install(self, node: Node, raft: Raft, snapshot: SnapshotId, chain: int) -> None:
-        """A downloaded snapshot is about to replace the log."""
+    def on_install(self, node: CoreNode, raft: Raft, snapshot: SnapshotId, chain: int) -> None:
+        """Called when a downloaded snapshot is about to replace the log."""
 
-    def on_high_watermark(self, world: Driver, node: Node, raft: Raft, offset: int) -> None:
-        """The state machine is told that everything below `offset` is committed."""
+    def on_high_watermark(self, world: CoreDriver, node: CoreNode, raft: Raft, offset: int) -> None:
+        """Called when the state machine is notified that everything below `offset` is committed."""
 
-    def on_send(self, node: Node, raft: Raft, request: QuorumRequest) -> None:
-        """A request leaves."""
+    def on_send(self, node: CoreNode, raft: Raft, request: QuorumRequest) -> None:
+        """Called when a request is sent."""
 
-    def on_answer(self, node: Node, raft: Raft, response: QuorumResponse) -> None:
-        """An answer leaves."""
+    def on_answer(self, node: CoreNode, raft: Raft, response: QuorumResponse) -> None:
+        """Called when an answer is sent."""
 
-    def on_answer_to(self, node: Node, raft: Raft, sender: Node, response: QuorumResponse) -> None:
-        """The same, if somebody still waits for it."""
+    def on_answer_to(self, node: CoreNode, raft: Raft, sender: CoreNode, response: QuorumResponse) -> None:
+        """Called when an answer is sent while its requester still waits for it."""

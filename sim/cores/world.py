@@ -1,29 +1,29 @@
-"""A quorum of raft cores as its client and its enemies see it: what they may do to it, and what they may ask."""
+"""A quorum of Raft cores with the actions and queries that clients and fault schedules use."""
 
 from __future__ import annotations
 
 from kraft.raft.identity import VoterSet
 from kraft.raft.inputs import AppendRequested, Input, VotersChangeRequested
 from kraft.raft.state import Leader
-from kraft.sim.cores.driver import Driver
-from kraft.sim.cores.node import Node
+from kraft.sim.cores.driver import CoreDriver
+from kraft.sim.cores.node import CoreNode
 
 VOTERS_MIN = 2
-"""So many stay voters, whoever else is taken out."""
+"""Minimum number of voters that remain when voters are removed."""
 
 
-class World(Driver):
-    """Voters 1..n and observers n+1..n+m under one seed."""
+class CoreWorld(CoreDriver):
+    """Voters 1..n and observers n+1..n+m in a world that follows from one seed."""
 
     cut_for_good: frozenset[tuple[int, int]] = frozenset()
-    """Directed pairs that `heal` leaves as they are."""
+    """(source, target) pairs that stay cut when everything else is healed."""
     _append_interval_ms = 0
     _voters_interval_ms = 0
 
     # the links
 
     def partition(self, *groups: tuple[int, ...]) -> None:
-        """Nothing arrives from one group in another."""
+        """Cut all links between two groups of nodes."""
         self.cut = {
             (a, b) for a in self.nodes for b in self.nodes if a != b and not any(a in g and b in g for g in groups)
         }
@@ -32,20 +32,20 @@ class World(Driver):
         self.cut = set(self.cut_for_good)
         self.refused.clear()
 
-    # the client of the quorum
+    # client of the quorum
 
     def append(self, count: int = 1) -> bool:
-        """The leader's state machine appends a batch; False if nobody can."""
+        """Append a batch as the leader's state machine does; return False if no leader can append."""
         return self._ask_leader(AppendRequested((b"x",) * count)) is not None
 
     def change_voters(self, voters: VoterSet) -> bool:
-        """Whether the leader wrote a Voters record."""
+        """Change the voters; return whether the leader wrote a VotersRecord."""
         leader = self.leader
         before = leader.disk.end if leader is not None else 0
         asked = self._ask_leader(VotersChangeRequested(voters))
         return asked is not None and asked.disk.end > before
 
-    def _ask_leader(self, event: Input) -> Node | None:
+    def _ask_leader(self, event: Input) -> CoreNode | None:
         leader = self.leader
         if leader is None or leader.raft is None or leader.is_writing_state or self.now < leader.paused_until:
             return None
@@ -53,7 +53,7 @@ class World(Driver):
         return leader
 
     def append_every(self, interval_ms: int) -> None:
-        """A client that writes until `stop_appends`."""
+        """Run a client that appends until `stop_appends`."""
         self._append_interval_ms = interval_ms
         self.at(interval_ms, self._write_on)
 
@@ -66,8 +66,8 @@ class World(Driver):
         self._append_interval_ms = 0
 
     def change_voters_every(self, interval_ms: int) -> None:
-        """An administrator who takes voters out and puts them back, one at a time, until `stop_voter_changes`; the
-        pauses are `interval_ms` at the most. Whoever leads by then is asked, also one that may not do it yet."""
+        """Run an administrator that removes voters and adds them again, one at a time, until `stop_voter_changes`.
+        Pauses are at most `interval_ms`. Requests go to the current leader, even if it may not change voters yet."""
         self._voters_interval_ms = interval_ms
         self.at(interval_ms, self._change_on)
 
@@ -94,10 +94,10 @@ class World(Driver):
     def stop_voter_changes(self) -> None:
         self._voters_interval_ms = 0
 
-    # what can be asked
+    # queries
 
     @property
-    def leader(self) -> Node | None:
+    def leader(self) -> CoreNode | None:
         """The live leader of the highest epoch."""
         found, newest = None, -1
         for node in self.nodes.values():
@@ -107,7 +107,7 @@ class World(Driver):
         return found
 
     def has_active_leader(self) -> bool:
-        """A leader with a committed record of its epoch, known to a majority of the voters."""
+        """Return whether a leader has committed a record of its epoch and is known to a majority of the voters."""
         leader = self.leader
         if leader is None or leader.raft is None:
             return False
@@ -123,7 +123,7 @@ class World(Driver):
         return max((node.raft.high_watermark or 0 for node in self.nodes.values() if node.raft is not None), default=0)
 
     def caught_up(self) -> bool:
-        """Every live node has everything, and knows that it is committed."""
+        """Return whether every live node has all entries, and knows that they are committed."""
         leader = self.leader
         if leader is None or leader.raft is None:
             return False
@@ -131,5 +131,5 @@ class World(Driver):
         return all(n.raft is None or (n.raft.high_watermark == end == n.disk.end) for n in self.nodes.values())
 
 
-def _follows(node: Node, leader_id: int, epoch: int) -> bool:
+def _follows(node: CoreNode, leader_id: int, epoch: int) -> bool:
     return node.raft is not None and node.raft.leader_id == leader_id and node.raft.epoch == epoch

@@ -1,8 +1,8 @@
-"""The faults of a plan, carried out: links, clocks, disks and frozen processes beside the crashes of the nemesis.
+"""Carries out the faults of a plan other than crashes: faults of links, clocks and disks, and frozen processes.
 
-The faults of a lane happen one after the other, those of several lanes side by side. What may not happen when its time
-comes (`Nemesis.may_crash`) is left out, and so is what another lane is doing to the same node or link: each fault ends
-what it has begun, and nothing else.
+The faults of a lane happen one after the other, those of different lanes in parallel. A fault is skipped if the nemesis
+does not allow it at its time (`Nemesis.may_crash`), or if another lane already affects the same node or link. Each
+fault ends only what it began.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import trio
 
-from kraft.sim.cluster.chronicle import FaultWindow
+from kraft.sim.cluster.chronicle import ObservedFault
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.faults import Nemesis
@@ -23,17 +23,18 @@ SLOW_DISK_MS = 800
 FLAP_WAIT_MS = 1_000
 
 Verb = Callable[[Fault], Awaitable[str]]
-"""Carries a fault out and gives the kind of what happened: "" if nothing did."""
+"""Function that carries out a fault and returns its kind, or "" if the fault was skipped."""
 
 
 class Disturbances:
-    """Carries out `faults`. Each that is no crash puts off the nemesis's calm until it is over."""
+    """Carries out `faults`. While a fault other than a crash is active, the nemesis does not count the
+    cluster as calm."""
 
     def __init__(self, nemesis: Nemesis, faults: Iterable[Fault]) -> None:
         self.met: dict[str, int] = {}
-        """How often each kind happened."""
+        """Kind → number of faults that were carried out."""
         self.come_across: dict[str, int] = {}
-        """How often somebody came across a disk's wear, by its kind."""
+        """Kind of disk fault → number of faults that some node or reader noticed."""
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._world = nemesis.cluster.world
@@ -42,9 +43,9 @@ class Disturbances:
         self._cuts: set[frozenset[str]] = set()
         """Pairs of hosts between which something is cut."""
         self._degraded: set[tuple[str, str]] = set()
-        """Links on which bytes fare badly."""
+        """Links that are slow or lossy."""
         self._under_way: set[tuple[str, int]] = set()
-        """(kind, node) of what may happen to a node once at a time."""
+        """(kind, node) of faults in progress of which a node can have only one at a time."""
         for fault in faults:
             if not plan.allows(nemesis.cluster.shape, fault.kind):
                 continue
@@ -70,13 +71,13 @@ class Disturbances:
             "stumble": self._stumble,
             "flap": self._flap,
             plan.DIRECTORY: self._fail_directory,
-            **dict.fromkeys(plan.ROT_KINDS, self._rot),
+            **dict.fromkeys(plan.ROT_KINDS, self._corrupt_log),
             plan.READ_ERROR: self._fail_reads,
             plan.BLACKOUT: self._black_out,
         }
 
     async def run(self) -> None:
-        """All lanes, to their ends."""
+        """Run all lanes to their ends."""
         start_ms = self._nemesis.now_ms
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():
@@ -90,7 +91,7 @@ class Disturbances:
                 self.met[kind] = self.met.get(kind, 0) + 1
 
     def heal(self) -> None:
-        """End everything that lasts."""
+        """End all faults in progress."""
         self._world.heal_all()
         for node in self._cluster.shape.node_ids:
             name = host_name(node)
@@ -101,13 +102,13 @@ class Disturbances:
             self._world.fail_directory(name, None)
             self._world.fail_reads(name, None)
         self._cluster.excused.clear()
-        for node in sorted(self._cluster.hampered):
+        for node in sorted(self._cluster.missing_directory):
             if self._cluster.is_running(node):
                 self._cluster.crash(node, lose_power=False, is_noticed=False)
-        self._cluster.hampered.clear()
+        self._cluster.missing_directory.clear()
 
-    async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> FaultWindow:
-        """Something goes on for as long as the fault says."""
+    async def _last(self, fault: Fault, text: str, nodes: tuple[int, ...]) -> ObservedFault:
+        """Wait until the duration of a fault is over."""
         nemesis, duration_ms = self._nemesis, fault.duration_ms
         nemesis.calm_since_ms = max(nemesis.calm_since_ms, nemesis.now_ms + duration_ms)
         with nemesis.fault(fault.kind, nodes, f"{text} for {duration_ms} ms") as window:
@@ -115,8 +116,9 @@ class Disturbances:
             await self._world.sleep_ms(duration_ms)
         return window
 
-    def _wear_ended(self, kind: str, windows: list[FaultWindow], *, is_met: bool) -> None:
-        """What nobody came across counts as met by nobody."""
+    def _wear_ended(self, kind: str, windows: list[ObservedFault], *, is_met: bool) -> None:
+        """Record the end of a fault that wears out a disk. If nothing noticed it, it counts as a fault
+        without effect."""
         for window in windows:
             window.is_met = is_met
         if is_met:
@@ -166,7 +168,7 @@ class Disturbances:
         text: str,
         nodes: tuple[int, ...],
     ) -> str:
-        """Cut these links while the fault lasts."""
+        """Cut these links for the duration of the fault."""
         pairs = {frozenset(link) for link in links}
         if pairs & self._cuts:
             return ""
@@ -215,13 +217,14 @@ class Disturbances:
         return fault.kind
 
     async def _last_alone(self, fault: Fault, text: str) -> None:
-        """The same does not happen to this node a second time while it goes on."""
+        """Keep a fault active for its duration, and prevent a second fault of its kind on this node meanwhile."""
         self._under_way.add((fault.kind, fault.node))
         await self._last(fault, text, (fault.node,))
         self._under_way.discard((fault.kind, fault.node))
 
     async def _fill_disk(self, fault: Fault) -> str:
-        """The node may stop, or take its log directory offline; it is started anew when there is room again."""
+        """Fill the disk of a node. The node may stop, or take its log directory offline; it is restarted when the disk
+        has room again."""
         node = fault.node
         if not self._nemesis.may_crash(node):
             return ""
@@ -229,11 +232,12 @@ class Disturbances:
         self._world.disk_full(host_name(node), True)
         await self._last(fault, f"the disk of {node} is full", (node,))
         self._world.disk_full(host_name(node), False)
-        await self._start_anew(fault, lose_power=False)
+        await self._restart_broker(fault, lose_power=False)
         return fault.kind
 
     async def _fail_syncs(self, fault: Fault) -> str:
-        """What the node believed to be synced may be lost when the power goes, as it does afterwards."""
+        """Let the syncs of a node fail. Records that the node considers synced may be lost in a power loss, so the
+        fault ends with a power loss."""
         node = fault.node
         if not (self._nemesis.may_crash(node) and self._nemesis.may_lose_power(node)):
             return ""
@@ -241,30 +245,31 @@ class Disturbances:
         self._world.sync_fails(host_name(node), True)
         await self._last(fault, f"syncs of {node} fail", (node,))
         self._world.sync_fails(host_name(node), False)
-        await self._start_anew(fault, lose_power=True)
+        await self._restart_broker(fault, lose_power=True)
         return fault.kind
 
     async def _fail_directory(self, fault: Fault) -> str:
-        """The last directory, which has no metadata log: the broker must go on without it. It is started anew after."""
+        """Let the last log directory of a broker fail, which has no metadata log. The broker must keep running without
+        it, and is restarted afterwards."""
         node = fault.node
         if node not in self._cluster.shape.broker_ids or not self._nemesis.may_crash(node, with_logs=True):
             return ""
         path = self._cluster.shape.log_dirs_of(node)[-1]
-        self._cluster.hampered.add(node)
+        self._cluster.missing_directory.add(node)
         self._world.fail_directory(host_name(node), path)
         await self._last(fault, f"directory {path} of {node} fails", (node,))
         self._world.fail_directory(host_name(node), None)
         await self._nemesis.crash(node, fault.kind, lose_power=False, back_ms=fault.back_ms)
-        self._cluster.hampered.discard(node)
+        self._cluster.missing_directory.discard(node)
         return fault.kind
 
     async def _fail_reads(self, fault: Fault) -> str:
-        """Of the last directory: a broker that has others must go on without it; else it may stop. What was written can
-        be read again in the end, and the broker is started anew."""
+        """Let all reads from the last log directory of a broker fail. A broker with several directories must keep
+        running without it; others may stop. At the end the data can be read again, and the broker is restarted."""
         node, cluster = fault.node, self._cluster
         if node not in cluster.shape.broker_ids or not self._nemesis.may_crash(node, with_logs=True):
             return ""
-        excused = cluster.hampered if cluster.shape.log_dirs > 1 else cluster.excused
+        excused = cluster.missing_directory if cluster.shape.log_dirs > 1 else cluster.excused
         path = cluster.shape.log_dirs_of(node)[-1]
         excused.add(node)
         shown = self._worn.times_shown(node)
@@ -277,26 +282,28 @@ class Disturbances:
         excused.discard(node)
         return fault.kind
 
-    async def _rot(self, fault: Fault) -> str:
-        """Whatever happens to the broker meanwhile, the rot stays; then somebody mends it."""
-        rot = self._worn.find(fault)
-        if rot is None:
+    async def _corrupt_log(self, fault: Fault) -> str:
+        """Corrupt bytes of a log. They stay corrupt, whatever happens to the broker meanwhile, until the fault ends and
+        the log is repaired."""
+        corruption = self._worn.find(fault)
+        if corruption is None:
             return ""
-        shown = self._worn.times_shown(rot.node, rot.log)
-        self._worn.begin(rot)
+        shown = self._worn.times_shown(corruption.node, corruption.log)
+        self._worn.begin(corruption)
         what = "rot" if fault.kind == plan.BIT_ROT else "are written over by others that were meant for elsewhere"
-        text = f"{len(rot.changes)} bytes of {rot.log[0]}-{rot.log[1]} {what} on broker {rot.node}"
-        windows = [await self._last(fault, text, (rot.node,)), *await self._worn.mend(rot, fault)]
-        self._wear_ended(fault.kind, windows, is_met=self._worn.times_shown(rot.node, rot.log) > shown)
+        topic, index = corruption.log
+        text = f"{len(corruption.changes)} bytes of {topic}-{index} {what} on broker {corruption.node}"
+        windows = [await self._last(fault, text, (corruption.node,)), *await self._worn.mend(corruption, fault)]
+        self._wear_ended(fault.kind, windows, is_met=self._worn.times_shown(corruption.node, corruption.log) > shown)
         return fault.kind
 
-    async def _start_anew(self, fault: Fault, *, lose_power: bool) -> None:
+    async def _restart_broker(self, fault: Fault, *, lose_power: bool) -> None:
         await self._nemesis.crash(fault.node, fault.kind, lose_power=lose_power, back_ms=fault.back_ms)
         self._cluster.excused.discard(fault.node)
 
     async def _empty_disk(self, fault: Fault) -> str:
-        """Of a broker, or of a voter that its next life replaces: one that is set by configuration may not come back
-        with nothing."""
+        """Restart a node with an empty disk: a broker, or a voter whose new incarnation replaces the old one in the
+        voter set. A configured voter may not return with an empty disk."""
         node, nemesis = fault.node, self._nemesis
         is_broker = node in self._cluster.shape.broker_ids
         if not (nemesis.may_crash(node) if is_broker else nemesis.may_lose_disk(node)):
@@ -307,7 +314,7 @@ class Disturbances:
         return fault.kind
 
     async def _stumble(self, fault: Fault) -> str:
-        """Killed again while it starts, some times."""
+        """Kill a node repeatedly while it starts."""
         for _ in range(fault.amount):
             if not self._nemesis.may_crash(fault.node):
                 return ""
@@ -316,9 +323,13 @@ class Disturbances:
         return fault.kind
 
     async def _flap(self, fault: Fault) -> str:
-        """The active controller, or the leader of a partition, dies between an append and its commit."""
+        """Kill the active controller, or the leader of a partition, between an append and its commit."""
         targets = self._nemesis.targets
-        find = targets.controller_with_news if fault.role == plan.ACTIVE_CONTROLLER else targets.leader_with_news
+        find = (
+            targets.controller_with_uncommitted_record
+            if fault.role == plan.ACTIVE_CONTROLLER
+            else targets.leaders_with_uncommitted_records
+        )
         if not await self._cluster.wait_until(lambda: find() is not None, FLAP_WAIT_MS, poll_ms=1):
             return ""
         victim = find()
@@ -329,13 +340,12 @@ class Disturbances:
         return fault.kind
 
     async def _black_out(self, fault: Fault) -> str:
-        """Skip the fault while a log is rotten.
+        """Cut the power of all nodes at once. The fault is skipped while a log is corrupt.
 
-        After a blackout no replica is known to be complete. If the last one known finds its log damaged, an operator
-        must choose (docs/decisions/08-damaged-replicas.md).
-        """
+        After such a blackout no replica is known to be complete. If the last known complete replica finds its log
+        damaged, an operator must choose (docs/decisions/08-damaged-replicas.md)."""
         nemesis, cluster = self._nemesis, self._cluster
-        if cluster.ailing or cluster.rotten or nemesis.stopping:
+        if cluster.failing_disks or cluster.corrupt or nemesis.stopping:
             return ""
         text = f"all nodes lose power, back after {fault.back_ms} ms"
         with nemesis.fault(fault.kind, cluster.shape.node_ids, text):

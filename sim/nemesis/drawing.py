@@ -1,4 +1,5 @@
-"""How a seed draws the faults and the operations of its plan. Each lane and each client has a stream of its own."""
+"""Draws the faults and the operations of a plan from its seed. Each lane and each client has a separate
+random stream."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.drawn_clients import PICKS, RARE_CLIENTS, heated, paused_times
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import Fault, Operation
+from kraft.sim.nemesis.plan import Fault, PlannedOperation
 from kraft.sim.world.chance import NamedRandom, between
 
 RESTART_MS = (100, 3_000)
@@ -44,7 +45,7 @@ LASTS: Mapping[str, tuple[int, int]] = MappingProxyType(
         **dict.fromkeys((*plan.SHAPE_KINDS, *plan.QUALITY_KINDS), CUT_MS),
     }
 )
-"""How long a fault lasts, where it does."""
+"""Kind → range of a fault's duration."""
 
 DOWN: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -62,7 +63,7 @@ DOWN: Mapping[str, tuple[int, int]] = MappingProxyType(
         plan.ROLLING: BACK_MS,
     }
 )
-"""How long a node stays down, where it goes down."""
+"""Kind → range of a node's downtime."""
 
 AMOUNTS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -77,112 +78,115 @@ AMOUNTS: Mapping[str, tuple[int, int]] = MappingProxyType(
 )
 
 MOMENT_ONE_IN = 3
-"""One crash in so many waits for a moment."""
+"""A crash waits for a certain moment once in this many crashes, on average."""
 CALM_SEEDS = 10
-"""One seed in so many is free of faults."""
+"""One seed in this many is free of faults."""
 HEALING_WORK_MS = 10_000
-"""Clients have work for this long after the last fault."""
+"""Time in ms after the last fault for which clients still have operations."""
 ADMIN_PAUSE_MS_MAX = 1_500
 PRANK_PAUSE_MS_MAX = 8_000
 EXTRA_VALUE_BYTES_MAX = 200
 MOVE_PAUSE_MS = (500, 3_000)
 THROTTLE_ONE_IN = 2
-"""One move in so many is throttled, where throttles are set at all."""
+"""One reassignment in this many is throttled, in runs that use throttles."""
 THROTTLED_MOVE_MS = 6_000
-"""Nothing else is moved for this long, and that much time is left for the last one."""
+"""Minimum time in ms reserved for a throttled reassignment. No other reassignment starts in it."""
 DIRECTORY_PAUSE_MS_MAX = 2_000
 VOTER_PAUSE_MS_MAX = 2_000
 TRIM_PAUSE_MS_MAX = 2_000
 REREAD_PAUSE_MS_MAX = 5_000
 UNCOUNTED_PAUSES = 2
-"""Who has no acks=all pauses so many times as long as who has: a run must have 2,000 records that were acknowledged by
-all in sync, and costs its requests."""
+"""Factor by which producers without acks=all pause longer than others. A run must have 2,000 records acknowledged with
+acks=all, and its cost is its number of requests."""
 SCATTERED_ONE_IN = 8
-"""The records of one burst in so many leave one by one: as several batches, which are under way at the same time. Those
-of the others leave together, for what a run costs is its requests."""
+"""The records of one burst in this many are sent one by one, as several batches in flight at the same time. Other
+bursts are sent together, because the cost of a run is its number of requests."""
 MISDIRECTED_ONE_IN = 3
-"""Of so many times that bytes rot, others land in their place once."""
+"""One corruption in this many writes bytes of another batch instead of flipping bits."""
 WEAR_PERIOD_MS = 12_000
-"""Of how many ms a disk that wears out has one fault."""
+"""Average ms between faults of a disk that wears out."""
 RARE_FAULT_PERIOD_MS = 8_000
-"""Of how many ms a world with rare faults has one."""
+"""Average ms between faults in a world with rare faults."""
 REPLACEMENT_PERIOD_MS = 12_000
-"""Of how many ms one controller comes back with an empty disk, where they do."""
+"""Average ms between restarts of controllers with an empty disk, in runs that have them."""
 REGISTRAR_PAUSE_MS_MAX = 800
 REGISTRAR_KEYS = 2
-"""Topics, and as many offsets, that both registrars work on at one time."""
+"""Number of topics, and of committed offsets, that the two registrars (clients that compete for the same names) use at
+one time."""
 REGISTRAR_KEYS_MS = 15_000
-"""Then they take others, so that the history of each stays short enough to be judged: at most about 50 calls."""
+"""Time in ms after which the registrars change to other names. It keeps each history short enough to be judged: at most
+about 50 calls."""
 CANCEL_ONE_IN = 4
 SLOTS = 3
-"""Extra topics at one time."""
+"""Maximum number of extra topics that exist at one time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mood:
-    """What a seed draws of its faults and operations in general."""
+class PlanChoices:
+    """Choices of a seed that apply to all of its faults and operations."""
 
     kinds: tuple[str, ...] = plan.NETWORK_KINDS
-    """The disturbances that happen in this run."""
+    """Kinds of faults of this run, other than crashes."""
     disturbances: int = 0
-    """So many of them in each lane at most, if that is more than the settings say; at least what the settings say."""
+    """Maximum number of such faults in each lane. The settings give the minimum, which wins if it is larger."""
     streams: int = 1
-    """Lanes of crashes, and as many of disturbances."""
+    """Number of lanes of crashes. There is the same number of lanes of other faults."""
     pause_ms_max: int = 1_200
-    """Producers pause up to this long between two bursts."""
+    """Maximum pause of producers between two bursts."""
     burst_max: int = 24
-    """Records that a producer sends at once, to one partition, at most."""
+    """Maximum records that a producer sends at once to one partition."""
     moves: bool = False
-    """Partitions are moved between brokers."""
+    """Whether partitions are reassigned."""
     throttles: bool = False
-    """Some of these moves are throttled."""
+    """Whether some reassignments are throttled."""
     changes_directories: bool = False
-    """Replicas are moved between the log directories of their brokers."""
+    """Whether replicas are moved between the log directories of their brokers."""
     changes_voters: bool = False
-    """Controllers come and go as voters."""
+    """Whether controllers are added and removed as voters."""
     joins_by_itself: bool = False
-    """They are only taken out: nobody but they themselves puts them back."""
+    """Whether voters are only removed by a client, and the controllers join again by themselves."""
     replaces_controllers: bool = False
-    """Controllers come back with empty disks."""
+    """Whether controllers restart with empty disks."""
     trims: bool = False
-    """Records of the extra topics are deleted."""
+    """Whether records of the extra topics are deleted."""
     wears: bool = False
-    """Disks of brokers wear out, and somebody reads what is old again and again."""
+    """Whether disks of brokers wear out, and a reader rereads old records."""
     rare_kinds: tuple[str, ...] = ()
-    """The rare faults that happen in this run, in a lane of their own."""
+    """Kinds of rare faults of this run, which have a separate lane."""
     registers: bool = False
-    """There are registrars."""
+    """Whether there are registrars, which are clients that compete for the same topics and offsets."""
     is_hot: bool = False
-    """Most of what producers send goes to one partition."""
+    """Whether most records go to one partition."""
     rare_clients: tuple[str, ...] = ()
-    """Clients that only some worlds have, each by itself."""
+    """Optional clients, each drawn independently."""
     value_bytes_max: int = 0
-    """Values are filled up to a drawn size below this."""
+    """Upper limit of the random size to which values are padded."""
 
 
-def draw_faults(seed: int, mood: Mood, settings: FaultSettings, shape: ClusterShape) -> tuple[Fault, ...]:
-    """All lanes, in order of time."""
+def draw_faults(seed: int, profile: PlanChoices, settings: FaultSettings, shape: ClusterShape) -> tuple[Fault, ...]:
+    """Draw all lanes, in order of time."""
     faults: list[Fault] = []
     if not seed % CALM_SEEDS:
         return ()
-    for stream in range(mood.streams):
+    for stream in range(profile.streams):
         crashes = _draw_crashes(NamedRandom(seed, f"crashes {stream}"), settings, shape, lane=2 * stream)
         faults += _aimed(NamedRandom(seed, f"moments {stream}"), crashes)
         random = NamedRandom(seed, f"disturbances {stream}")
-        faults += _draw_disturbances(random, mood, settings, shape, lane=2 * stream + 1)
-    if mood.wears:
-        faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * mood.streams)
-    if mood.rare_kinds:
+        faults += _draw_disturbances(random, profile, settings, shape, lane=2 * stream + 1)
+    if profile.wears:
+        faults += _draw_wear(NamedRandom(seed, "wear"), settings, shape, lane=2 * profile.streams)
+    if profile.rare_kinds:
         random, count = NamedRandom(seed, "rare faults"), 1 + settings.duration_ms // RARE_FAULT_PERIOD_MS
-        faults += _draw_each(random, mood.rare_kinds, count, settings, shape, lane=2 * mood.streams + 1)
-    if mood.replaces_controllers:
+        faults += _draw_each(random, profile.rare_kinds, count, settings, shape, lane=2 * profile.streams + 1)
+    if profile.replaces_controllers:
         random = NamedRandom(seed, "replaced controllers")
-        faults += _draw_replacements(random, settings, shape, lane=2 * mood.streams + 2)
+        faults += _draw_replacements(random, settings, shape, lane=2 * profile.streams + 2)
     return tuple(sorted(faults, key=lambda fault: (fault.at_ms, fault.lane)))
 
 
 def _draw_crashes(random: NamedRandom, settings: FaultSettings, shape: ClusterShape, lane: int) -> list[Fault]:
-    """One victim after the other, some as soon as the one before is back, with stops in order between them."""
+    """Draw one crash after the other, with clean stops between them. Some crashes follow as soon as the last crashed
+    node is back."""
     faults: list[Fault] = []
     slot_ms = settings.duration_ms // max(1, settings.crashes)
     kinds = (plan.KILL, plan.POWER_LOSS)
@@ -200,7 +204,7 @@ def _draw_crashes(random: NamedRandom, settings: FaultSettings, shape: ClusterSh
 
 
 def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int, lane: int) -> Fault:
-    """Of any node, of the active controller, or of a partition's leader: each as often as the others."""
+    """Draw a crash of any node, of the active controller, or of a partition's leader, with equal odds."""
     role = ("", *plan.LASTING_ROLES)[random.below(3)]
     node = 0 if role else shape.node_ids[random.below(len(shape.node_ids))]
     back_ms = between(random, *DOWN[kind]) if kind in DOWN else 0
@@ -208,7 +212,7 @@ def _draw_crash(random: NamedRandom, shape: ClusterShape, kind: str, at_ms: int,
 
 
 def _aimed(random: NamedRandom, crashes: list[Fault]) -> Iterator[Fault]:
-    """Some of these crashes wait for a moment in which they hurt most."""
+    """Make some of these crashes wait for a moment at which they do the most harm."""
     for crash in crashes:
         role = plan.MOMENT_ROLES[random.below(len(plan.MOMENT_ROLES))]
         if random.one_in(MOMENT_ONE_IN) and crash.kind != plan.CLEAN_STOP:
@@ -217,17 +221,17 @@ def _aimed(random: NamedRandom, crashes: list[Fault]) -> Iterator[Fault]:
 
 
 def _draw_disturbances(
-    random: NamedRandom, mood: Mood, settings: FaultSettings, shape: ClusterShape, lane: int
+    random: NamedRandom, profile: PlanChoices, settings: FaultSettings, shape: ClusterShape, lane: int
 ) -> list[Fault]:
     least = settings.network_faults
-    count = between(random, least, max(least, mood.disturbances)) if least else 0
-    return _draw_each(random, mood.kinds, count, settings, shape, lane)
+    count = between(random, least, max(least, profile.disturbances)) if least else 0
+    return _draw_each(random, profile.kinds, count, settings, shape, lane)
 
 
 def _draw_each(
     random: NamedRandom, kinds: tuple[str, ...], count: int, settings: FaultSettings, shape: ClusterShape, lane: int
 ) -> list[Fault]:
-    """So many of these kinds, at any times."""
+    """Draw this many faults of these kinds, at any times."""
     times = sorted(random.below(settings.duration_ms) for _ in range(count))
     return [_draw_disturbance(random, kinds[random.below(len(kinds))], at, shape, lane) for at in times]
 
@@ -270,91 +274,93 @@ def _draw_disturbance(random: NamedRandom, kind: str, at_ms: int, shape: Cluster
     )
 
 
-def draw_work(seed: int, mood: Mood, settings: FaultSettings) -> dict[str, tuple[Operation, ...]]:
-    """What each client does, while faults happen and for a while after."""
+def draw_work(seed: int, profile: PlanChoices, settings: FaultSettings) -> dict[str, tuple[PlannedOperation, ...]]:
+    """Draw the operations of each client, during the faults and for some time after."""
     end_ms = settings.duration_ms + HEALING_WORK_MS
-    work: dict[str, tuple[Operation, ...]] = {}
-    rare = replace(mood, pause_ms_max=UNCOUNTED_PAUSES * mood.pause_ms_max)
+    work: dict[str, tuple[PlannedOperation, ...]] = {}
+    rare = replace(profile, pause_ms_max=UNCOUNTED_PAUSES * profile.pause_ms_max)
     for name in plan.PRODUCERS:
-        its_mood = rare if name == plan.LOOSE else mood
-        work[name] = _draw_sends(NamedRandom(seed, name), its_mood, end_ms, plan.PARTITIONS, mood.value_bytes_max)
-    if mood.is_hot:
+        its_mood = rare if name == plan.LOOSE else profile
+        work[name] = _draw_sends(NamedRandom(seed, name), its_mood, end_ms, plan.PARTITIONS, profile.value_bytes_max)
+    if profile.is_hot:
         work = heated(NamedRandom(seed, "hot"), work)
     work[plan.CONSUMER] = ()
-    if mood.wears:
+    if profile.wears:
         work[plan.REREADER] = _draw_reading(NamedRandom(seed, plan.REREADER), settings.duration_ms)
     work[plan.EXTRA] = _draw_sends(NamedRandom(seed, plan.EXTRA), rare, end_ms, PICKS, EXTRA_VALUE_BYTES_MAX)
     work[plan.ADMIN] = _draw_administration(NamedRandom(seed, plan.ADMIN), settings.duration_ms)
-    if mood.moves:
+    if profile.moves:
         moves = _draw_moves(NamedRandom(seed, plan.MOVER), settings.duration_ms)
-        if mood.throttles:
+        if profile.throttles:
             moves = _throttled(NamedRandom(seed, "throttles of moves"), moves, settings.duration_ms)
         work[plan.MOVER] = moves
-    if mood.changes_directories:
+    if profile.changes_directories:
         random = NamedRandom(seed, plan.DIRECTORY_MOVER)
         work[plan.DIRECTORY_MOVER] = _draw_directory_moves(random, settings.duration_ms)
-    if mood.changes_voters:
-        verbs = (plan.REMOVE_VOTER,) if mood.joins_by_itself else plan.VOTER_VERBS
+    if profile.changes_voters:
+        verbs = (plan.REMOVE_VOTER,) if profile.joins_by_itself else plan.VOTER_VERBS
         random = NamedRandom(seed, plan.VOTER_CHANGER)
         work[plan.VOTER_CHANGER] = _draw_voter_changes(random, verbs, settings.duration_ms)
-    if mood.trims:
+    if profile.trims:
         work[plan.TRIMMER] = _draw_trims(NamedRandom(seed, plan.TRIMMER), settings.duration_ms)
-    for name in mood.rare_clients:
+    for name in profile.rare_clients:
         work[name] = RARE_CLIENTS[name](NamedRandom(seed, name), settings.duration_ms)
-    for name in plan.REGISTRARS if mood.registers else ():
+    for name in plan.REGISTRARS if profile.registers else ():
         work[name] = _draw_registrations(NamedRandom(seed, name), settings.duration_ms)
     return work | draw_group_work(seed, settings.duration_ms)
 
 
-def draw_group_work(seed: int, duration_ms: int) -> dict[str, tuple[Operation, ...]]:
-    """The odd things that each member of the group does."""
+def draw_group_work(seed: int, duration_ms: int) -> dict[str, tuple[PlannedOperation, ...]]:
+    """Draw the misbehaviour of each group member."""
     return {name: _draw_pranks(NamedRandom(seed, name), duration_ms) for name in plan.MEMBERS}
 
 
-def _draw_sends(random: NamedRandom, mood: Mood, end_ms: int, targets: int, bytes_max: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_sends(
+    random: NamedRandom, profile: PlanChoices, end_ms: int, targets: int, bytes_max: int
+) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     at_ms = 0
     while at_ms < end_ms:
         target = random.below(targets)
         is_scattered = random.one_in(SCATTERED_ONE_IN)
-        for number in range(1 + random.below(mood.burst_max)):
+        for number in range(1 + random.below(profile.burst_max)):
             verb = plan.SEND if is_scattered or not number else plan.SEND_TOO
-            operations.append(Operation(at_ms, verb, target, random.below(bytes_max + 1)))
-        at_ms += 1 + random.below(mood.pause_ms_max)
+            operations.append(PlannedOperation(at_ms, verb, target, random.below(bytes_max + 1)))
+        at_ms += 1 + random.below(profile.pause_ms_max)
     return tuple(operations)
 
 
-def _draw_reading(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_reading(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     at_ms = random.below(REREAD_PAUSE_MS_MAX)
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.READ_AGAIN, random.below(plan.PARTITIONS)))
+        operations.append(PlannedOperation(at_ms, plan.READ_AGAIN, random.below(plan.PARTITIONS)))
         at_ms += random.below(REREAD_PAUSE_MS_MAX)
     return tuple(operations)
 
 
-def _draw_administration(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
+def _draw_administration(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
     verbs = (plan.DELETE, plan.DELETE, plan.DELETE, plan.ADD_PARTITION, plan.SET_CONFIG, plan.ELECT)
-    operations: list[Operation] = []
+    operations: list[PlannedOperation] = []
     at_ms = random.below(ADMIN_PAUSE_MS_MAX)
     while at_ms < end_ms:
         verb = verbs[random.below(len(verbs))]
-        operations.append(Operation(at_ms, verb, random.below(SLOTS), random.below(PICKS)))
+        operations.append(PlannedOperation(at_ms, verb, random.below(SLOTS), random.below(PICKS)))
         at_ms += random.below(ADMIN_PAUSE_MS_MAX)
     return tuple(operations)
 
 
-def _draw_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_moves(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     for at_ms in paused_times(random, MOVE_PAUSE_MS, end_ms):
         verb = plan.MOVE if random.below(CANCEL_ONE_IN) else plan.CANCEL_MOVE
-        operations.append(Operation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
+        operations.append(PlannedOperation(at_ms, verb, random.below(PICKS), random.below(PICKS)))
     return tuple(operations)
 
 
-def _throttled(random: NamedRandom, moves: tuple[Operation, ...], end_ms: int) -> tuple[Operation, ...]:
-    """The same moves, some with a throttle, and without those for which then is no time."""
-    kept: list[Operation] = []
+def _throttled(random: NamedRandom, moves: tuple[PlannedOperation, ...], end_ms: int) -> tuple[PlannedOperation, ...]:
+    """Return the same reassignments, some of them with a throttle. Those for which no time is left are omitted."""
+    kept: list[PlannedOperation] = []
     free_ms = 0
     for move in moves:
         is_throttled = move.verb == plan.MOVE and random.one_in(THROTTLE_ONE_IN)
@@ -366,50 +372,50 @@ def _throttled(random: NamedRandom, moves: tuple[Operation, ...], end_ms: int) -
     return tuple(kept)
 
 
-def _draw_directory_moves(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_directory_moves(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     at_ms = random.below(DIRECTORY_PAUSE_MS_MAX)
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.CHANGE_DIRECTORY, random.below(PICKS), random.below(PICKS)))
+        operations.append(PlannedOperation(at_ms, plan.CHANGE_DIRECTORY, random.below(PICKS), random.below(PICKS)))
         at_ms += random.below(DIRECTORY_PAUSE_MS_MAX)
     return tuple(operations)
 
 
-def _draw_voter_changes(random: NamedRandom, verbs: tuple[str, ...], end_ms: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_voter_changes(random: NamedRandom, verbs: tuple[str, ...], end_ms: int) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     at_ms = random.below(VOTER_PAUSE_MS_MAX)
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, verbs[random.below(len(verbs))], random.below(PICKS)))
+        operations.append(PlannedOperation(at_ms, verbs[random.below(len(verbs))], random.below(PICKS)))
         at_ms += random.below(VOTER_PAUSE_MS_MAX)
     return tuple(operations)
 
 
-def _draw_trims(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_trims(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     at_ms = random.below(TRIM_PAUSE_MS_MAX)
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.DELETE_RECORDS, random.below(PICKS), random.below(PICKS)))
+        operations.append(PlannedOperation(at_ms, plan.DELETE_RECORDS, random.below(PICKS), random.below(PICKS)))
         at_ms += random.below(TRIM_PAUSE_MS_MAX)
     return tuple(operations)
 
 
-def _draw_registrations(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
-    """Half of them are of topics."""
+def _draw_registrations(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    """Draw the registrars' operations; half of them are about topics."""
     more = (plan.CREATE, plan.CREATE_PARTITIONS, plan.VALIDATE_PARTITIONS)
     verbs = (*plan.TOPIC_VERBS, *more, *plan.OFFSET_VERBS * 4)
-    operations: list[Operation] = []
+    operations: list[PlannedOperation] = []
     at_ms = random.below(REGISTRAR_PAUSE_MS_MAX)
     while at_ms < end_ms:
         target = REGISTRAR_KEYS * (at_ms // REGISTRAR_KEYS_MS) + random.below(REGISTRAR_KEYS)
-        operations.append(Operation(at_ms, verbs[random.below(len(verbs))], target, random.below(PICKS)))
+        operations.append(PlannedOperation(at_ms, verbs[random.below(len(verbs))], target, random.below(PICKS)))
         at_ms += random.below(REGISTRAR_PAUSE_MS_MAX)
     return tuple(operations)
 
 
-def _draw_pranks(random: NamedRandom, end_ms: int) -> tuple[Operation, ...]:
-    operations: list[Operation] = []
+def _draw_pranks(random: NamedRandom, end_ms: int) -> tuple[PlannedOperation, ...]:
+    operations: list[PlannedOperation] = []
     at_ms = random.below(PRANK_PAUSE_MS_MAX)
     while at_ms < end_ms:
-        operations.append(Operation(at_ms, plan.PRANKS[random.below(len(plan.PRANKS))]))
+        operations.append(PlannedOperation(at_ms, plan.PRANKS[random.below(len(plan.PRANKS))]))
         at_ms += random.below(PRANK_PAUSE_MS_MAX)
     return tuple(operations)

@@ -1,7 +1,7 @@
-"""How a seed draws the clients that only some worlds have, and the hot partition. Each has a stream of its own, so that
-all else is drawn as it is without them.
+"""Draws the operations of the optional clients, and redirects records to the hot partition. Each has a separate random
+stream, so that all other draws are the same without it.
 
-What a run costs is its requests, so each of them is bounded by a number and not only by the run's time.
+The cost of a run is its number of requests, so each client has a maximum number of operations besides the run's time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from kraft.sim.nemesis import plan
-from kraft.sim.nemesis.plan import Operation
+from kraft.sim.nemesis.plan import PlannedOperation
 from kraft.sim.world.chance import NamedRandom, between
 
 SMALL_TOPICS_COUNT = (12, 24)
@@ -18,47 +18,49 @@ SMALL_RECORDS = (1, 4)
 SMALL_TOPICS_BEGIN_MS_MAX = 2_000
 SMALL_VALUE_BYTES_MAX = 60
 CLOSED_LOOP_PERIOD_MS = (2_000, 12_000)
-"""From one time in which the closed loop runs to the next."""
+"""Period in ms in which the closed-loop producer runs once."""
 CLOSED_LOOP_RECORDS = (4, 24)
-"""So many, each as soon as the one before was answered."""
+"""Number of records that one run of the closed-loop producer sends; each is sent as soon as the one before is answered.
+"""
 CONFIG_PAUSE_MS = (500, 5_000)
 ELECTION_PAUSE_MS = (500, 5_000)
 RETENTION_PAUSE_MS = (500, 4_000)
 GROUP_PAUSE_MS = (1_000, 6_000)
-"""Between two things that happen to members of the consumer group."""
+"""Pause between two events of the consumer group's members."""
 PICKS = 1_000
-"""Draws for "one of those that there are by then"."""
+"""Number of values of a draw that selects one of the objects that exist when the operation is carried out."""
 DELETE_CONFIG_ONE_IN = 3
 WAYS_COUNT = 4
-"""In which members commit; what is above it in an amount chooses the assignor."""
+"""Number of ways in which group members commit. The amount of a start operation modulo this selects one; the quotient
+selects the assignor."""
 HEAT = 4
-"""All bursts but one of so many go to the hot partition."""
+"""One burst in this many does not go to the hot partition."""
 
-Work = tuple[Operation, ...]
+Work = tuple[PlannedOperation, ...]
 
 
 def heated(random: NamedRandom, work: Mapping[str, Work]) -> dict[str, Work]:
-    """The same bursts of producers, most of them to one partition."""
+    """Return the same bursts of producers, most of them redirected to one partition."""
     hot = random.below(plan.PARTITIONS)
     return {client: _to_one_partition(random, operations, hot) for client, operations in work.items()}
 
 
 def _to_one_partition(random: NamedRandom, operations: Work, hot: int) -> Work:
-    moved: list[Operation] = []
+    moved: list[PlannedOperation] = []
     at_ms, is_hot = -1, False
     for each in operations:
         if each.at_ms != at_ms:
             at_ms, is_hot = each.at_ms, not random.one_in(HEAT)
-        moved.append(Operation(each.at_ms, each.verb, hot if is_hot else each.target, each.amount))
+        moved.append(PlannedOperation(each.at_ms, each.verb, hot if is_hot else each.target, each.amount))
     return tuple(moved)
 
 
 def _draw_small_topics(random: NamedRandom, end_ms: int) -> Work:
-    """All are created together; then each gets its records, in an order of their own."""
+    """Create all topics together; then each gets its records, in an order of its own."""
     count, begin_ms = between(random, *SMALL_TOPICS_COUNT), random.below(SMALL_TOPICS_BEGIN_MS_MAX)
-    created = [Operation(begin_ms, plan.CREATE_SMALL, topic, random.below(PICKS)) for topic in range(count)]
+    created = [PlannedOperation(begin_ms, plan.CREATE_SMALL, topic, random.below(PICKS)) for topic in range(count)]
     sends = [
-        Operation(begin_ms + random.below(end_ms), plan.SEND, topic, random.below(SMALL_VALUE_BYTES_MAX))
+        PlannedOperation(begin_ms + random.below(end_ms), plan.SEND, topic, random.below(SMALL_VALUE_BYTES_MAX))
         for topic in range(count)
         for _ in range(between(random, *SMALL_RECORDS))
     ]
@@ -66,17 +68,18 @@ def _draw_small_topics(random: NamedRandom, end_ms: int) -> Work:
 
 
 def _draw_closed_loop(random: NamedRandom, end_ms: int) -> Work:
-    operations: list[Operation] = []
+    operations: list[PlannedOperation] = []
     at_ms = random.below(CLOSED_LOOP_PERIOD_MS[0])
     while at_ms < end_ms:
         target = random.below(plan.PARTITIONS)
-        operations += [Operation(at_ms, plan.SEND, target)] * between(random, *CLOSED_LOOP_RECORDS)
+        operations += [PlannedOperation(at_ms, plan.SEND, target)] * between(random, *CLOSED_LOOP_RECORDS)
         at_ms += between(random, *CLOSED_LOOP_PERIOD_MS)
     return tuple(operations)
 
 
 def paused_times(random: NamedRandom, pause_ms: tuple[int, int], end_ms: int) -> Iterator[int]:
-    """When a client does the next thing, each drawn when the one before was: a pause from the begin and between two."""
+    """Yield the times of a client's operations, with a random pause before each. A pause is drawn only when the
+    previous time has been used."""
     at_ms = between(random, *pause_ms)
     while at_ms < end_ms:
         yield at_ms
@@ -88,26 +91,28 @@ def _draw_configurations(random: NamedRandom, end_ms: int) -> Work:
         return plan.DELETE_BROKER_CONFIG if random.one_in(DELETE_CONFIG_ONE_IN) else plan.SET_BROKER_CONFIG
 
     times = paused_times(random, CONFIG_PAUSE_MS, end_ms)
-    return tuple(Operation(at_ms, verb(), random.below(PICKS), random.below(PICKS)) for at_ms in times)
+    return tuple(PlannedOperation(at_ms, verb(), random.below(PICKS), random.below(PICKS)) for at_ms in times)
 
 
 def _draw_elections(random: NamedRandom, end_ms: int) -> Work:
     times = paused_times(random, ELECTION_PAUSE_MS, end_ms)
-    return tuple(Operation(at_ms, plan.ELECT_PREFERRED, random.below(PICKS)) for at_ms in times)
+    return tuple(PlannedOperation(at_ms, plan.ELECT_PREFERRED, random.below(PICKS)) for at_ms in times)
 
 
 def _draw_retention(random: NamedRandom, end_ms: int) -> Work:
     times = paused_times(random, RETENTION_PAUSE_MS, end_ms)
-    return tuple(Operation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)) for at_ms in times)
+    return tuple(
+        PlannedOperation(at_ms, plan.SET_RETENTION, random.below(PICKS), random.below(PICKS)) for at_ms in times
+    )
 
 
 def _draw_consumer_group(random: NamedRandom, end_ms: int) -> Work:
-    """All members are started, with one assignor; then one after the other has something happen to it. One that is
-    down is started again as soon as it is its turn."""
+    """Draw the operations of the consumer group. All members start, with one assignor; then one event after the other
+    happens to a member. A member that is down is started again by its next event."""
     count, assignor = len(plan.CONSUMERS), random.below(PICKS)
 
-    def started(at_ms: int, member: int) -> Operation:
-        return Operation(at_ms, plan.START_MEMBER, member, WAYS_COUNT * assignor + random.below(WAYS_COUNT))
+    def started(at_ms: int, member: int) -> PlannedOperation:
+        return PlannedOperation(at_ms, plan.START_MEMBER, member, WAYS_COUNT * assignor + random.below(WAYS_COUNT))
 
     operations = [started(random.below(GROUP_PAUSE_MS[0]), member) for member in range(count)]
     operations.sort(key=lambda operation: operation.at_ms)
@@ -118,7 +123,7 @@ def _draw_consumer_group(random: NamedRandom, end_ms: int) -> Work:
             operations.append(started(at_ms, member))
             down.discard(member)
             continue
-        operations.append(Operation(at_ms, verb, member))
+        operations.append(PlannedOperation(at_ms, verb, member))
         if verb in (plan.END_MEMBER, plan.KILL_MEMBER):
             down.add(member)
     return tuple(operations)
@@ -134,4 +139,4 @@ RARE_CLIENTS: Mapping[str, Callable[[NamedRandom, int], Work]] = MappingProxyTyp
         plan.CONSUMER_GROUP: _draw_consumer_group,
     }
 )
-"""Client → how its work is drawn, from its stream and until when."""
+"""Optional client → function that draws its work, from its stream and an end time."""

@@ -1,7 +1,8 @@
-"""The nemesis of a run: whom a fault may hit, crashes and clean stops, within a budget; `disturbances` has the rest.
+"""The nemesis of a run, which injects crashes and clean stops within a budget; `disturbances` has the other faults.
 
-Budget: no fault may leave a partition without an in-sync replica that runs and has lost nothing, for what then happens
-is no fault of the cluster. After each crash the next waits until its victim is back in sync, or three seconds.
+Budget: no fault may leave a partition without an in-sync replica that runs and has lost nothing, because a loss after
+that would not be a bug of the cluster. After each crash the next one waits until the crashed node is back in sync, at
+most three seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kraft.sim.cluster.chronicle import FaultWindow
+from kraft.sim.cluster.chronicle import ObservedFault
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
@@ -19,21 +20,21 @@ from kraft.sim.nemesis.targets import Targets
 
 BACK_IN_SYNC_MS = 3_000
 CALM_MS = 3_000
-"""This long after the last network fault or power loss all connections are what both ends take them for."""
+"""Time in ms after the last network fault or power loss until both ends of every connection agree on its state."""
 STOP_MS_MAX = 5_000
 WHOLE_MS_MAX = 5_000
-"""So long a rolling restart waits for the cluster to be whole before it goes on to the next node."""
+"""Maximum time that a rolling restart waits for a healthy cluster before it continues with the next node."""
 VOTERS_LEAST = 3
-"""Of so many voters one may come back with an empty disk."""
+"""Minimum number of voters in a quorum of which one voter may restart with an empty disk."""
 MOMENT_MS_MAX = 2_000
-"""So long a crash waits for the moment in which somebody has its role; then it hits anyone."""
+"""Maximum time in ms for which a crash waits until some node has its role. After that it affects any node."""
 MOMENT_POLL_MS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class FaultSettings:
-    """How much trouble a seed draws for a run of `duration_ms`, in each of its lanes: so many crashes, at least so many
-    other faults, and clean stops before so many of two crashes."""
+    """Number of faults that a seed draws for a run of `duration_ms`, in each of its lanes: crashes, the minimum of
+    other faults, and the odds that a clean stop comes before a crash."""
 
     duration_ms: int = 60_000
     crashes: int = 4
@@ -42,21 +43,22 @@ class FaultSettings:
 
 
 class Nemesis:
-    """Carries out one run's crashes, and knows what state the cluster is in. `history` says what was done."""
+    """Carries out the crashes of one run, and tracks which nodes faults may affect. `history` lists what was done."""
 
     def __init__(self, cluster: SimCluster, *, is_quick: bool = True, replaces_controllers: bool = False) -> None:
-        """`is_quick`: links and disks are fast enough for a death to be noticed as soon as K6 wants it.
-        `replaces_controllers`: they join by themselves, and nobody else takes voters out."""
+        """Create the nemesis. `is_quick`: links and disks are fast enough that a death must be noticed within K6's
+        times. `replaces_controllers`: controllers join by themselves, and no client removes voters."""
         self.cluster = cluster
         self.chronicle = cluster.watch.chronicle
         self.crashes = 0
         self.moments: Counter[str] = Counter()
-        """How often each role that waits for a moment was met in it."""
+        """Momentary role (such as the leader with an uncommitted record) → number of crashes that affected a node while
+        it had the role."""
         self.disturbed_ms = 0
-        """When the last fault happened, or ended."""
+        """Time when the last fault began or ended."""
         self.calm_since_ms = 0
         self.stopping: set[int] = set()
-        """Nodes that were asked to stop in order."""
+        """Nodes that were asked to stop cleanly."""
         self.targets = Targets(cluster)
         self._world = cluster.world
         self._is_quick = is_quick
@@ -69,22 +71,24 @@ class Nemesis:
 
     @property
     def history(self) -> tuple[str, ...]:
-        """What was done, line by line."""
+        """What was done so far, line by line."""
         return tuple(f"{window.at_ms} ms: {window.text}" for window in self.chronicle.windows)
 
     @contextmanager
-    def fault(self, kind: str, nodes: tuple[int, ...], text: str) -> Iterator[FaultWindow]:
-        """This goes wrong from here to the end of the block; without end if the run is stopped in it."""
+    def fault(self, kind: str, nodes: tuple[int, ...], text: str) -> Iterator[ObservedFault]:
+        """Record a fault that lasts until the end of the `with` block. If the run is stopped within the block, the
+        fault has no end."""
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms)
         window = self.chronicle.begin_fault(kind, nodes, text)
         yield window
         self.chronicle.end_fault(window)
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms)
 
-    # whom it hits
+    # targets
 
     def victim(self, fault: Fault) -> int | None:
-        """The node that the fault names, or one that has the role by now; else any that may crash. None if none may."""
+        """Return the node that a fault affects: the node that the fault names, or one that has the role now, or else
+        any that may crash. None if no node may crash."""
         wanted = self.targets.holders(fault.role) if fault.role else [fault.node]
         allowed = [node for node in wanted if self.may_crash(node)]
         allowed = allowed or [node for node in self.cluster.shape.node_ids if self.may_crash(node)]
@@ -93,7 +97,7 @@ class Nemesis:
     # crashes
 
     async def stop_one(self, fault: Fault) -> str:
-        """A stop in order, and a start. Gives the kind of what happened, "" if nothing did."""
+        """Stop a node cleanly and start it again. Return the kind of the fault, "" if it was skipped."""
         await self._wait_for_turn(fault)
         victim = self.victim(fault)
         if victim is None:
@@ -102,8 +106,9 @@ class Nemesis:
         return fault.kind
 
     async def roll(self, fault: Fault) -> str:
-        """Each node in turn stops in order and starts again, the next when all are back and all replicas in sync. It is
-        given up where that takes too long, or another fault has the next one. Gives the kind if any has stopped."""
+        """Restart each node cleanly in turn; the next one when all nodes are back and all replicas in sync. Abandon
+        this if it takes too long, or if another fault affects the next node. Return the kind of the fault if any node
+        has stopped."""
         cluster, first = self.cluster, self.cluster.shape.node_ids[0]
         for node in cluster.shape.node_ids:
             is_whole = await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX)
@@ -126,8 +131,8 @@ class Nemesis:
         self._last_victim = node
 
     async def crash_one(self, fault: Fault) -> str:
-        """A kill or a power loss, and a start. Gives the kind of what happened, "" if nothing did: a power loss that
-        would be one too many is a kill."""
+        """Kill a node or cut its power, and start it again. Return the kind of the fault, "" if it was skipped. A power
+        loss beyond the budget becomes a kill."""
         await self._wait_for_turn(fault)
         victim = self.victim(fault)
         if victim is None:
@@ -153,10 +158,10 @@ class Nemesis:
         takes_ms: int = 0,
         while_down: Callable[[], None] = lambda: None,
         note: str = "",
-    ) -> FaultWindow:
-        """Kill a node or cut its power, and start it again; `wipe`: with an empty disk; `as_role`: in which role, and
-        at its moment, it is hit; `takes_ms`: an exception ends the process in this time; `while_down`: what somebody
-        does to its host meanwhile, as `note` says."""
+    ) -> ObservedFault:
+        """Kill a node or cut its power, and start it again. `wipe`: with an empty disk. `as_role`: wait for the moment
+        at which the node has this role. `takes_ms`: an exception ends the process within this time. `while_down`: what
+        an operator does to its host meanwhile, described by `note`."""
         what = "power loss" if lose_power else f"end by an error in {takes_ms} ms" if takes_ms else "kill"
         role = f", the {as_role}" if as_role else ""
         text = f"{what} of node {victim}{role}, back after {back_ms} ms{' with an empty disk' if wipe else ''}{note}"
@@ -180,32 +185,34 @@ class Nemesis:
         return window
 
     async def _wait_for_turn(self, fault: Fault) -> None:
-        """Until the last victim is back in sync, or three seconds; then until somebody has a role that is not always
-        there, or for so long as is waited for one."""
+        """Wait until the last crashed node is back in sync, at most three seconds. Then wait, up to a maximum, until a
+        node has a role that exists only at times."""
         victim, cluster, targets, role = self._last_victim, self.cluster, self.targets, fault.role
-        if victim is not None and role != plan.SHRUNK_LEADER:  # which there may be because of the last victim
+        if victim is not None and role != plan.SHRUNK_LEADER:  # which may exist because of the last victim
             await cluster.wait_until(lambda: cluster.is_in_sync(victim), BACK_IN_SYNC_MS)
         if role in plan.MOMENT_ROLES:
             await cluster.wait_until(lambda: bool(targets.holders(role)), MOMENT_MS_MAX, poll_ms=MOMENT_POLL_MS)
 
-    # the budget
+    # budget
 
     def may_crash(self, node_id: int, *, with_logs: bool = False) -> bool:
-        """A node that another fault stops, or whose disk it lets fail, is left to that one, which starts it anew.
-        `with_logs`: see `SimCluster.can_lose`."""
-        if not self.cluster.is_running(node_id) or node_id in self.cluster.ailing | self.stopping:
+        """Return whether a node may crash now. A node that another fault stops, or whose disk another fault makes fail,
+        belongs to that fault, which restarts it. `with_logs`: see `SimCluster.can_lose`."""
+        if not self.cluster.is_running(node_id) or node_id in self.cluster.failing_disks | self.stopping:
             return False
         return node_id in self.cluster.shape.controller_ids or self.cluster.can_lose(node_id, with_logs=with_logs)
 
     def may_lose_disk(self, controller: int) -> bool:
-        """A controller that is one of three voters or more, of which none is about to be replaced: what is committed is
-        on one of the others, and they are a majority until the one that comes back has joined in its place."""
+        """Return whether a controller may lose its disk: there are three voters or more, and none is about to be
+        replaced. Committed records are on the other voters, and these are a majority until the restarted controller has
+        joined again."""
         if not self._replaces_controllers or not self.may_crash(controller):
             return False
         return len(self.cluster.shape.controller_ids) >= VOTERS_LEAST and not self.cluster.absent_voters()
 
     def may_lose_power(self, node_id: int) -> bool:
-        """Data is not synced as it is written, unless the cluster is durable: one broker at a time may lose some."""
+        """Return whether a broker may lose power. Unless every write is synced at once, only one broker at a time may
+        lose data."""
         watch = self.cluster.watch
         return (
             node_id in self.cluster.shape.controller_ids
@@ -214,11 +221,12 @@ class Nemesis:
         )
 
     def _is_calm(self, victim: int) -> bool:
-        """Whether all others are up and well connected, so that the death must be noticed at once (K6)."""
+        """Return whether all other nodes are up and well connected, so that a death must be noticed within
+        K6's times."""
         cluster = self.cluster
         others_up = all(node == victim or cluster.is_running(node) for node in cluster.shape.node_ids)
         if cluster.shape.controller_ids == (victim,):
-            return False  # there is nobody to take over
+            return False  # no other controller could become active
         if cluster.shape.dynamic_voters:
-            return False  # those who are up need not be a majority of the voters
+            return False  # the running ones need not be a majority of the voters
         return self._is_quick and others_up and not cluster.loss() and self.now_ms - self.calm_since_ms >= CALM_MS

@@ -1,10 +1,12 @@
-"""The faults of a plan on any cluster that has the verbs: one of real processes, or a simulated one.
+"""Carries out a plan's faults on any cluster that implements them: one of real processes, or a simulated one.
 
-`FaultRun.steps` does what is due and says when the next thing is; whoever drives it lets time pass, real or virtual. As
-in a plan, those of a lane come one after the other, lanes side by side. There is no budget: what is asked for happens.
-Left out is what cannot be when its time comes: a node that is down is not killed, a link that is cut is not cut again.
-What a fault has begun it ends, also where the run is broken off: nodes come back, links are whole. Nothing here waits
-for a node while another lane could be what it needs.
+`FaultRun.steps` does what is due and yields the next time; the code that drives it lets real or virtual time pass. As
+in a plan, the faults of a lane happen one after the other, and lanes run in parallel. There is no budget: every
+requested fault happens.
+
+Impossible faults are skipped: a node that is down is not killed, a link that is cut is not cut again. Each fault ends
+what it began, also when the run is aborted: nodes return, links are restored. A fault never waits for a node that
+another lane's fault may need.
 """
 
 from __future__ import annotations
@@ -39,40 +41,41 @@ EVERYWHERE = (
     plan.CONTROLLERS_CUT,
     plan.ROLLING,
 )
-"""Kinds that clusters with the verbs can have, if their shape allows it."""
+"""Kinds of faults that every cluster here implements, if its shape allows them."""
 LINK_KINDS = (*plan.LINK_KINDS, *plan.TOXIC_KINDS)
 BETWEEN_NODES = (*LINK_KINDS, plan.ISOLATE)
 ROLES_EVERYWHERE = (plan.ACTIVE_CONTROLLER, plan.A_LEADER, plan.SHRUNK_LEADER)
-"""A shrunk leader is that of any partition with a replica that is out of sync: in which one it fell out last, as in a
-run of `kraft sim`, nobody remembers here."""
+"""Roles that every cluster here can find. The shrunk leader is the leader of any partition with a replica out of sync.
+Unlike in `kraft sim`, it is not known which partition shrank last."""
 STOPPING_KINDS = (plan.POWER_LOSS, plan.EMPTY_DISK, "full disk", "failing sync")
-"""Kinds of `begin_fault` for which a node stops, at once or when it comes across them."""
+"""Kinds of faults started by `begin_fault` because of which a node stops, at once or when it notices them."""
 POLL_MS = 1
 MOMENT_MS_MAX = 5_000
-"""So long somebody is waited for who has a role; then the fault is left out."""
+"""Maximum time in ms to wait for a node with a role. After that the fault is skipped."""
 STOP_MS_MAX = 10_000
-"""A node that takes longer to stop is killed."""
+"""Maximum time in ms that a clean stop may take. After that the node is killed."""
 WHOLE_MS_MAX = 30_000
-"""So long a rolling restart waits for the cluster to be whole before it goes on to the next node."""
+"""Maximum time that a rolling restart waits for a healthy cluster before it continues with the next node."""
 WHOLE_POLL_MS = 20
 READY_MS_MAX = 10_000
-"""So long a node that comes back is waited for until it serves, which it cannot do while too many others are down."""
+"""Maximum time in ms to wait until a restarted node serves. It cannot serve while too many other nodes are down."""
 
 Steps = Generator[int, None, None]
-"""Times to come back at. Closed early, it ends what was begun."""
+"""Generator of the times at which it must be resumed. Closing it early ends all active faults."""
 
 
 def kinds_of(cluster: BreakableCluster) -> tuple[str, ...]:
-    """The kinds of faults that this cluster can have: one node has no links to others."""
+    """Return the kinds of faults that this cluster can have. A cluster of one node, for example, has no links between
+    nodes."""
     is_alone = len(cluster.node_ids) == 1
     kinds = (kind for kind in cluster.fault_kinds if plan.allows(cluster.shape, kind))
     return tuple(kind for kind in kinds if not (is_alone and kind in BETWEEN_NODES))
 
 
 def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tuple[Fault, ...]:
-    """What a seed draws for this cluster, of what it can have: some faults in any case. A power loss that it cannot
-    have is a kill, and a role that nobody can tell is the active controller."""
-    from kraft.sim.nemesis.drawing import CALM_SEEDS, Mood, draw_faults
+    """Draw the faults of a seed for this cluster, of its possible kinds; there is at least one. A power loss that the
+    cluster cannot have becomes a kill, and a role that it cannot find becomes the active controller."""
+    from kraft.sim.nemesis.drawing import CALM_SEEDS, PlanChoices, draw_faults
     from kraft.sim.nemesis.faults import FaultSettings
 
     def as_it_can_be(fault: Fault) -> Fault:
@@ -81,9 +84,9 @@ def faults_of_seed(cluster: BreakableCluster, seed: int, duration_ms: int) -> tu
         return replace(fault, kind=kind, role=role)
 
     kinds = tuple(kind for kind in kinds_of(cluster) if kind in plan.FAULT_KINDS)
-    mood = Mood(kinds=tuple(kind for kind in kinds if kind not in plan.CRASH_KINDS))
+    profile = PlanChoices(kinds=tuple(kind for kind in kinds if kind not in plan.CRASH_KINDS))
     never_calm = CALM_SEEDS * seed + 1
-    found = draw_faults(never_calm, mood, FaultSettings(duration_ms=duration_ms), cluster.shape)
+    found = draw_faults(never_calm, profile, FaultSettings(duration_ms=duration_ms), cluster.shape)
     return tuple(map(as_it_can_be, found))
 
 
@@ -95,35 +98,35 @@ def _listed(faults: object) -> list[Fault]:
 
 
 @dataclass(slots=True, eq=False)
-class FaultWindow:
-    """What came of a fault. `begin_ms` None: it has not happened, and `missed` says why once its turn is over. Times
-    are as `now_ms` counts them."""
+class FaultOccurrence:
+    """What happened to one fault. `begin_ms` None: it has not begun; if it was skipped, `missed` says why. Times are
+    those of `now_ms`."""
 
     fault: Fault
     nodes: list[int] = field(default_factory=list)
-    """Whom it hit: for a link both ends, for a partition whoever it cuts off from others."""
+    """Affected nodes: for a link both ends, for a partition all nodes that are cut off from others."""
     text: str = ""
     begin_ms: int | None = None
     end_ms: int | None = None
-    """When the fault itself was over: a node was started again, a link was healed."""
+    """Time when the fault was over: a node was started again, or a link was healed."""
     missed: str = ""
 
 
 class FaultRun:
-    """Carries `faults` out on `cluster`. ClusterError names one that this cluster cannot have."""
+    """Carries out `faults` on `cluster`. Raises ClusterError if this cluster cannot have one of the faults."""
 
     def __init__(self, cluster: BreakableCluster, faults: Iterable[Fault], now_ms: Callable[[], int]) -> None:
         self.history: list[str] = []
-        """What was done, line by line."""
-        self.windows: list[FaultWindow] = []
-        """The faults whose turn has come, in that order."""
-        self._open: dict[int, FaultWindow] = {}
-        """Lane → the window of the fault whose turn it is."""
+        """What was done so far, line by line."""
+        self.windows: list[FaultOccurrence] = []
+        """Faults whose scheduled time has come, in that order."""
+        self._open: dict[int, FaultOccurrence] = {}
+        """Lane → what happened so far to its current fault."""
         self._cluster = cluster
         self._now_ms = now_ms
         self._start_ms = now_ms()
         self._stopping: set[int] = set()
-        """Nodes that were asked to stop: they are left to that fault."""
+        """Nodes that a fault has asked to stop; no other fault may affect them."""
         self._verbs: Mapping[str, Callable[[Fault], Steps]] = {
             plan.KILL: self._kill,
             plan.CLEAN_STOP: self._stop,
@@ -146,7 +149,8 @@ class FaultRun:
             raise ClusterError(f"this cluster cannot have {fault.kind!r}: it can have {', '.join(kinds)}")
         if fault.role not in ("", *cluster.fault_roles):
             raise ClusterError(
-                f"nobody can tell here who is {fault.role!r}: roles are {', '.join(cluster.fault_roles)}"
+                f"this cluster cannot find the node with role {fault.role!r}: "
+                f"known roles are {', '.join(cluster.fault_roles)}"
             )
         clients = [plan.ALL_CLIENTS] if fault.kind in LINK_KINDS and plan.CLIENTS_CUT in kinds else []
         unknown = {fault.node, fault.other} - {0, *clients, *cluster.node_ids}
@@ -176,8 +180,8 @@ class FaultRun:
             raise ClusterError(f"toxicity and streams are of clusters behind toxiproxy, and this is none: {fault}")
 
     def steps(self) -> Steps:
-        """Do what is due; each value is the time, as `now_ms` counts, at which to come back for more. Who does not come
-        back closes it: then, and after an error, what goes on is ended."""
+        """Do what is due, and yield the time (of `now_ms`) at which to resume. A driver that stops early closes the
+        generator: then, and after an error, all faults in progress are ended."""
         due = [(self._start_ms, lane, self._in_turn(faults)) for lane, faults in sorted(self._lanes.items())]
         with ExitStack() as lanes:
             for _, _, steps in due:
@@ -193,7 +197,7 @@ class FaultRun:
     def _in_turn(self, faults: list[Fault]) -> Steps:
         for fault in faults:
             yield self._start_ms + fault.at_ms
-            window = self._open[fault.lane] = FaultWindow(fault)
+            window = self._open[fault.lane] = FaultOccurrence(fault)
             self.windows.append(window)
             try:
                 yield from self._verbs.get(fault.kind, self._break)(fault)
@@ -206,7 +210,7 @@ class FaultRun:
         return self._now_ms() + wait_ms
 
     def _note(self, fault: Fault, text: str, at_ms: int | None = None) -> None:
-        """Record what begins now, or began at that time, or goes on."""
+        """Record a step of a fault in the history: it begins now, began at the given time, or continues."""
         at_ms = self._now_ms() if at_ms is None else at_ms
         self.history.append(f"{at_ms - self._start_ms} ms: {text}")
         window = self._open[fault.lane]
@@ -214,16 +218,16 @@ class FaultRun:
             window.begin_ms, window.text = at_ms, text
 
     def _end(self, fault: Fault) -> None:
-        """Record the end of the fault itself, unless that has been done."""
+        """Record that the fault is over, unless that is recorded already."""
         window = self._open[fault.lane]
         if window.begin_ms is not None and window.end_ms is None:
             window.end_ms = self._now_ms()
 
-    # whom it hits
+    # targets
 
     def _victim(self, fault: Fault) -> Generator[int, None, int | None]:
-        """The node that it names, or one that has the role, if it runs. A role is waited for. All clients are there in
-        any case."""
+        """Return the node that the fault names, or one with the role, if it runs; wait for a node with the role. A
+        fault of clients needs no node."""
         if fault.node == plan.ALL_CLIENTS:
             self._open[fault.lane].nodes += [fault.other] if fault.other else []
             return fault.node
@@ -245,7 +249,7 @@ class FaultRun:
         is_up = self._cluster.is_running(node) and not self._cluster.is_paused(node)
         return is_up and node not in self._stopping
 
-    # what happens
+    # effects
 
     def _kill(self, fault: Fault) -> Steps:
         victim = yield from self._victim(fault)
@@ -255,7 +259,7 @@ class FaultRun:
             yield from self._follow(victim, READY_MS_MAX)
 
     def _crash(self, victim: int, fault: Fault) -> Steps:
-        """Killed, and started."""
+        """Kill a node, and start it."""
         with self._come_back(victim):
             self._note(fault, f"kill of node {victim}, back after {fault.back_ms} ms")
             self._cluster.kill(victim)
@@ -263,7 +267,7 @@ class FaultRun:
 
     @contextmanager
     def _come_back(self, node: int) -> Iterator[None]:
-        """In the end the node is started, if nobody else has started it."""
+        """Start the node at the end of the fault, unless it was started otherwise."""
         try:
             yield
         finally:
@@ -271,7 +275,7 @@ class FaultRun:
                 self._cluster.start(node, until_ready=False)
 
     def _follow(self, node: int, wait_ms: int) -> Steps:
-        """Until a node that was started serves, or so long."""
+        """Wait until a started node serves, up to a maximum time."""
         patience_ms = self._after(wait_ms)
         while not self._cluster.follow_start(node) and self._now_ms() < patience_ms:
             yield self._after(POLL_MS)
@@ -299,7 +303,7 @@ class FaultRun:
         yield from self._follow(victim, READY_MS_MAX)
 
     def _roll(self, fault: Fault) -> Steps:
-        """Each node in turn stops in order and starts again, the next when the cluster is whole."""
+        """Restart each node cleanly in turn; the next one when the cluster is healthy."""
         for node in self._cluster.node_ids:
             patience_ms = self._after(WHOLE_MS_MAX)
             while not self._cluster.is_whole() or self._stopping:
@@ -311,7 +315,7 @@ class FaultRun:
             yield from self._stop(replace(fault, node=node))
 
     def _stumble(self, fault: Fault) -> Steps:
-        """Killed again while it starts, some times."""
+        """Kill a node repeatedly while it starts."""
         victim = yield from self._victim(fault)
         for number in range(fault.amount):
             if victim is None or not self._runs(victim):
@@ -336,7 +340,8 @@ class FaultRun:
             self._end(fault)
 
     def _cut(self, fault: Fault) -> Steps:
-        """Pairs of nodes, while it lasts. Clients reach all nodes still, unless it is they who are cut off."""
+        """Cut pairs of nodes for the duration of the fault. Clients still reach all nodes, unless the fault cuts them
+        off."""
         cluster = self._cluster
         node = fault.node if not fault.role else (yield from self._victim(fault))
         if node is None:
@@ -357,7 +362,8 @@ class FaultRun:
             self._end(fault)
 
     def _break(self, fault: Fault) -> Steps:
-        """What only this cluster can have. A node that stops for it comes back when it is over."""
+        """Carry out a fault that only this kind of cluster can have. A node that stops because of it is restarted when
+        the fault is over."""
         victim = yield from self._victim(fault)
         begin_ms = self._now_ms()
         end = None if victim is None else self._cluster.begin_fault(replace(fault, node=victim, role=""))
@@ -378,14 +384,15 @@ class FaultRun:
 
 
 def _cut_off(fault: Fault, pairs: Iterable[Pair]) -> list[int]:
-    """Whom a partition is about: the node or the link that it names, else all nodes that do not see some other one."""
+    """Return the nodes that a partition affects: the node or the link that the fault names, or else all nodes that
+    cannot reach some other node."""
     if fault.node:
         return [node for node in (fault.node, fault.other) if node > 0]
     return sorted({node for pair in pairs for node in pair if node})
 
 
 def _words_of(fault: Fault, victim: int) -> str:
-    """What begins, for people."""
+    """Describe in words the fault that begins."""
     target = f" to {end_words(fault.other)}" if fault.other and fault.kind in LINK_KINDS else ""
     how = f": it {fault.quality_words}" if fault.kind in plan.QUALITY_KINDS else ""
     return f"{fault.kind} of {end_words(victim)}{target}{how}"

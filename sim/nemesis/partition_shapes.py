@@ -1,7 +1,8 @@
-"""Pure: the shapes that a partition can have, as pairs of nodes between which nothing passes, either way.
+"""Pure: the shapes of network partitions, as pairs of nodes between which nothing passes in either direction.
 
-`pick` chooses among the partitions of one shape: the same number is the same partition of the same nodes. `CLIENTS`
-stands for all clients in the place of a node. Source: Jepsen (partition nemeses).
+`pick` selects one of the partitions of a shape: the same number gives the same partition of the same nodes. `CLIENTS`
+in place of a node means all clients.
+Source: Jepsen (partition nemeses).
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ Pair = tuple[int, int]
 
 
 def between(*groups: Iterable[int]) -> tuple[Pair, ...]:
-    """Nothing passes between nodes of different groups; who is in none reaches all."""
+    """Return the pairs of a partition between nodes of different groups; a node in no group reaches all."""
     sides = [tuple(group) for group in groups]
     found = ((here, there) for number, here in enumerate(sides) for there in sides[number + 1 :])
     return tuple((one, other) for here, there in found for one in here for other in there)
 
 
 def halves(nodes: Iterable[int], pick: int = 0) -> tuple[Pair, ...]:
-    """The nodes fall into two halves; of an odd number the second one is larger."""
+    """Return the pairs of a partition into two halves; with an odd number of nodes the second half is larger."""
     order = _ordered(nodes, pick)
     middle = len(order) // 2
     return between(order[:middle], order[middle:])
 
 
 def bridge(nodes: Iterable[int], node: int, pick: int = 0) -> tuple[Pair, ...]:
-    """The others fall into halves, and this node alone sees both."""
+    """Return the pairs of a partition of the other nodes into halves; only this node reaches both halves."""
     return halves([other for other in nodes if other != node], pick)
 
 
 def ring(nodes: Iterable[int], pick: int = 0) -> tuple[Pair, ...]:
-    """The nodes stand in a ring, and each sees its two neighbours only."""
+    """Return the pairs of a partition in which the nodes form a ring and each reaches only its two neighbours."""
     order = _ordered(nodes, pick)
     apart = (2, len(order) - 2)
     return tuple(
@@ -58,22 +59,22 @@ def ring(nodes: Iterable[int], pick: int = 0) -> tuple[Pair, ...]:
 
 
 def clients_from(nodes: Iterable[int]) -> tuple[Pair, ...]:
-    """Clients do not reach these nodes, which see each other."""
+    """Return the pairs of a partition that cuts clients off from these nodes, which reach each other."""
     return tuple((CLIENTS, node) for node in nodes)
 
 
 def end_of(node: int) -> int:
-    """The end of a link that a fault's node or other stands for."""
+    """Return the end of a link that a fault's `node` or `other` stands for: a node or CLIENTS."""
     return CLIENTS if node == ALL_CLIENTS else node
 
 
 def end_words(node: int) -> str:
-    """A fault's node or other for people."""
+    """Describe a fault's `node` or `other` in words."""
     return "clients" if node == ALL_CLIENTS else f"node {node}"
 
 
 def pairs_of(fault: Fault, shape: ClusterShape) -> tuple[Pair, ...]:
-    """The pairs that a fault cuts, if it is one that cuts both ways."""
+    """Return the pairs that a fault cuts, if it is a fault that cuts both directions."""
     nodes, node, pick = shape.node_ids, fault.node, fault.pick
     others = [other for other in nodes if other != node]
     if fault.kind in (CUT, ISOLATE):
@@ -86,7 +87,7 @@ def pairs_of(fault: Fault, shape: ClusterShape) -> tuple[Pair, ...]:
 
 
 def words_of(fault: Fault, shape: ClusterShape) -> str:
-    """What this partition is, for people."""
+    """Describe this partition in words."""
     node, order = fault.node, _ordered(shape.node_ids, fault.pick)
     if fault.kind == CUT and ALL_CLIENTS in (node, fault.other):
         return f"clients are cut off from node {max(node, fault.other)}"
@@ -110,7 +111,7 @@ def _once(nodes: Sequence[int]) -> list[int]:
 
 
 def _ordered(nodes: Iterable[int], pick: int) -> list[int]:
-    """These nodes in the order that `pick` stands for; 0 is the order given."""
+    """Return these nodes in the order that `pick` selects; `pick` 0 selects the given order."""
     left, order = list(nodes), []
     while left:
         pick, index = divmod(pick, len(left))

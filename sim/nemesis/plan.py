@@ -1,8 +1,8 @@
-"""The plan of a run: all that a seed draws, as one value, before anything happens.
+"""The plan of a run: all that a seed draws, as one value, before the run starts.
 
-A run carries out its plan and draws nothing of it on the way, so a plan can be kept in a file, replayed, and made
-smaller. Only what a world is like from moment to moment (how long a piece travels, in which order tasks run) still
-comes from the seed, in named streams: taking one fault or operation away does not reshuffle the others.
+A run carries out its plan and draws nothing else, so a plan can be stored in a file, replayed, and made smaller. Only
+the world's fine details (how long a piece travels, in which order tasks run) still come from the seed, in named
+streams. Removing one fault or operation does not change the others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.world.options import WorldOptions
 
 SCHEDULE_VERSION = 12
-"""Rises when a seed draws another plan than before. What stands in a file is not touched by that."""
+"""Version of the drawing of plans. It is increased when a seed draws another plan than before. Plans in files are not
+affected."""
 
 PLAN_MS_MAX = 24 * 60 * 60 * 1000
-"""No time of a plan is longer: a day, for which a run takes hours."""
+"""Maximum time in a plan: a day, which takes a run hours."""
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -34,14 +35,14 @@ NETWORK_KINDS = ("reset", "clock", CUT, CUT_ONE_WAY, ISOLATE)
 EMPTY_DISK = "empty disk"
 OTHER_KINDS = ("stall", "pause", "slow disk", "full disk", "failing sync", EMPTY_DISK, "stumble", "flap")
 DIRECTORY = "failing directory"
-"""One log directory of a broker is out of reach: only where brokers have several."""
+"""Kind of fault by which one log directory of a broker fails; only possible where brokers have several."""
 BIT_ROT, READ_ERROR, MISDIRECTED = WEAR_KINDS = ("bit rot", "read error", "misdirected write")
-"""Bytes of a log change under its CRC; reads from a log directory fail; bytes of one batch land in another one of the
-same file. They are of brokers."""
+"""Kinds of faults of brokers' disks. BIT_ROT: bytes of a log change under its CRC. READ_ERROR: reads from a log
+directory fail. MISDIRECTED: bytes of one batch are written over another batch of the same file."""
 ROT_KINDS = (BIT_ROT, MISDIRECTED)
-"""Bytes are not as they were written."""
+"""Kinds of faults after which bytes on a disk differ from those written."""
 BLACKOUT = "blackout"
-"""All nodes lose power at once: only where every acknowledged record is on the device."""
+"""Kind of fault by which all nodes lose power at once; only possible where every acknowledged record is durable."""
 HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
     "halves",
     "bridge",
@@ -49,21 +50,24 @@ HALVES, BRIDGE, RING, CONTROLLERS_CUT, CLIENTS_CUT = SHAPE_KINDS = (
     "controllers cut off",
     "clients cut off",
 )
-"""Partitions of a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
+"""Kinds of partitions with a certain shape (`kraft.sim.nemesis.partition_shapes`)."""
 HANG, REFUSE, RESET = CUT_MANNERS = ("hang", "refuse", "reset")
-"""Nothing passes and nothing closes; connections end and dials are refused; connections end and are reset as soon as
-they are used."""
+"""Manners of a cut. HANG: nothing passes and nothing closes. REFUSE: connections end and dials are refused. RESET:
+connections end and are reset as soon as they are used."""
 LATENCY, SLOW_LINK, BYTE_LIMIT = QUALITY_KINDS = ("latency", "slow link", "byte limit")
-"""What one node sends to another arrives late, or slowly, or not beyond so many bytes of a connection."""
+"""Kinds of faults of a link: data from one node to another is delayed, or slow, or limited to a number of bytes per
+connection."""
 SLICER, SLOW_CLOSE, TIMEOUT, RESET_PEER = TOXIC_KINDS = ("slicer", "slow close", "timeout", "reset peer")
-"""What only toxiproxy can do to a link: bytes come in small pieces; closes come late; bytes are dropped, and each
-connection ends after a time; each is reset a time after its next bytes. `kraft sim` neither draws nor has them."""
+"""Kinds of link faults that only toxiproxy has. Bytes come in small pieces (SLICER). Closes are delayed (SLOW_CLOSE).
+Bytes are dropped, and each connection ends after a time (TIMEOUT). Each connection is reset a time after its next bytes
+(RESET_PEER). `kraft sim` has none of them."""
 STREAMS = ("", "up", "down")
-"""Connections on which a fault of a link acts: all of them, those that the sender dialled, those that it accepted."""
+"""Selections of connections on which a link fault acts: all, those that the sender dialled, or those that it accepted.
+"""
 ALL_CLIENTS = -1
-"""In the place of a fault's node or other: all clients, where a cluster can tell them from nodes."""
+"""Value of a fault's `node` or `other` that stands for all clients, where a cluster can tell them from nodes."""
 ROLLING = "rolling restart"
-"""Each node in turn stops in order and starts again, the next one when all replicas are in sync."""
+"""Kind of fault by which each node in turn restarts cleanly; the next one when all replicas are in sync."""
 RARE_KINDS = (*SHAPE_KINDS, *QUALITY_KINDS, ROLLING)
 FAULT_CLASSES = MappingProxyType(
     {
@@ -75,20 +79,21 @@ FAULT_CLASSES = MappingProxyType(
         "wear": WEAR_KINDS,
     }
 )
-"""What breaks → the kinds of faults in which it does. Each kind is in one class."""
+"""Class of faults → kinds of faults. Each kind is in one class."""
 FAULT_KINDS = tuple(kind for kinds in FAULT_CLASSES.values() for kind in kinds)
 LINK_KINDS = ("reset", CUT, CUT_ONE_WAY, "stall", *QUALITY_KINDS)
-"""Faults between two nodes."""
+"""Kinds of faults of the link between two nodes."""
 WAY_KINDS = (*QUALITY_KINDS, *TOXIC_KINDS)
-"""Faults of what one end sends to another; of all links of a node, both ways, if no other is named."""
+"""Kinds of faults in the direction from one node to another. If no other node is named, they affect all links of the
+node in both directions."""
 ROLE_KINDS = (*CRASH_KINDS, "flap", BLACKOUT)
-"""Faults that need no node to be named: they find whom they hit."""
+"""Kinds of faults that need not name a node: they choose a node by its role."""
 WHOLE_KINDS = (HALVES, RING, CONTROLLERS_CUT, ROLLING, BLACKOUT)
-"""Faults of the whole cluster: they name no node."""
+"""Kinds of faults of the whole cluster, which name no node."""
 NODELESS_KINDS = (*ROLE_KINDS, *WHOLE_KINDS, CLIENTS_CUT)
-"""Faults that may name no node."""
+"""Kinds of faults that may name no node."""
 PICKED_KINDS = (HALVES, BRIDGE, RING)
-"""Faults of which `pick` says how they are."""
+"""Kinds of faults whose details are selected by `pick`."""
 
 ACTIVE_CONTROLLER, A_LEADER = LASTING_ROLES = ("active controller", "leader")
 SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
@@ -96,22 +101,23 @@ SHRUNK_LEADER, UNCOMMITTED_CONTROLLER, UNCOMMITTED_LEADER = MOMENT_ROLES = (
     "uncommitted controller",
     "uncommitted leader",
 )
-"""Roles that somebody has for a moment only, and crashes wait for it: the leader of the partition whose in-sync
-replicas became fewer last, while they are, and the active controller, or the leader of any partition, while something
-that it has appended is not committed."""
+"""Roles that a node has only for a moment, for which crashes wait. SHRUNK_LEADER leads the partition whose ISR shrank
+last, until the ISR grows. The others are the active controller, and the leader of any partition, while a record that it
+has appended is not committed."""
 ROLES = (*LASTING_ROLES, *MOMENT_ROLES)
 
 IDEMPOTENT, PLAIN, LOOSE = PRODUCERS = ("producer-exact", "producer-plain", "producer-loose")
 CLOSED_LOOP = "producer-closed-loop"
-"""It sends the next record as soon as the last one was answered; the others send by the clock."""
+"""Name of the producer that sends the next record as soon as the last one is answered; other producers send at planned
+times."""
 SMALL_TOPICS = "producer-small-topics"
-"""It creates many topics in one request, and writes a few records to each."""
+"""Name of the client that creates many topics in one request, and writes a few records to each."""
 CONSUMER, REREADER, EXTRA, ADMIN = "consumer", "rereader", "extra", "admin"
 MEMBERS = ("group-0", "group-1", "group-2")
 CONSUMER_GROUP = "consumer-group"
-"""All members of a group of our own consumers."""
+"""Name of the client that consists of all members of a group of our own consumers."""
 CONSUMERS = tuple(f"{CONSUMER_GROUP}-{number}" for number in range(3))
-"""Their hosts."""
+"""Names of the hosts on which these consumers run."""
 MOVER, DIRECTORY_MOVER, VOTER_CHANGER = "mover", "directory-mover", "voter-changer"
 TRIMMER, RETAINER, CONFIGURER, ELECTOR = "trimmer", "retainer", "configurer", "elector"
 REGISTRARS = ("registrar-0", "registrar-1")
@@ -155,20 +161,20 @@ CLIENT_VERBS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys(REGISTRARS, (*TOPIC_VERBS, *OFFSET_VERBS)),
     }
 )
-"""What each client can do."""
+"""Client → names of its operations."""
 CLIENTS = tuple(CLIENT_VERBS)
 CLIENT_HOSTS = (*(client for client in CLIENTS if client != CONSUMER_GROUP), *CONSUMERS)
 
 
 def allows(shape: ClusterShape, kind: str) -> bool:
-    """Whether a cluster of this shape must stand such faults."""
+    """Return whether a cluster of this shape must tolerate faults of this kind."""
     nodes = len(shape.node_ids)
     rules = {
         BLACKOUT: shape.is_durable,
         DIRECTORY: shape.log_dirs > 1,
         HALVES: nodes > 1,
         BRIDGE: nodes > 2,
-        RING: nodes > 3,  # each of three sees both others
+        RING: nodes > 3,  # each of three reaches both others
         CONTROLLERS_CUT: not shape.combined,
     }
     return rules.get(kind, True)
@@ -176,19 +182,28 @@ def allows(shape: ClusterShape, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that goes wrong. Those of a lane happen one after the other: one that lasts puts off the next.
+    """One fault. Those of a lane happen one after the other; one that lasts delays the next.
 
-    It hits `node`, or who has `role` when it happens (`pick` says which, if there are several); links run to `other`.
-    Of halves, a bridge and a ring `pick` says who stands where; a bridge is `node`. Clients are cut off from `node`; if
-    none is named, from all nodes.
-    `duration_ms` is how long it lasts, `back_ms` how long a node stays down. A kill that lasts is an exception, which
-    ends the process in this time. `amount`: of a clock, by how many ms it
-    steps; of a stumble, how often; of a flap, 1 if power is lost; of bit rot and a misdirected write, 1 if the log is
-    replicated anew in the end, and 0 if its file is restored; of latency the ms, of a slow link the bytes per second,
-    of a byte limit the bytes that pass on each connection, of a slicer the bytes of an average piece, of other toxics
-    the ms until a connection closes (of a timeout 0: not before the fault ends). `jitter_ms`: latency is up to so much
-    more. Only clusters behind toxiproxy have the fields that come last.
-    """
+    Target: `node`, or the node that has `role` at the time (`pick` selects one of several). Links run to `other`. In
+    halves, a bridge and a ring `pick` arranges the nodes; `node` is the bridge. Clients are cut off from `node`, or
+    from all nodes if none is named.
+
+    Times: `duration_ms` is how long the fault lasts, `back_ms` how long a node stays down. A kill with a duration is an
+    exception, which ends the process within this time.
+
+    `amount` depends on the kind:
+
+    - clock: ms by which it steps
+    - stumble: number of kills
+    - flap: 1 if power is lost
+    - bit rot, misdirected write: 1 if the log is replicated again in the end, 0 if its file is restored
+    - latency: ms; `jitter_ms` is the maximum random addition
+    - slow link: bytes per second
+    - byte limit: bytes that pass on each connection
+    - slicer: bytes of an average piece
+    - other toxics: ms until a connection closes (of a timeout 0: not before the fault ends)
+
+    Only clusters behind toxiproxy have the last fields."""
 
     at_ms: int
     kind: str
@@ -202,24 +217,24 @@ class Fault:
     amount: int = 0
     jitter_ms: int = 0
     manner: str = ""
-    """How a cut behaves, one of CUT_MANNERS; "" is a hang."""
+    """Manner of a cut, one of CUT_MANNERS; "" is a hang."""
     variation_bytes: int = 0
-    """Pieces of a slicer are larger or smaller by up to so many bytes."""
+    """Pieces of a slicer are larger or smaller by at most this many bytes."""
     delay_us: int = 0
-    """A slicer pauses so long after each piece."""
+    """Pause of a slicer after each piece."""
     toxicity_percent: int = 100
-    """So many of a hundred connections are hit, drawn for each."""
+    """Percentage of connections that are affected; whether a connection is affected is drawn at random."""
     stream: str = ""
-    """Which connections are hit, one of STREAMS."""
+    """Connections that are affected, one of STREAMS."""
 
     @property
     def needs_toxics(self) -> bool:
-        """Whether only a cluster behind toxiproxy can have it."""
+        """Whether only a cluster behind toxiproxy can have this fault."""
         return self.kind in TOXIC_KINDS or self.toxicity_percent != 100 or bool(self.stream)
 
     @property
     def quality(self) -> LinkQuality:
-        """Of a fault of a link's quality: how bytes fare while it lasts."""
+        """Return the link's quality during a fault of a link."""
         return LinkQuality(
             latency_ms=self.amount if self.kind == LATENCY else 0,
             jitter_ms=self.jitter_ms,
@@ -229,7 +244,7 @@ class Fault:
 
     @property
     def quality_words(self) -> str:
-        """The same for people."""
+        """Describe the link's quality, for readers."""
         return {
             LATENCY: f"takes {self.amount} ms longer, and up to {self.jitter_ms} ms more",
             SLOW_LINK: f"arrives with {self.amount} bytes per second",
@@ -238,24 +253,28 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One thing that a client does, `at_ms` after the clients began, or as soon as it has done what came before.
+class PlannedOperation:
+    """One operation of a client, `at_ms` after the clients started, or as soon as its last operation is done.
 
-    send: to partition `target` (of the extra client: to one of the topics that stand), `amount` bytes of filling. send
-    too: the same, in one step with the operation before it, so that both leave in one batch if there is room. create
-    small: small topic `target`, and `amount` says with how many replicas; what its client sends is for small topic
-    `target`, if that was created. read again: partition `target`, from its begin. The
-    administrator's: topic slot `target`; what is not there is created; `amount` chooses the setting, or the partitions.
-    The movers': partition `target` of those that there are, to the brokers, or the broker's directory, that `amount`
-    stands for; throttled move: at a rate that it stands for too, and what comes next waits until that is lifted. The
-    voter changer's: controller `target` of those that there are. The trimmer's: partition `target` of the extra
-    topics', up to where `amount` says. The retainer's: extra topic `target` of those that stand, and `amount` chooses
-    how much it keeps. The configurer's: broker `target` of those that there are, or all of them, and `amount` chooses
-    the setting. The elector's: partition `target` of those that there are. The consumer group's: member
-    `target` of those that it may have, and `amount` says how one that is started commits, and by which assignor it
-    assigns; be busy: for longer than it may between two polls. The registrars': topic
-    `target`, to which `amount` says how many partitions, or offset `target`, and `amount` says how it is read.
-    """
+    The meaning of `target` and `amount` depends on the operation. A target selects one of the objects that exist then.
+
+    - send: to partition `target` (of the extra client: to an extra topic), with `amount` bytes of padding
+    - send too: the same, in one step with the operation before it, so that both go into one batch if there is room
+    - create small: small topic `target`; `amount` selects the number of replicas; its client sends only to created
+      topics
+    - read again: partition `target`, from its begin
+    - the administrator's: topic slot `target`, created if missing; `amount` selects the setting, or the partitions
+    - the movers': partition `target`; `amount` selects the brokers, or the broker's directory
+    - throttled move: `amount` also selects the rate; the next move waits until the throttle is lifted
+    - the voter changer's: controller `target`
+    - the trimmer's: partition `target` of the extra topics; `amount` selects the offset
+    - the retainer's: extra topic `target`; `amount` selects how much it keeps
+    - the configurer's: broker `target`, or all of them; `amount` selects the setting
+    - the elector's: partition `target`
+    - the consumer group's: member `target`; `amount` selects how a started member commits, and its assignor
+    - be busy: exceed the maximum poll interval
+    - the registrars': topic `target`, with the number of partitions by `amount`; or offset `target`, with the read by
+      `amount`"""
 
     at_ms: int
     verb: str
@@ -265,25 +284,25 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run carries out. Times of faults and operations are counted from when the topic stands."""
+    """Everything that a run carries out. Times of faults and operations count from the creation of the topic."""
 
     seed: int = 1
     options: WorldOptions = field(default_factory=WorldOptions)
     is_quick: bool = True
-    """K6's times are binding."""
+    """Whether the time limits of K6 apply."""
     shape: ClusterShape = field(default_factory=lambda: ClusterShape(overrides=dict(OVERRIDES)))
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     compression: str = "none"
     batch_bytes: int = 1_800
-    """Largest batch of a producer, below the smallest segment."""
+    """Maximum batch size of a producer; it is below the smallest segment size."""
     small_sizes: tuple[str, ...] = ()
-    """Which of production's sizes are small (`kraft.sim.cluster.sizes`)."""
+    """Groups of production's size limits that are reduced (`kraft.sim.cluster.sizes`)."""
     duration_ms: int = 30_000
     faults: tuple[Fault, ...] = ()
-    work: Mapping[str, tuple[Operation, ...]] = field(default_factory=dict)
-    """The clients that there are, and what each does."""
+    work: Mapping[str, tuple[PlannedOperation, ...]] = field(default_factory=dict)
+    """Client → its operations."""
     ends_early: bool = False
-    """The run ends with its faults: nothing is healed, and nobody reads what was written."""
+    """Whether the run ends with its faults, so that nothing is healed and the final reader does not run."""
 
     @property
     def operations(self) -> int:

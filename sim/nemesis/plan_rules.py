@@ -1,6 +1,6 @@
-"""What a plan must be so that a run can carry it out: checked where a plan comes from outside, by hand or from a file.
+"""Rules for plans that come from outside, written by hand or read from a file, so that a run can carry them out.
 
-A rule gives a sentence for each thing that is wrong, and names where it stands.
+A rule yields a sentence for each problem, with the place of the problem in the plan.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kraft.sim.nemesis.plan import (
     VOTER_CHANGER,
     WEAR_KINDS,
     Fault,
-    Operation,
     Plan,
+    PlannedOperation,
     allows,
 )
 from kraft.wire.records.compression import Compression
@@ -40,7 +40,7 @@ _TOO_LONG = f"it must not be beyond PLAN_MS_MAX, {PLAN_MS_MAX:,} ms (a day)"
 
 
 def problems_of(plan: Plan) -> Iterator[str]:
-    """All that is wrong with this plan; what comes later may be a consequence of what came before."""
+    """Return all problems of this plan. A problem may be the consequence of an earlier one."""
     yield from _problems_of_cluster(plan.shape)
     yield from _problems_of_settings(plan)
     for number, fault in enumerate(plan.faults, start=1):
@@ -118,7 +118,7 @@ def _problems_of_fault(fault: Fault, shape: ClusterShape) -> Iterator[str]:
         yield f"({fault.kind}) hits the node that it names, and not the {fault.role}: only {kinds} can have a role"
 
 
-def _problems_of(operation: Operation, client: str) -> Iterator[str]:
+def _problems_of(operation: PlannedOperation, client: str) -> Iterator[str]:
     verbs = CLIENT_VERBS[client]
     if operation.verb not in verbs:
         yield f"is {operation.verb!r}, and this client knows {', '.join(verbs) or 'nothing'}"

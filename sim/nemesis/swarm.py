@@ -1,9 +1,9 @@
-"""What differs between the worlds of a swarm: each seed draws the cluster's size, its configuration, how slow links and
-disks are and how often the rare thing happens, so that no run is like all others.
+"""Draws different worlds for different seeds (swarm testing): the cluster's size, its configuration, the speed of links
+and disks, and the odds of rare events.
 
-One seed in four is left plain: three and three nodes with Kafka's defaults. Half of the worlds are quick ones, in which
-K6's times are binding. A swarm finds what one rich configuration hides: a run without a feature reaches states that a
-run with everything on cannot (Groce et al., ISSTA 2012).
+One seed in four is plain: three brokers and three controllers with Kafka's defaults. Half of the worlds have fast links
+and disks, so that the time limits of K6 apply. A swarm finds what one rich configuration hides: a run without a feature
+reaches states that a run with all features cannot (Groce et al., ISSTA 2012).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kraft.sim.cluster.shape import AUTO_JOIN, ClusterShape
 from kraft.sim.cluster.sizes import SMALL
-from kraft.sim.nemesis.drawing import Mood, draw_faults, draw_work
+from kraft.sim.nemesis.drawing import PlanChoices, draw_faults, draw_work
 from kraft.sim.nemesis.drawn_clients import RARE_CLIENTS
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import (
@@ -36,41 +36,46 @@ from kraft.sim.world.options import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, W
 T = TypeVar("T")
 
 SIZES = ((3, 3), (3, 3), (3, 3), (3, 3), (1, 3), (3, 4), (3, 5), (5, 3))
-"""(controllers, brokers)."""
+"""Sizes of clusters: (controllers, brokers)."""
 
 RHYTHMS = ((1200, 24), (1200, 24), (1200, 24), (600, 12), (600, 12), (300, 6))
-"""(pause_ms_max, burst_max) of producers: all of them send as many records."""
+"""Sending rhythms of producers: (pause_ms_max, burst_max). All rhythms send the same number of records per time."""
 SMALL_BATCH_BYTES = 300
-"""So that a burst is several batches, which are under way at the same time; more by what values are filled up to."""
+"""Small maximum batch size, with which a burst becomes several batches that are in flight at the same time. The size of
+padded values is added to it."""
 SMALL_ONE_IN = 4
-"""In one of so many worlds a size is small, each by itself; in the plain ones none is."""
+"""One world in this many has a reduced size limit, drawn for each limit. Plain worlds (those with Kafka's defaults)
+never have one."""
 TRIMS_ONE_IN = 2
-"""In one of so many worlds records are deleted; in none of the plain ones."""
+"""Records are deleted in one world in this many, never in plain worlds (those with Kafka's defaults)."""
 THROTTLES_ONE_IN = 2
-"""In one of so many worlds in which partitions are moved some of the moves are throttled."""
+"""Some reassignments are throttled in one in this many of the worlds with reassignments."""
 THROTTLED_BROKERS_MIN = 4
-"""So many brokers are there then: of three each has all that there is, and a move copies nothing."""
+"""Minimum number of brokers in a world with throttled reassignments. With three brokers each has every partition, and a
+reassignment copies nothing."""
 JOINS_ONE_IN = 2
-"""In one of so many worlds in which voters come and go they come by themselves: in half of these voters are taken out,
-and in the others controllers come back with empty disks."""
+"""Controllers join as voters by themselves in one in this many of the worlds in which voters change. In half of these
+worlds voters are removed, and in the others controllers restart with empty disks."""
 DIRECTORY_RATE = MappingProxyType({"replica.alter.log.dirs.io.max.bytes.per.second": "20000"})
-"""At which replicas move between directories, in one of two worlds in which they do."""
+"""Rate to which moves between log directories are limited, in half of the worlds with such moves."""
 HOT_ONE_IN = 4
-"""In one of so many worlds most records go to one partition, and it rolls often; in none of the plain ones."""
+"""In one world in this many, most records go to one partition, whose log often starts a new segment. Plain worlds
+(those with Kafka's defaults) have no such partition."""
 HOT_SEGMENT_BYTES = "5000"
 RETENTION_CHECK_MS = "2000"
 RARE_CLIENT_ONE_IN = 3
-"""Each of the rare clients is there in one of so many worlds, by itself; in none of the plain ones."""
+"""Each optional client exists in one world in this many, never in plain worlds (those with Kafka's defaults)."""
 RARE_KINDS_ONE_IN = 3
-"""In one of so many worlds there are rare faults, each kind in half of them; in none of the plain ones."""
+"""Rare faults happen in one world in this many, never in plain worlds (those with Kafka's defaults). Each kind of rare
+fault happens in half of these worlds."""
 WEAR_ONE_IN = 3
-"""In one of so many worlds disks wear out; none of the plain ones is among them."""
+"""Disks wear out in one world in this many, never in plain worlds (those with Kafka's defaults)."""
 
 Choices = Sequence[Mapping[str, str]]
-"""Sets of keys that are drawn together; {} is the default."""
+"""Alternative sets of configuration keys, of which one is drawn; {} stands for the defaults."""
 
 NODE_CHOICES: tuple[Choices, ...] = (
-    # the metadata log: tiny segments, snapshots all the time, a log that is cut behind them, small fetches
+    # the metadata log: tiny segments, frequent snapshots, a log that is deleted below them, small fetches
     (
         {},
         {"metadata.log.max.record.bytes.between.snapshots": "3000"},
@@ -92,7 +97,7 @@ NODE_CHOICES: tuple[Choices, ...] = (
     # replication
     ({}, {}, {"replica.lag.time.max.ms": "2000"}, {"replica.lag.time.max.ms": "600"}),
     ({}, {}, {"replica.fetch.max.bytes": "1"}, {"replica.fetch.response.max.bytes": "1"}),
-    ({}, {}, {"replica.fetch.wait.max.ms": "250"}),  # followers that have all there is ask again at this rate
+    ({}, {}, {"replica.fetch.wait.max.ms": "250"}),  # idle followers fetch again at this rate
     ({}, {}, {"max.incremental.fetch.session.cache.slots": "0"}, {"max.incremental.fetch.session.cache.slots": "2"}),
     # logs
     ({}, {"replica.high.watermark.checkpoint.interval.ms": "1000"}),
@@ -109,18 +114,18 @@ TOPIC_CHOICES: tuple[Choices, ...] = (
 
 
 def draw_plan(seed: int, settings: FaultSettings) -> Plan:
-    """The plan of this seed."""
-    plan, mood = _draw_cluster(seed)
+    """Draw the plan of this seed."""
+    plan, profile = _draw_cluster(seed)
     return replace(
         plan,
         duration_ms=settings.duration_ms,
-        faults=draw_faults(seed, mood, settings, plan.shape),
-        work=draw_work(seed, mood, settings),
+        faults=draw_faults(seed, profile, settings, plan.shape),
+        work=draw_work(seed, profile, settings),
     )
 
 
-def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
-    """The cluster and its world, and what faults and operations are like in general."""
+def _draw_cluster(seed: int) -> tuple[Plan, PlanChoices]:
+    """Draw the cluster and its world, and the general choices for faults and operations."""
     random = NamedRandom(seed, "swarm")
 
     def one_of(choices: Sequence[T]) -> T:
@@ -129,7 +134,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
     options, is_quick = _draw_options(random)
     plan = Plan(seed=seed, options=options, is_quick=is_quick)
     if not seed % 4:
-        return plan, Mood()
+        return plan, PlanChoices()
     overrides = dict(OVERRIDES)
     for choices in NODE_CHOICES:
         overrides.update(one_of(choices))
@@ -140,7 +145,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
     kinds = tuple(kind for kind in (*NETWORK_KINDS, *OTHER_KINDS) if random.below(3)) or NETWORK_KINDS
     shape = ClusterShape(controllers, brokers, overrides, log_dirs=one_of((1, 1, 2)))
     pause_ms_max, burst_max = one_of(RHYTHMS)
-    mood = Mood(
+    profile = PlanChoices(
         kinds=(*kinds, *(kind for kind in (BLACKOUT, DIRECTORY) if allows(shape, kind))),
         disturbances=one_of((2, 4, 8)),
         streams=one_of((1, 1, 2)),
@@ -155,17 +160,17 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
         rare_clients=_draw_rare_clients(seed),
         rare_kinds=_draw_rare_kinds(seed, shape),
     )
-    if mood.moves and not NamedRandom(seed, "throttles").below(THROTTLES_ONE_IN):
+    if profile.moves and not NamedRandom(seed, "throttles").below(THROTTLES_ONE_IN):
         shape = replace(shape, brokers=max(brokers, THROTTLED_BROKERS_MIN))
-        mood = replace(mood, throttles=True)
+        profile = replace(profile, throttles=True)
     compression = one_of(("none", "none", "gzip", "lz4"))
-    small_batch_bytes = SMALL_BATCH_BYTES + mood.value_bytes_max
+    small_batch_bytes = SMALL_BATCH_BYTES + profile.value_bytes_max
     batch_bytes = one_of((plan.batch_bytes, plan.batch_bytes, small_batch_bytes))
-    if RETAINER in mood.rare_clients:
+    if RETAINER in profile.rare_clients:
         overrides[RETENTION_CHECK] = RETENTION_CHECK_MS
-    if mood.changes_directories and NamedRandom(seed, "directory rate").below(2):
+    if profile.changes_directories and NamedRandom(seed, "directory rate").below(2):
         overrides.update(DIRECTORY_RATE)
-    if mood.is_hot:
+    if profile.is_hot:
         topic_configs.setdefault("internal.segment.bytes", HOT_SEGMENT_BYTES)
     changes_voters = controllers > 1 and one_of((False, False, True))
     joins_by_itself = changes_voters and not NamedRandom(seed, "auto join").below(JOINS_ONE_IN)
@@ -182,7 +187,7 @@ def _draw_cluster(seed: int) -> tuple[Plan, Mood]:
             small_sizes=_draw_small_sizes(seed),
         ),
         replace(
-            mood,
+            profile,
             changes_voters=changes_voters and not replaces_controllers,
             joins_by_itself=joins_by_itself,
             replaces_controllers=replaces_controllers,
@@ -208,7 +213,8 @@ def _draw_rare_clients(seed: int) -> tuple[str, ...]:
 
 
 def _draw_options(random: NamedRandom) -> tuple[WorldOptions, bool]:
-    """The world's options, and whether it is a quick world."""
+    """Draw the world's options; return them, and whether links and disks are so fast that the time limits of
+    K6 apply."""
 
     def one_of(choices: Sequence[T]) -> T:
         return choices[random.below(len(choices))]

@@ -1,6 +1,7 @@
-"""Whom a fault hits that names a role: who has it when the time comes. Some roles are had for a moment only.
+"""Finds the node for a fault that names a role: the node that has the role at that time. Some roles exist only for a
+moment.
 
-What is asked comes from committed metadata and from what nodes hold, never from what a client was told.
+The answers come from committed metadata and from the nodes' state, never from responses to clients.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from kraft.sim.nemesis import plan
 
 
 class Targets:
-    """The roles of one cluster's nodes."""
+    """Finds which nodes of one cluster have which role."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
@@ -21,28 +22,28 @@ class Targets:
             plan.ACTIVE_CONTROLLER: lambda: _if_any(watch.active_controller),
             plan.A_LEADER: self._leaders,
             plan.SHRUNK_LEADER: lambda: _if_any(watch.chronicle.shrunk_leader),
-            plan.UNCOMMITTED_CONTROLLER: lambda: _if_any(self.controller_with_news()),
-            plan.UNCOMMITTED_LEADER: lambda: _if_any(self.leader_with_news()),
+            plan.UNCOMMITTED_CONTROLLER: lambda: _if_any(self.controller_with_uncommitted_record()),
+            plan.UNCOMMITTED_LEADER: lambda: _if_any(self.leaders_with_uncommitted_records()),
         }
 
     def holders(self, role: str) -> list[int]:
-        """The nodes that have this role now; one that leads several partitions stands for each of them."""
+        """Return the nodes that have this role now. A node that leads several partitions is listed once for each."""
         return self._holders[role]()
 
     def _leaders(self) -> list[int]:
         states = (state for topic in self._cluster.image.topics for _, state in topic.partitions())
         return [state.leader for state in states if state.leader > 0]
 
-    def controller_with_news(self) -> int | None:
-        """The active controller, if something of its log is not committed."""
+    def controller_with_uncommitted_record(self) -> int | None:
+        """Return the active controller, if its log has an uncommitted record."""
         active = self._cluster.watch.active_controller
-        eye = self._cluster.watch.nodes.get(active or 0)
-        raft = None if eye is None else eye.node.quorum.replica
+        observer = self._cluster.watch.nodes.get(active or 0)
+        raft = None if observer is None else observer.node.quorum.replica
         is_behind = raft is not None and raft.log.end_offset > (raft.high_watermark or 0)
         return active if is_behind else None
 
-    def leader_with_news(self) -> int | None:
-        """The leader of a partition in which something is not committed."""
+    def leaders_with_uncommitted_records(self) -> int | None:
+        """Return the leaders of partitions with an uncommitted record."""
         for topic in self._cluster.image.topics:
             for index, state in topic.partitions():
                 marks = self._cluster.marks(state.leader, topic.name, index)

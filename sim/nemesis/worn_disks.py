@@ -1,11 +1,13 @@
-"""Disks that wear out, carried out on a simulated cluster: bytes that rot in a partition's log, or that were meant for
-another place of it, and reads that fail.
+"""Carries out the wear of disks on a simulated cluster: corrupt bytes in a partition's log, misdirected writes,
+failing reads.
 
-What the cluster must stand: somebody else in sync holds the rotten batch whole, and no other replica lacks anything.
-Then nobody takes rotten bytes for good, nothing is lost, and whoever reads gets everything from the others. In the end
-somebody does what the log says: the file is restored, or the folder is taken away while the broker is down, so that the
-log is replicated anew. Changed are bytes that a CRC covers, the CRC, the magic and the length: nothing in the format
-covers a batch's base offset and leader epoch.
+The cluster must tolerate them only if another in-sync replica has the batch intact, and no in-sync replica lacks
+anything. Then no replica keeps corrupt bytes permanently, nothing is lost, and readers get all records from the others.
+In the end the log is repaired as an operator would: the file is restored, or the folder is removed while the broker is
+down, so that the log is replicated again.
+
+Only bytes that a CRC covers, the CRC, the magic and the length are changed: nothing in the format covers a batch's base
+offset and leader epoch.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kraft.sim.check.observations import TopicPartition
-from kraft.sim.cluster.chronicle import FaultWindow
-from kraft.sim.cluster.disk_eye import StoredBatch
+from kraft.sim.cluster.chronicle import ObservedFault
+from kraft.sim.cluster.disk_observer import StoredBatch
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.faults import Nemesis
 from kraft.sim.nemesis.plan import MISDIRECTED, TOPIC, Fault
@@ -24,17 +26,17 @@ from kraft.sim.world.filesystem import Inode
 
 BYTES_MAX = 3
 HEADER_ONE_IN = 4
-"""One rot in so many hits the fields before the CRC, the others what it covers."""
+"""One corruption in this many affects the fields before the CRC instead of the bytes that the CRC covers."""
 HEADER_FIELDS = (*range(8, 12), *range(16, 21))
-"""Batch length, magic and CRC."""
+"""Positions of the fields that may be corrupted besides the bytes that the CRC covers: batch length, magic and CRC."""
 CRC_COVERS = 21
 MEND_WAIT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rot:
-    """Bytes of a replica's log that changed: position → as it is now. What stands before their batch ends at offset
-    `end_before`, and the batch itself at `next_offset`."""
+class Corruption:
+    """Corrupt bytes in a replica's log: position → present value. The batches before the corrupt batch end at offset
+    `end_before`, and the corrupt batch at `next_offset`."""
 
     node: int
     log: TopicPartition
@@ -48,23 +50,24 @@ class Rot:
             self.inode.change(position, byte)
 
     def restore(self) -> None:
-        """As it was, where the rot still is: the file may have been cut meanwhile, and written again."""
+        """Restore the bytes that are still corrupt: the file may have been truncated and rewritten meanwhile."""
         for position in self.changes:
             self.inode.restore(position)
 
 
 class WornDisks:
-    """Carries out what it is asked for beside the nemesis's crashes."""
+    """Carries out the faults of worn-out disks; the nemesis carries out crashes."""
 
     def __init__(self, nemesis: Nemesis) -> None:
         self._nemesis = nemesis
         self._cluster = nemesis.cluster
         self._damage = nemesis.cluster.watch.suite.damage
 
-    def find(self, fault: Fault) -> Rot | None:
-        """What would rot now; None if the cluster could not stand it, or there is nothing."""
+    def find(self, fault: Fault) -> Corruption | None:
+        """Choose bytes to corrupt now. None if there are no such bytes, or the cluster need not tolerate their
+        corruption."""
         cluster, node = self._cluster, fault.node
-        is_here = node in cluster.shape.broker_ids and cluster.is_running(node) and node not in cluster.ailing
+        is_here = node in cluster.shape.broker_ids and cluster.is_running(node) and node not in cluster.failing_disks
         if not is_here or node in self._nemesis.stopping or self._damage.anyone():
             return None
         random = NamedRandom(cluster.world.seed, f"{fault.kind} {fault.pick}")
@@ -79,10 +82,10 @@ class WornDisks:
             changes = _misdirected(batch, others[random.below(len(others))], random)
         else:
             changes = _changes(batch, random)
-        return Rot(node, log, batch.inode, batch.end_before, batch.next_offset, changes)
+        return Corruption(node, log, batch.inode, batch.end_before, batch.next_offset, changes)
 
     def _logs(self, node: int) -> Iterator[TopicPartition]:
-        """The logs of this broker that another replica has whole, and is in sync."""
+        """Return the logs of this broker of which another in-sync replica has an intact copy."""
         cluster = self._cluster
         for topic in cluster.image.topics:
             label = cluster.watch.labels.of(topic.topic_id, topic.name)
@@ -92,9 +95,9 @@ class WornDisks:
                     yield label, index
 
     def _is_complete(self, broker: int) -> bool:
-        """Whether a broker in sync will be so also when its present life is registered: it is already. Otherwise the
-        rotten replica may be the last one that is known to be complete."""
-        return self._cluster.is_registered(broker) and broker not in self._cluster.ailing
+        """Return whether an in-sync broker will stay in sync when its present incarnation is registered, which is so if
+        it is registered already. Otherwise the corrupt replica may be the last one that is known to be complete."""
+        return self._cluster.is_registered(broker) and broker not in self._cluster.failing_disks
 
     def _leads(self, node: int, log: TopicPartition) -> bool:
         topic = self._cluster.image.topics.get(log[0])
@@ -102,53 +105,54 @@ class WornDisks:
         return state is not None and state.leader == node
 
     def _batches(self, node: int, log: TopicPartition) -> Iterator[StoredBatch]:
-        """What is committed of it, and can be no torn end."""
+        """Return the committed batches of the log that recovery cannot mistake for an incomplete batch at the end."""
         committed = self._cluster.watch.suite.partitions.committed.get(log, {})
         return (batch for batch in self._cluster.watch.stored_batches(node, log) if batch.next_offset in committed)
 
-    def begin(self, rot: Rot) -> None:
-        """From here on the replica is damaged, and excused for what it logs."""
-        rot.set_in()
-        self._damage.rotten(rot.node, rot.log, rot.end_before, rot.next_offset)
-        self._cluster.rotten.add(rot.node)
+    def begin(self, corruption: Corruption) -> None:
+        """Record that the replica is damaged from now on, so that its errors are excused."""
+        corruption.set_in()
+        self._damage.corrupt(corruption.node, corruption.log, corruption.end_before, corruption.next_offset)
+        self._cluster.corrupt.add(corruption.node)
 
     def times_shown(self, node: int, log: TopicPartition | None = None) -> int:
-        """How often the wear has shown so far: the broker logged an error or stopped for it, or a reader refused what
-        stands in the log."""
+        """Return how often the damage was noticed so far: the broker logged an error or stopped because of it, or a
+        reader rejected a batch."""
         shown = self._cluster.report.excused[host_name(node)]
         return shown if log is None else shown + self._cluster.refused[log]
 
-    async def mend(self, rot: Rot, fault: Fault) -> list[FaultWindow]:
-        """`fault.amount` 1: replicate the log anew, if the cluster can do without this replica; else restore the file.
-        The broker is started anew: it may have ended the replica."""
-        nemesis, cluster, node = self._nemesis, self._cluster, rot.node
+    async def mend(self, corruption: Corruption, fault: Fault) -> list[ObservedFault]:
+        """Repair the log. With `fault.amount` 1 it is replicated again, if the cluster can do without this replica;
+        otherwise the file is restored. Then restart the broker, which may have taken the replica offline."""
+        nemesis, cluster, node = self._nemesis, self._cluster, corruption.node
         await cluster.wait_until(lambda: nemesis.may_crash(node), MEND_WAIT_MS)
         if nemesis.may_crash(node):
-            takes_away = bool(fault.amount) and rot.log in self._logs(node)
+            takes_away = bool(fault.amount) and corruption.log in self._logs(node)
 
             def while_down() -> None:
                 if takes_away:
-                    cluster.take_away(node, rot.log)
-                self._end(rot)
+                    cluster.delete_folder(node, corruption.log)
+                self._end(corruption)
 
-            note = f", its {rot.log[0]}-{rot.log[1]} is {'taken away' if takes_away else 'restored'} meanwhile"
+            topic, index = corruption.log
+            note = f", its {topic}-{index} is {'removed' if takes_away else 'restored'} meanwhile"
             crash = nemesis.crash(
                 node, fault.kind, lose_power=False, back_ms=fault.back_ms, while_down=while_down, note=note
             )
             return [await crash]
-        self._end(rot)
+        self._end(corruption)
         if cluster.is_running(node):
-            cluster.hampered.add(node)  # it is started anew when everything is healed
+            cluster.missing_directory.add(node)  # it is restarted when everything is healed
         return []
 
-    def _end(self, rot: Rot) -> None:
-        rot.restore()
-        self._damage.mended(rot.node, rot.log)
-        self._cluster.rotten.discard(rot.node)
+    def _end(self, corruption: Corruption) -> None:
+        corruption.restore()
+        self._damage.mended(corruption.node, corruption.log)
+        self._cluster.corrupt.discard(corruption.node)
 
 
 def _changes(batch: StoredBatch, random: NamedRandom) -> dict[int, int]:
-    """One to three bytes of the batch, each of them another one."""
+    """Change one to three bytes of the batch."""
     data = batch.inode.data
     changes: dict[int, int] = {}
     is_header = random.one_in(HEADER_ONE_IN)
@@ -162,8 +166,8 @@ def _changes(batch: StoredBatch, random: NamedRandom) -> dict[int, int]:
 
 
 def _misdirected(batch: StoredBatch, other: StoredBatch, random: NamedRandom) -> dict[int, int]:
-    """What was written as another batch, from its begin, lands in this one, up to its end at most: enough of it to have
-    the CRC of that one, for what stands before may be zeros here and there."""
+    """Write the bytes of another batch over this one, up to its end at most. At least its CRC is replaced, because the
+    bytes before it may be zeros in both."""
     data = batch.inode.data
     at = batch.start + CRC_COVERS + random.below(batch.end - batch.start - 2 * CRC_COVERS)
     landed = data[other.start : min(other.end, other.start + batch.end - at)]

@@ -1,7 +1,7 @@
-"""Cold starts: how many rounds of voting a fresh quorum takes until it has its first leader.
+"""Cold starts: the number of voting rounds until a new quorum has its first leader.
 
-A round is one epoch that some voter stood for. With the jitter of a start, voters that begin at once rarely stand at
-once; no start may take more than three rounds.
+A round is one epoch with a candidate. Because of random election timeouts, voters that start at the same time rarely
+become candidates at the same time. So no start may take more than three rounds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kraft.sim.world.world import World
 ROUNDS_MAX = 3
 LED_MS_MAX = 30_000
 START_SPREADS_MS = (0, 5, 50)
-"""Voters are started within one of these times: at once, or one after the other, as a launcher does it."""
+"""Time ranges within which all voters are started: at the same time, or one after the other as a launcher does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """`rounds` is the epoch of the first leader; 0 if there was none in time."""
+    """Result of one cold start. `rounds` is the epoch of the first leader; 0 if there was none in time."""
 
     seed: int
     voters: int
@@ -35,14 +35,14 @@ class ColdStart:
 
 
 def cold_start(seed: int, voters: int) -> ColdStart:
-    """Start so many voters on empty disks and wait for the first leader that all of them know."""
+    """Start this many voters on empty disks, and wait for the first leader that all of them know."""
     world = World(seed)
     report = Report(lambda: world.now_ns // 1_000_000)
     cluster = SimCluster(world, ClusterShape(controllers=voters, brokers=0), report)
 
     def is_known() -> bool:
-        eyes = [cluster.watch.nodes.get(node) for node in cluster.shape.node_ids]
-        return cluster.is_led and all(eye is not None and eye.quorum_state()[1] > 0 for eye in eyes)
+        observers = [cluster.watch.nodes.get(node) for node in cluster.shape.node_ids]
+        return cluster.is_led and all(observer is not None and observer.quorum_state()[1] > 0 for observer in observers)
 
     async def main(world: World) -> int:
         random = world.random.stream("start")

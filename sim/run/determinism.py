@@ -1,7 +1,8 @@
-"""Is a seed one run? Each is run twice, in fresh processes with other hash seeds and time zones, and traces compared.
+"""Check that a seed always gives the same run: run each seed twice, in new processes with different hash seeds and time
+zones, and compare the traces.
 
-If two runs part, the checkpoints of their traces say where, and a second pair of runs shows the first event that
-differs. `python -m kraft.sim.run.determinism SEED MS KEPT` is the child: one run, told as JSON.
+If two runs diverge, the checkpoints of their traces show where, and a second pair of runs shows the first event that
+differs. `python -m kraft.sim.run.determinism SEED MS KEPT` is the child process: one run, printed as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ALL_LINES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What one run's trace was; `lines` only if they were asked for."""
+    """Trace of one run. Its `lines` are recorded only on request."""
 
     trace_hash: str
     checkpoints: list[str]
@@ -31,7 +32,7 @@ class Traced:
 
 
 def run_twice(seed: int, duration_ms: int) -> str:
-    """ "" if both runs were one, else where they part."""
+    """Return "" if both runs were the same, or else where they diverge."""
     one, other = _both(seed, duration_ms, 0)
     if one.trace_hash == other.trace_hash:
         return ""
@@ -49,7 +50,7 @@ def _both(seed: int, duration_ms: int, lines_kept: int) -> list[Traced]:
 
 
 def _in_common(one: list[str], other: list[str]) -> int:
-    """How many of the first are the same."""
+    """Return the number of elements at the begin of both sequences that are equal."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 

@@ -1,12 +1,14 @@
-"""Which faults met which states: fault class × {election, ISR change, truncation, snapshot install, rebalance,
-reassignment}.
+"""Which faults coincided with which states of the cluster: classes of faults × {election, ISR change, truncation,
+snapshot install, rebalance, reassignment}.
 
-A fault that nobody came across (bytes that rot, and are not read before they are mended) meets nothing. Any other fault
-meets a state that goes on when it strikes, or that begins while it lasts or within some seconds after it, if it hits a
-node that takes part in the state; a fault of a link, if both its ends do. A cell of the table counts faults, each at
-most once; a cell of zero was never met, and says that the campaign proves
-nothing for it. The row of a class adds up those of its kinds: every cell of those must be met by a campaign that is
-large enough, while a kind of its own may be too rare.
+A fault without any effect (corrupt bytes that are not read before they are repaired) coincides with nothing. Any other
+fault coincides with a state that is active when the fault begins, or that starts during the fault or within some
+seconds after it. The fault must also affect a node that takes part in the state; a fault of a link must affect two such
+nodes.
+
+A cell of the table counts faults, each at most once. A cell of zero was never met: the campaign proves nothing for it.
+The row of a class adds up the rows of its kinds. A large campaign must meet every cell of a class, while a single kind
+may be too rare.
 """
 
 from __future__ import annotations
@@ -15,22 +17,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kraft.broker.partition.partition_states import TRANSITIONS, LogState, Transition
-from kraft.sim.cluster.chronicle import STATES, Chronicle, FaultWindow, StateSpan
+from kraft.sim.cluster.chronicle import STATES, Chronicle, ObservedFault, ObservedState
 from kraft.sim.nemesis.plan import FAULT_CLASSES, FAULT_KINDS, LINK_KINDS
 
 AFTERMATH_MS = 3_000
 NEVER = "-never-"
 INDENT = "  "
 TRANSITION = "transition: "
-"""How the counts of transitions begin among a run's counters."""
+"""Prefix of the names under which a run counts transitions of replica states."""
 
 Cell = tuple[str, str]
 """(kind of fault, state)."""
 
 
 def covered_by(chronicle: Chronicle) -> Counter[Cell]:
-    """How many faults of each kind met each state in one run."""
-    spans: dict[str, list[StateSpan]] = {}
+    """Return how many faults of each kind coincided with each state in one run."""
+    spans: dict[str, list[ObservedState]] = {}
     for span in chronicle.spans:
         spans.setdefault(span.kind, []).append(span)
     met: Counter[Cell] = Counter()
@@ -48,26 +50,26 @@ def covered_by(chronicle: Chronicle) -> Counter[Cell]:
     return met
 
 
-def _concerns(window: FaultWindow, span: StateSpan) -> bool:
-    """Whether the fault is one of those who take part in the state."""
+def _concerns(window: ObservedFault, span: ObservedState) -> bool:
+    """Return whether the fault affects nodes that take part in the state."""
     hit = set(window.nodes)
     return hit <= span.nodes if window.kind in LINK_KINDS else bool(hit & span.nodes)
 
 
 def never_met(coverage: Mapping[Cell, int]) -> tuple[list[Cell], int]:
-    """The empty cells of the table, and how many cells it has."""
+    """Return the cells of the table that are zero, and the number of all cells."""
     cells = [(kind, state) for kind in FAULT_KINDS for state in STATES]
     return [cell for cell in cells if not coverage.get(cell)], len(cells)
 
 
 def classes_never_met(coverage: Mapping[Cell, int]) -> list[Cell]:
-    """(class of faults, state) that no fault of that class ever met."""
+    """Return each (class of faults, state) such that no fault of the class coincided with the state."""
     classes = by_class(coverage)
     return [(name, state) for name in FAULT_CLASSES for state in STATES if not classes[name, state]]
 
 
 def by_class(coverage: Mapping[Cell, int]) -> Counter[Cell]:
-    """(class of faults, state) → how many faults of that class met that state."""
+    """Return (class of faults, state) → number of faults of the class that coincided with the state."""
     return Counter(
         {
             (name, state): sum(coverage.get((kind, state), 0) for kind in kinds)
@@ -78,7 +80,7 @@ def by_class(coverage: Mapping[Cell, int]) -> Counter[Cell]:
 
 
 def coverage_table(coverage: Mapping[Cell, int]) -> Iterator[str]:
-    """The table, line by line, for a terminal: each class, and under it its kinds."""
+    """Return the lines of the table, for a terminal: each class of faults, followed by its kinds."""
     classes = by_class(coverage)
     width = len(INDENT) + max(map(len, FAULT_KINDS))
     yield " " * width + "".join(f"  {state:>16}" for state in STATES)
@@ -95,7 +97,7 @@ def _cells(coverage: Mapping[Cell, int], row: str) -> str:
 
 
 def transitions_taken(lives: Iterable[Mapping[Transition, int]]) -> dict[str, int]:
-    """How often each transition of a replica's states was taken in one run, also those that never were."""
+    """Return how often each transition of a replica's states happened in one run, including zeros."""
     total: Counter[Transition] = Counter()
     for life in lives:
         total.update(life)
@@ -103,7 +105,7 @@ def transitions_taken(lives: Iterable[Mapping[Transition, int]]) -> dict[str, in
 
 
 def transitions_never_taken(counters: Mapping[str, int]) -> list[str]:
-    """The names of the transitions that no run took."""
+    """Return the names of the transitions that happened in no run."""
     names = map(_name, TRANSITIONS)
     return [name for name in names if not counters.get(f"{TRANSITION}{name}")]
 

@@ -1,8 +1,8 @@
-"""The runs of a campaign in a file, so that one that was cut short goes on where it was.
+"""Records a campaign's runs in a file, so that an interrupted campaign can continue.
 
-A line per run that passed, with a digest of all code that it ran and of its settings: what other code did says nothing
-about this one, and is passed over. A run that failed is not kept, for it is to be looked at and run again. Processes
-begin all the time, so code that changes under a campaign ends it.
+The file has a line for each run that passed, with a digest of the code and the settings. Lines with another digest are
+ignored. A failed run is not recorded, because it should be examined and run again. A campaign starts new processes all
+the time, so it ends if the code changes meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kraft.sim.run.run import RunResult, RunSettings
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What a campaign adds up of a run. `is_faulty`: its plan has faults. `took_s`: CPU seconds."""
+    """Numbers of a run that a campaign adds up. `is_faulty`: its plan has faults. `took_s`: CPU seconds."""
 
     seed: int
     is_faulty: bool
@@ -49,12 +49,12 @@ class RunFigures:
 
 
 class CodeChanged(Exception):
-    """The code, or a package that it uses, is not what it was when the campaign began."""
+    """The code, or a package that it uses, has changed since the campaign started."""
 
 
 class KeptRuns:
-    """`found`: by seed, the runs in the file that the same code made with the same settings. A line that was cut short
-    counts for nothing. OSError for a file that cannot be written."""
+    """Runs in the file by seed (`found`), recorded by the same code with the same settings. An incomplete line is
+    ignored. Raises OSError if the file cannot be written."""
 
     def __init__(self, path: Path, settings: RunSettings) -> None:
         self.path = path
@@ -78,9 +78,11 @@ class KeptRuns:
             return
 
     def keep(self, run: RunFigures) -> None:
-        """Write down a run that passed. CodeChanged if nobody knows what code it ran."""
+        """Record a run that passed. Raises CodeChanged if the code has changed since the start."""
         if digest_of(self._settings) != self._code:
-            raise CodeChanged(f"the code has changed while seed {run.seed} ran: begin again, and leave the code alone")
+            raise CodeChanged(
+                f"the code has changed while seed {run.seed} ran: start again, and do not change the code meanwhile"
+            )
         coverage = [[*cell, count] for cell, count in run.coverage.items()]
         row = {
             "code": self._code,
@@ -100,13 +102,14 @@ class KeptRuns:
 
 
 def _parsed(row: dict[str, Any]) -> RunFigures:
-    """TypeError or ValueError for what `keep` has not written."""
+    """Parse a line. Raises TypeError or ValueError if it is not a line that `keep` writes."""
     coverage = Counter({(str(kind), str(state)): int(count) for kind, state, count in row.pop("coverage")})
     return RunFigures(coverage=coverage, counters=Counter(row.pop("counters")), unseen=tuple(row.pop("unseen")), **row)
 
 
 def digest_of(settings: RunSettings) -> str:
-    """Of every Python file of the package, of Python and all that is installed beside it, and of these settings."""
+    """Return a digest of every Python file of the package, of Python and all installed packages, and of these
+    settings."""
     installed = sorted({f"{each.name} {each.version}" for each in distributions()})
     found = hashlib.sha256(f"{sys.version} {installed} {settings}".encode())
     for root in kraft.__path__:

@@ -1,7 +1,7 @@
-"""A plan as a small JSON file: what a failing run leaves, what `kraft sim replay`, `shrink` and `report` read.
+"""A plan as a small JSON file: written for a failing run, and read by `kraft sim replay`, `shrink` and `report`.
 
-The file holds what was drawn, not only the seed: so it stays the same run when a later version draws otherwise. What is
-at its default is left out. A file that cannot be read is a PlanFileError that says where.
+The file contains what was drawn, not only the seed: so the run stays the same when a later version draws differently.
+Defaults are omitted. An unreadable file raises PlanFileError with the place of the error.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from kraft.sim.cluster.shape import ClusterShape
-from kraft.sim.nemesis.plan import CLIENTS, FAULT_KINDS, SCHEDULE_VERSION, Fault, Operation, Plan
+from kraft.sim.nemesis.plan import CLIENTS, FAULT_KINDS, SCHEDULE_VERSION, Fault, Plan, PlannedOperation
 from kraft.sim.nemesis.plan_rules import problems_of
 from kraft.sim.run.run import RunResult, Signature
 from kraft.sim.world.options import WorldOptions
 
 FORMAT = 1
-"""Rises when an older version could not read the file."""
+"""Version of the file format. It is increased when an older version of the code could not read the file."""
 _OUTSIDE_OF_OPTIONS = frozenset({"trace_lines"})
 _RECORDED = frozenset({"format", "pykraft", "schedule", "check", "text", "finding", "trace_hash"})
-"""What the file has beside the plan."""
+"""Fields of the file that describe the recorded run, not the plan."""
 
 
 class PlanFileError(ValueError):
-    """The file does not hold a plan; the text says what is wrong, and where."""
+    """The file has no valid plan; the text says what is wrong, and where."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A plan, and what came of it: the first finding if there was one."""
+class RecordedPlan:
+    """A plan and the result of its run: the first finding, if there was one."""
 
     plan: Plan
     trace_hash: str
@@ -42,21 +42,21 @@ class Recorded:
     schedule: int = SCHEDULE_VERSION
 
     @classmethod
-    def of(cls, result: RunResult, failure: Signature | None = None) -> Recorded:
-        """`failure`: which finding it is about; by default the first."""
+    def of(cls, result: RunResult, failure: Signature | None = None) -> RecordedPlan:
+        """Make the record of a run. `failure`: the finding to record; by default the first."""
         alike = [found for found in result.findings if failure in (None, Signature.of(found))]
         first = alike[0] if alike else None
         signature = None if first is None else Signature.of(first)
         return cls(result.plan, result.trace_hash, signature, str(first or ""), version("pykraft"))
 
 
-def write_plan(path: Path, recorded: Recorded) -> None:
+def write_plan(path: Path, recorded: RecordedPlan) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(recorded))
 
 
-def read_plan(path: Path) -> Recorded:
-    """The plan in this file. PlanFileError, or the OSError of a file that cannot be opened."""
+def read_plan(path: Path) -> RecordedPlan:
+    """Read the plan in this file. Raises PlanFileError, or the OSError of a file that cannot be opened."""
     try:
         return parse(path.read_text())
     except UnicodeDecodeError as problem:
@@ -68,8 +68,8 @@ def read_plan(path: Path) -> Recorded:
 # writing
 
 
-def render(recorded: Recorded) -> str:
-    """The file's text: a line per fault and per client."""
+def render(recorded: RecordedPlan) -> str:
+    """Return the text of a plan file: a line for each fault and each client."""
     plan, failure = recorded.plan, recorded.failure
     head = {
         "format": FORMAT,
@@ -95,13 +95,13 @@ def _block(name: str, brackets: str, lines: list[str]) -> str:
     return f'"{name}": {brackets[0]}\n{inner}\n{brackets[1]}' if lines else f'"{name}": {brackets}'
 
 
-def _operations(operations: tuple[Operation, ...]) -> str:
+def _operations(operations: tuple[PlannedOperation, ...]) -> str:
     rows = [[each.at_ms, each.verb, each.target, each.amount] for each in operations]
     return json.dumps(rows, separators=(",", ":"))
 
 
 def _changed(value: Any, leave_out: Any = frozenset()) -> dict[str, Any]:
-    """The fields that are not at their defaults."""
+    """Return the fields of a value that differ from their defaults."""
     return {
         item.name: getattr(value, item.name)
         for item in fields(value)
@@ -116,8 +116,8 @@ def _default(item: Field[Any]) -> Any:
 # reading
 
 
-def parse(text: str) -> Recorded:
-    """The plan in a file's text."""
+def parse(text: str) -> RecordedPlan:
+    """Parse the plan in a file's text."""
     try:
         data = json.loads(text)
     except json.JSONDecodeError as problem:
@@ -147,17 +147,18 @@ def parse(text: str) -> Recorded:
             raise PlanFileError(f"{name} must be a text, and is {value!r}")
     check, text = told.pop("check"), told.pop("text")
     failure = Signature(check, text) if check else None
-    return Recorded(plan, failure=failure, schedule=data.get("schedule", SCHEDULE_VERSION), **told)
+    return RecordedPlan(plan, failure=failure, schedule=data.get("schedule", SCHEDULE_VERSION), **told)
 
 
 def _own_part(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the file is simply a field of the plan; a name that nobody knows is among it, and is refused with it."""
+    """Return the fields of the file that belong directly to the plan. They include unknown names, which are rejected
+    later."""
     elsewhere = {"shape", "options", "faults", "work"}
     return {name: value for name, value in data.items() if name not in elsewhere | _RECORDED}
 
 
 def _checked(kind: type, given: Any, where: str) -> dict[str, Any]:
-    """The fields of `kind` that are given, if they exist and their values are of the right types."""
+    """Return the given fields of the class `kind`, if they exist and their values have the right types."""
     if not isinstance(given, dict):
         raise PlanFileError(f"{where} must be an object, and is {given!r}")
     known: Any = {item.name: item for item in fields(kind)}
@@ -196,7 +197,7 @@ def _faults(given: Any) -> Iterator[Fault]:
         yield Fault(at_ms=row["at_ms"], kind=row["kind"], **_checked(Fault, rest, where))
 
 
-def _work(given: Any) -> dict[str, tuple[Operation, ...]]:
+def _work(given: Any) -> dict[str, tuple[PlannedOperation, ...]]:
     if not isinstance(given, dict) or not set(given) <= set(CLIENTS):
         raise PlanFileError(f"work must be an object of these clients: {', '.join(CLIENTS)}")
     for client, rows in given.items():
@@ -205,7 +206,7 @@ def _work(given: Any) -> dict[str, tuple[Operation, ...]]:
     return {client: tuple(_operation(client, row) for row in rows) for client, rows in given.items()}
 
 
-def _operation(client: str, row: Any) -> Operation:
+def _operation(client: str, row: Any) -> PlannedOperation:
     if not isinstance(row, list) or [type(part) for part in row] != [int, str, int, int]:
         raise PlanFileError(f"{client}: an operation is [at_ms, verb, target, amount], and this is {row!r}")
-    return Operation(*row)
+    return PlannedOperation(*row)

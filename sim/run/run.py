@@ -1,8 +1,8 @@
-"""One run: a plan in, a verdict with evidence out.
+"""One run of a simulated cluster: from a plan to a verdict with evidence.
 
-The nodes come up; producers, a consumer, a group and an administrator work while the plan's faults happen; then all is
-healed, and the cluster must become whole and settle every delivery within a bound; a fresh reader gets everything. The
-checks watch throughout.
+The nodes start. Producers, a consumer, a group and an administrator work while the plan's faults happen. Then
+everything is healed, and within a time limit the cluster must become healthy and every delivery must end. A new reader
+reads all records. The checks observe the whole run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import trio
 from kraft.image import ConfigResourceType
 from kraft.seam import sole_error
 from kraft.sim.check.base import Check, Checks, Finding
-from kraft.sim.cluster.altered_settings import Setting
+from kraft.sim.cluster.altered_settings import SettingKey
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.findings import Report
-from kraft.sim.cluster.last_look import LastLook
+from kraft.sim.cluster.quiescent_checks import QuiescentChecks
 from kraft.sim.cluster.sizes import small_sizes
 from kraft.sim.cluster.stalls import StallWatch
 from kraft.sim.nemesis.disturbances import Disturbances
@@ -44,7 +44,7 @@ from kraft.sim.nemesis.plan import (
 )
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.fault_coverage import Cell, covered_by, transitions_taken
-from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.admin_work import AdminWorker
 from kraft.sim.workload.configurer_work import Configurer
 from kraft.sim.workload.consumer_group import ConsumerGroup
 from kraft.sim.workload.directory_work import move_directories
@@ -56,17 +56,18 @@ from kraft.sim.workload.retention_work import Retainer
 from kraft.sim.workload.settings_ledger import SettingsLedger
 from kraft.sim.workload.trim_work import trim_topics
 from kraft.sim.workload.voter_work import change_voters
-from kraft.sim.workload.workload import Read, Workload, write_extra
+from kraft.sim.workload.workload import ReaderRecords, Workload, write_extra
 from kraft.sim.world.tripwires import NotOfThisWorld
 from kraft.sim.world.world import Deadlock, Livelock, World
 
 START_MS_MAX = 10_000
 WHOLE_MS_MAX = 30_000
-"""After the last heal: session time-out, some heartbeats, and the time to copy what is missing."""
+"""Maximum time after the last fault until the cluster is healthy: a session timeout, some heartbeats, and the time to
+copy missing records."""
 SETTLED_MS_MAX = 30_000
 READ_BACK_MS_MAX = 20_000
 QUIET_MS = 500
-"""The last high watermarks reach the followers within a fetch's long poll."""
+"""Time in ms after which the last high watermarks have reached the followers: the maximum wait of a fetch."""
 TRACEBACK_PARTS = 6
 
 _NUMBER = re.compile(r"\d+")
@@ -74,7 +75,7 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What makes two findings the same: the check, and its words without their numbers."""
+    """Value that is equal for equal findings: the name of the check, and the text of the finding without numbers."""
 
     check: str
     text: str
@@ -85,25 +86,25 @@ class Signature:
 
 
 class Stopped(Exception):
-    """The run has found what it was looking for."""
+    """Raised to end a run that has produced the expected finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What is the same for every seed."""
+    """Settings that apply to all seeds of a campaign."""
 
     faults: FaultSettings = field(default_factory=FaultSettings)
     plan: Plan | None = None
-    """In the place of what the seed draws."""
+    """Plan to carry out instead of the one that the seed draws."""
     trace_lines: int = 0
     stop_at: Signature | None = None
-    """End the run at the first finding like this."""
+    """Signature of a finding at which the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`verdict` is invalid if there are findings, unknown if some check saw nothing that matters or gave up a history,
-    else valid."""
+    """Result of a run. `verdict` is "invalid" if there are findings. It is "unknown" if some check had no input that
+    could have violated it, or the search in a history was abandoned. Otherwise it is "valid"."""
 
     plan: Plan
     findings: tuple[Finding, ...]
@@ -116,7 +117,7 @@ class RunResult:
     trace_checkpoints: tuple[str, ...]
     virtual_ms: int
     began_ms: int
-    """When faults and operations began: their times are counted from here."""
+    """Time when faults and operations started; their times are counted from it."""
 
     @property
     def seed(self) -> int:
@@ -138,7 +139,7 @@ class ClusterRun:
         self.cluster = SimCluster(self.world, plan.shape, self.report)
         self.workload = Workload(self.cluster, plan)
         self.settings = SettingsLedger(self.cluster)
-        self.admin = Admin(self.cluster, self.settings)
+        self.admin = AdminWorker(self.cluster, self.settings)
         self.groups = GroupWork(self.cluster, self.workload.partitions, plan.work)
         self.consumers = ConsumerGroup(self.cluster, self.workload.partitions)
         self.registrars = Registrars(self.cluster, plan.work)
@@ -149,25 +150,25 @@ class ClusterRun:
         replaces_controllers = plan.shape.joins_by_itself and VOTER_CHANGER not in plan.work
         self.nemesis = Nemesis(self.cluster, is_quick=plan.is_quick, replaces_controllers=replaces_controllers)
         self.disturbances = Disturbances(self.nemesis, plan.faults)
-        self.last_look = LastLook(self.cluster)
+        self.quiescent_checks = QuiescentChecks(self.cluster)
         self._settings = settings
         self._whole_ms = 0
-        self.final: Read | None = None
+        self.final: ReaderRecords | None = None
         self._listen_to_findings()
 
     @property
     def chronicle(self) -> Chronicle:
-        """What happened."""
+        """Chronicle of the run."""
         return self.cluster.watch.chronicle
 
     @property
     def checks(self) -> list[Check]:
-        """All of them."""
+        """All checks."""
         return [check for each in self._sets_of_checks for check in each.checks]
 
     @property
     def _sets_of_checks(self) -> tuple[Checks, ...]:
-        """Of nodes, of groups, of our own consumers in one, of histories."""
+        """Yield the sets of checks: of nodes, of groups, of a group of our own consumers, of histories."""
         return self.cluster.watch.suite.checks, self.groups.checks, self.consumers.checks, self.registrars.checks
 
     def _listen_to_findings(self) -> None:
@@ -176,7 +177,7 @@ class ClusterRun:
             check.when_found = self._found
 
     def _found(self, finding: Finding) -> None:
-        """What is found while a stopped run falls apart means nothing."""
+        """Handle a new finding. Findings during the teardown of a stopped run are ignored."""
         if self.chronicle.is_closed:
             return
         self.chronicle.findings.append(finding)
@@ -250,7 +251,7 @@ class ClusterRun:
         await self.world.sleep_until_ns(end_ns)
 
     async def _heal(self) -> None:
-        """No more faults: from here on everything must get well, while clients go on; then they are stopped."""
+        """End all faults and wait until everything has recovered, while clients continue; then stop the clients."""
         cluster, workload, report = self.cluster, self.workload, self.report
         started_ns = self.world.now_ns
         self.disturbances.heal()
@@ -259,15 +260,15 @@ class ClusterRun:
         if not await cluster.wait_until(lambda: not cluster.loss(), WHOLE_MS_MAX):
             report.fail("L5", "the cluster did not get well", trouble=cluster.loss())
         self._whole_ms = (self.world.now_ns - started_ns) // 1_000_000
-        await self.groups.come_to_rest()
+        await self.groups.wait_until_settled()
         workload.stop()
         if not await self._settle():
             report.fail("L7", "clients did not finish", acknowledged=workload.acknowledged)
         await self.consumers.finish()
 
     async def _settle(self) -> bool:
-        """Whether all deliveries come to their ends. Where disks are slow and each record is synced, what has piled up
-        may take longer than the bound: then it holds for the time in which nothing is acknowledged."""
+        """Wait until all deliveries have ended; return whether they did in time. With slow disks and synced records the
+        backlog may take longer than the time limit. Then the limit applies to the time without any acknowledgement."""
         workload, before = self.workload, -1
         while before < workload.acknowledged:
             before = workload.acknowledged
@@ -278,7 +279,7 @@ class ClusterRun:
     async def _final_phase(self) -> None:
         cluster, report, suite = self.cluster, self.report, self.cluster.watch.suite
         await cluster.wait_until(lambda: not cluster.trouble(), WHOLE_MS_MAX)
-        self.groups.look_at_coordinators()  # while they have members: of these nothing is left to compare
+        self.groups.compare_coordinators()  # only while they have members; afterwards nothing remains to compare
         await self.groups.leave()
         if not await cluster.wait_until(lambda: not cluster.trouble(), WHOLE_MS_MAX):
             report.fail("L6", "replicas are not equal", trouble=cluster.trouble())
@@ -291,7 +292,7 @@ class ClusterRun:
         await self.configurer.judge()
         if RETAINER in self.plan.work:
             await self.retainer.judge()
-        self.groups.look_at_coordinators()
+        self.groups.compare_coordinators()
         self.admin.close()
         for topic in cluster.image.topics:
             for index, state in topic.partitions():
@@ -302,21 +303,21 @@ class ClusterRun:
                     report.fail("D2", "replicas differ at the end", partition=log, ends=ends)
                 for broker in state.replicas:
                     suite.durability.check_log(broker, log, "replica at the end")
-        await self.last_look.run()
+        await self.quiescent_checks.run()
         cluster.watch.fold.finish()
         folded, committed = cluster.watch.fold.end_offset, suite.ledger.end_offset
         if folded < committed:
-            text = "the checks go by metadata that stand still: nobody was seen with the batches that come next"
+            text = "the checks use stale metadata: no replica was observed with the next batches"
             report.fail("M1", text, folded=folded, committed=committed)
         suite.finish(cluster.watch.now_ms)
 
-    def _has(self, setting: Setting) -> bool:
-        """Whether it is of a broker, or of a topic that is there for certain."""
+    def _has(self, setting: SettingKey) -> bool:
+        """Return whether a setting belongs to a broker, or to a topic that certainly exists."""
         is_of_topic = setting.resource_type == ConfigResourceType.TOPIC
         return not is_of_topic or setting.resource == TOPIC or setting.resource in self.admin.living
 
     def _judged(self) -> dict[str, int]:
-        """How much the checks saw that compare what clients and replicas hold in the end."""
+        """Return how much input the checks had that compare the state of clients and replicas at the end."""
         read = 0 if self.final is None else self.final.count
         histories = self.workload.judged
         return {
@@ -325,11 +326,11 @@ class ClusterRun:
             "M11": self.admin.promises if read else 0,
             "M9": self.configurer.compared,
             "L11": self.retainer.judged,
-            "M10": self.last_look.hosted,
-            **dict.fromkeys(("D6", "D7", "D12"), self.last_look.compared),
-            "T3": self.last_look.with_producers,
-            "D13": self.last_look.indexed,
-            "N3": self.last_look.parked,
+            "M10": self.quiescent_checks.hosted,
+            **dict.fromkeys(("D6", "D7", "D12"), self.quiescent_checks.compared),
+            "T3": self.quiescent_checks.with_producers,
+            "D13": self.quiescent_checks.indexed,
+            "N3": self.quiescent_checks.parked,
         }
 
     def _result(self) -> RunResult:
@@ -348,7 +349,7 @@ class ClusterRun:
             "reread": workload.reread.count,
             "small topics": len(workload.small_topics.created),
             "sent in a closed loop": workload.acknowledged_of(CLOSED_LOOP),
-            "dealt with by a group": self.consumers.dealt_with,
+            "dealt with by a group": self.consumers.processed,
             "broker settings": self.configurer.changed,
             "elected on request": self.elector.elected,
             "joined by themselves": self.cluster.watch.suite.membership.added if plan.shape.joins_by_itself else 0,
@@ -360,7 +361,7 @@ class ClusterRun:
             **{f"fault: {kind}": count for kind, count in self.disturbances.met.items()},
             **{f"came across: {kind}": count for kind, count in self.disturbances.come_across.items()},
             **transitions_taken(self.cluster.watch.transitions),
-            "compared": self.last_look.compared,
+            "compared": self.quiescent_checks.compared,
             "undecided": self.registrars.checks.undecided,
             "whole_ms": self._whole_ms,
             "events": self.world.events,
@@ -382,10 +383,10 @@ class ClusterRun:
 
 
 def run_seed(seed: int, settings: RunSettings | None = None) -> RunResult:
-    """One run of one seed."""
+    """Run the plan that this seed draws."""
     return ClusterRun(seed, settings or RunSettings()).run()
 
 
 def run_plan(plan: Plan, stop_at: Signature | None = None) -> RunResult:
-    """One run of a plan that was drawn or written before."""
+    """Run this plan, which was drawn or written before."""
     return ClusterRun(plan.seed, RunSettings(plan=plan, stop_at=stop_at)).run()

@@ -1,7 +1,7 @@
-"""Many seeds, and what they say together: a line for each, a file for each that fails, and what was met and seen.
+"""Runs many seeds, and reports their combined result: a line for each run, a plan file for each failure, and coverage.
 
-A campaign that met no failure still proves only what it saw: checks without input that matters are told as unknown, and
-so are histories whose judgement took too long, and faults that never met a state.
+A campaign without a failure proves only what it covered. So it reports three things as unknown: checks without relevant
+input, histories whose judgement took too long, and combinations of a fault and a cluster state that never occurred.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kraft.sim.run.fault_coverage import (
     transitions_never_taken,
 )
 from kraft.sim.run.kept_runs import KeptRuns, RunFigures
-from kraft.sim.run.plan_file import Recorded, write_plan
+from kraft.sim.run.plan_file import RecordedPlan, write_plan
 from kraft.sim.run.run import RunResult, RunSettings, run_seed
 from kraft.sim.seed_processes import Died, in_processes
 
@@ -32,17 +32,18 @@ VOTERS = (3, 5)
 LOG_LINES_SHOWN = 60
 FAULT = "fault: "
 LARGE_SEEDS = 30
-"""A campaign of so many seeds must leave no check, and no history, unknown."""
+"""Number of seeds from which on a campaign fails if any check or history is left unknown."""
 COVERING_SEEDS = 100
-"""In a campaign of so many seeds each class of faults must meet each state."""
+"""Number of seeds from which on a campaign fails if some class of faults never coincided with some state of the
+cluster."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignSettings:
-    """`failures` is the folder for the files of runs that fail; of all runs, with `keeps_plans`. `kept`: where runs
-    that passed are written down; those that stand there are not run again."""
+    """Settings of a campaign. `failures` is the folder for plan files of failed runs or, with `keeps_plans`, of all
+    runs. `kept`: file of passed runs, which are not run again."""
 
     seeds: Sequence[int]
     run: RunSettings = field(default_factory=RunSettings)
@@ -53,8 +54,8 @@ class CampaignSettings:
     kept: KeptRuns | None = None
 
 
-class Campaign:
-    """Runs its seeds, says what happens, and adds up."""
+class SeedCampaign:
+    """Runs seeds, prints the result of each, and adds the results up."""
 
     def __init__(self, settings: CampaignSettings, say: Say = print) -> None:
         self.failed: list[int] = []
@@ -64,19 +65,19 @@ class Campaign:
         self._seen: Counter[str] = Counter()
         self._checks: set[str] = set()
         self._acknowledged: list[int] = []
-        """Of each seed."""
+        """Number of acknowledged records of each seed."""
         self._faults: list[tuple[int, int]] = []
-        """(faults that happened, their kinds) of each seed that is not free of them."""
+        """(number of faults, their kinds) of each seed that has faults."""
         self._virtual_ms = 0
         self._cpu_s = 0.0
 
     def run(self) -> bool:
-        """All seeds. True if every one passed, a large campaign left nothing unknown, and a covering one no class of
-        faults without a state."""
+        """Run all seeds. Return True if every run passed, a large campaign left nothing unknown, and in a very large
+        one each class of faults coincided with each state."""
         settings = self._settings
         for ran in in_processes(partial(timed_run, settings.run), self._take_kept(), settings.jobs):
             if isinstance(ran, Died):
-                self._tell_death(ran)
+                self._report_death(ran)
                 continue
             result, took_s = ran
             figures = RunFigures.of(result, took_s)
@@ -84,18 +85,18 @@ class Campaign:
             self._say(line_of(result, took_s))
             if result.findings:
                 self.failed.append(result.seed)
-                self._tell_failure(result)
+                self._report_failure(result)
                 continue
             if settings.kept is not None:
                 settings.kept.keep(figures)
             if settings.keeps_plans:
                 self._say(f"  kraft sim replay {self._keep(result)}")
-        self._tell_sum()
+        self._report_sum()
         is_known = self._is_small or not (self.unknown or self.undecided)
         return not self.failed and is_known and (not self._is_covering or not classes_never_met(self.coverage))
 
     def _take_kept(self) -> list[int]:
-        """Add the runs that need not be made again; the seeds that are left."""
+        """Add up the runs that are recorded already; return the remaining seeds."""
         seeds, kept = self._settings.seeds, self._settings.kept
         if kept is None:
             return list(seeds)
@@ -107,7 +108,7 @@ class Campaign:
 
     @property
     def unknown(self) -> list[str]:
-        """Checks that saw nothing that matters in any run."""
+        """Checks that had no relevant input in any run."""
         return sorted(check for check in self._checks if not self._seen[check])
 
     @property
@@ -120,7 +121,7 @@ class Campaign:
 
     @property
     def undecided(self) -> int:
-        """Histories whose judgement was given up, in all runs."""
+        """Number of histories, in all runs, whose search was abandoned."""
         return self._seen["undecided"]
 
     def _add(self, run: RunFigures) -> None:
@@ -134,14 +135,14 @@ class Campaign:
         self._checks.update(run.unseen)
         self.coverage.update(run.coverage)
 
-    def _tell_death(self, died: Died) -> None:
-        """No run, and so no plan: the seed is all that is known of it."""
+    def _report_death(self, died: Died) -> None:
+        """Report that the process of a run died. There is no plan file, so only the seed is printed."""
         self.failed.append(died.seed)
         faults = self._settings.run.faults
         self._say(f"seed {died.seed:<6} failed: {died}")
         self._say(f"  kraft sim --seed {died.seed} --seconds {faults.duration_ms / 1000:g} --crashes {faults.crashes}")
 
-    def _tell_failure(self, result: RunResult) -> None:
+    def _report_failure(self, result: RunResult) -> None:
         for text in failure_lines(result):
             self._say(text)
         if self._settings.shows_log:
@@ -157,38 +158,39 @@ class Campaign:
             self._say(f"  kraft sim {verb} {path}")
 
     def _keep(self, result: RunResult) -> Path:
-        """Write the plan of this run; the file's path."""
+        """Write the plan of this run; return the file's path."""
         path = self._settings.failures / f"seed-{result.seed}.json"
-        write_plan(path, Recorded.of(result))
+        write_plan(path, RecordedPlan.of(result))
         return path
 
-    def _tell_sum(self) -> None:
+    def _report_sum(self) -> None:
         happened = {name.removeprefix(FAULT): count for name, count in self._seen.items() if name.startswith(FAULT)}
         faults = "faults: " + (", ".join(f"{name} {count}" for name, count in happened.items()) or "none")
         if len(self._settings.seeds) == 1:
             self._say(faults)
-            self._tell_one()
+            self._report_one()
             return
         seeds, speed = len(self._settings.seeds), self._virtual_ms / 1000 / max(self._cpu_s, 0.001)
         self._say(f"{seeds - len(self.failed)} of {seeds} seeds passed; {speed:.1f} virtual seconds per CPU second")
-        self._tell_coverage()
-        self._tell_transitions()
+        self._report_coverage()
+        self._report_transitions()
         self._say(faults)
-        self._tell_least()
-        self._tell_seen()
+        self._report_least()
+        self._report_seen()
         if self.failed:
             self._say(f"failed: {', '.join(map(str, self.failed))}")
 
-    def _tell_least(self) -> None:
-        """What the poorest seeds had: a campaign is as good as those."""
+    def _report_least(self) -> None:
+        """Print the lowest figures among the seeds, because they limit what the campaign proves."""
         told = [f"{min(self._acknowledged, default=0)} records acknowledged"]
         if self._faults:
             counts, kinds = zip(*self._faults, strict=True)
             told.append(f"{min(counts)} faults, {min(kinds)} kinds of faults (of seeds that are not free of them)")
         self._say(f"least of a seed: {', '.join(told)}")
 
-    def _tell_one(self) -> None:
-        """What one run was judged by, without the codes of the checks: it leaves some with nothing to judge."""
+    def _report_one(self) -> None:
+        """Print the figures by which a single run was judged. Codes of checks are omitted, because some checks have no
+        input in one run."""
         told = [] if self.failed else ["all that had something to judge held"]
         if self.unknown:
             told.append(f"{len(self.unknown)} had nothing to judge in this one run (--seeds 20 tells which)")
@@ -197,7 +199,7 @@ class Campaign:
         if told:
             self._say(f"checks: {'; '.join(told)}")
 
-    def _tell_seen(self) -> None:
+    def _report_seen(self) -> None:
         say, seen = self._say, self._seen
         told = [f"{name} {count}" for name, count in seen.items() if not name.startswith((FAULT, TRANSITION))]
         say("seen: " + ", ".join(told))
@@ -207,12 +209,12 @@ class Campaign:
         if self.undecided:
             say(f"unknown: the judgement of {self.undecided} histories (R20, G3b) took too long and was given up{mild}")
 
-    def _tell_transitions(self) -> None:
+    def _report_transitions(self) -> None:
         never = transitions_never_taken(self._seen)
         told = f"{len(TRANSITIONS) - len(never)} of {len(TRANSITIONS)} transitions of a replica's states were taken"
         self._say(f"{told}; never: {', '.join(never)}" if never else told)
 
-    def _tell_coverage(self) -> None:
+    def _report_coverage(self) -> None:
         for text in coverage_table(self.coverage):
             self._say(text)
         empty, cells = never_met(self.coverage)
@@ -225,13 +227,13 @@ class Campaign:
 
 
 def timed_run(settings: RunSettings, seed: int) -> tuple[RunResult, float]:
-    """A run and the CPU seconds that it took."""
+    """Carry out a run, and return the result with its CPU seconds."""
     started = time.process_time()
     return run_seed(seed, settings), time.process_time() - started
 
 
 def line_of(result: RunResult, took_s: float) -> str:
-    """A run in one line."""
+    """Summarise a run in one line."""
     facts = result.counters
     return (
         f"seed {result.seed:<6} {'failed' if result.findings else 'passed'} {result.virtual_ms / 1000:6.1f} virtual s "
@@ -241,13 +243,13 @@ def line_of(result: RunResult, took_s: float) -> str:
 
 
 def failure_lines(result: RunResult) -> Iterable[str]:
-    """The faults of a run, and what was found."""
+    """Return the faults of a run, and its findings."""
     yield from (f"    {text}" for text in result.history)
     yield from (f"  * {finding}" for finding in result.findings)
 
 
 def run_cold_starts(seeds: Sequence[int], jobs: int, say: Say = print) -> bool:
-    """True if every start of every size took few enough rounds."""
+    """Run the cold starts. Return True if every start, for every number of voters, took few enough voting rounds."""
     good = True
     for voters in VOTERS:
         starts: list[ColdStart] = []

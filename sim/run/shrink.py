@@ -1,8 +1,8 @@
-"""Make a failing plan smaller while the same check fails in the same words (delta debugging, Zeller and Hildebrandt).
+"""Makes a failing plan smaller while the same check fails with the same text (delta debugging, Zeller and Hildebrandt).
 
-One run decides about one candidate, since a plan is one run. First the time after the finding goes, then faults,
-clients, nodes, settings and operations; what is left is made shorter. The order is that of how much a removal saves in
-later runs: a candidate that fails ends at its finding, one that does not runs to its end.
+One run decides about one candidate, because a run follows entirely from its plan. First the time after the finding is
+removed, then faults, clients, nodes, settings and operations; what remains is made shorter. Removals that make later
+runs cheapest are tried first: a candidate that fails ends at its finding, one that does not fail runs to its end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from kraft.sim.nemesis.plan import OVERRIDES, SENDER_VERBS, VOTER_CHANGER, Fault, Operation, Plan, allows
+from kraft.sim.nemesis.plan import OVERRIDES, SENDER_VERBS, VOTER_CHANGER, Fault, Plan, PlannedOperation, allows
 from kraft.sim.run.run import RunResult, Signature, run_plan
 from kraft.sim.world.options import WorldOptions
 
@@ -20,14 +20,14 @@ Run = Callable[[Plan, Signature], RunResult]
 
 RUNS_MAX = 300
 MARGIN_MS = 50
-"""A plan's time ends this long after its finding."""
+"""Time in ms by which a plan continues after its finding."""
 NODES_MIN = (1, 1)
-"""Fewest controllers and brokers."""
+"""Minimum number of controllers, and of brokers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """One candidate that still fails: what was taken away, the plan as it is now, and how many runs it took so far."""
+class ShrinkProgress:
+    """Report of one candidate that still fails: what was removed, the present plan, and the number of runs so far."""
 
     what: str
     plan: Plan
@@ -35,11 +35,12 @@ class Progress:
 
 
 class NotFailing(Exception):
-    """The plan does not fail in the way that it is to be shrunk for."""
+    """The plan does not fail with the requested finding."""
 
 
 class Shrinker:
-    """Shrinks one plan; `smallest` is the best so far. `run` carries out a plan and stops at the finding."""
+    """Shrinks one plan; `smallest` is the smallest failing plan so far. `run` carries out a plan and stops at the
+    finding."""
 
     def __init__(self, plan: Plan, failure: Signature, *, runs_max: int = RUNS_MAX, run: Run = run_plan) -> None:
         self.smallest = plan
@@ -48,10 +49,10 @@ class Shrinker:
         self._runs_max = runs_max
         self._run = run
         self._found_ms = 0
-        """When the check fails in the smallest plan, counted as its faults are."""
+        """Time when the check fails in the smallest plan, counted from the start of its faults."""
 
-    def steps(self) -> Iterator[Progress]:
-        """All that can be taken away, one by one. NotFailing if the plan does not fail to begin with."""
+    def steps(self) -> Iterator[ShrinkProgress]:
+        """Remove all that can be removed, step by step. Raises NotFailing if the plan does not fail at first."""
         if not self._fails(self.smallest):
             raise NotFailing(f"this plan does not fail {self._failure.check}: {self._failure.text}")
         size = -1
@@ -66,9 +67,9 @@ class Shrinker:
                 self._shorten,
             ):
                 for what in step():
-                    yield Progress(what, self.smallest, self.runs)
+                    yield ShrinkProgress(what, self.smallest, self.runs)
 
-    # trying
+    # candidates
 
     def _fails(self, plan: Plan) -> bool:
         if self.runs >= self._runs_max:
@@ -88,7 +89,8 @@ class Shrinker:
         return True
 
     def _reduce(self, items: Sequence[T], make: Callable[[tuple[T, ...]], Plan]) -> Iterator[int]:
-        """Remove what is not needed of `items`, in halves, quarters, … (ddmin). Gives how many are left, each time."""
+        """Remove `items` that are not needed for the failure: halves, quarters, … (ddmin). Yield after each step how
+        many remain."""
         kept, chunk = tuple(items), len(items)
         while kept and chunk:
             at = 0
@@ -101,10 +103,10 @@ class Shrinker:
                     at += chunk
             chunk //= 2
 
-    # what can go
+    # possible removals
 
     def _end_early(self) -> Iterator[str]:
-        """Everything after the finding."""
+        """Remove everything after the finding."""
         plan, end_ms = self.smallest, max(0, self._found_ms) + MARGIN_MS
         if plan.ends_early and end_ms >= plan.duration_ms:
             return
@@ -163,14 +165,14 @@ class Shrinker:
     def _drop_operations(self) -> Iterator[str]:
         for client, operations in self.smallest.work.items():
 
-            def make(fewer: tuple[Operation, ...], client: str = client) -> Plan:
+            def make(fewer: tuple[PlannedOperation, ...], client: str = client) -> Plan:
                 return replace(self.smallest, work={**self.smallest.work, client: fewer})
 
             for left in self._reduce(operations, make):
                 yield f"operations of {client}: {len(operations)} -> {left}"
 
     def _shorten(self) -> Iterator[str]:
-        """Everything happens sooner, faults last half as long, values are empty."""
+        """Halve all times and durations, and remove the padding of values."""
         while self._take(sooner := _sooner(self.smallest)):
             yield f"the time: {sooner.duration_ms} ms"
         for index, fault in enumerate(self.smallest.faults):
@@ -187,7 +189,7 @@ def _without(name: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def describe(plan: Plan) -> str:
-    """How big a plan is, in words."""
+    """Describe the size of a plan."""
     shape = plan.shape
     return (
         f"{_plural(len(plan.faults), 'fault')}, {_plural(plan.operations, 'operation')} of "
@@ -201,15 +203,15 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _size(plan: Plan) -> int:
-    """Rises with each thing that can be taken away."""
+    """Return a number for the size of a plan; each thing that can be removed increases it."""
     nodes = plan.shape.controllers + plan.shape.brokers
     settings = len(plan.shape.overrides) + len(plan.small_sizes)
     return len(plan.faults) + plan.operations + len(plan.work) + nodes + settings
 
 
 def _reshaped(plan: Plan, **changes: Any) -> Plan:
-    """With another shape, and without what it does not allow: faults that it has no nodes for or need not stand, and
-    changes of voters that are configured."""
+    """Return the plan with another shape of the cluster. Remove what the shape does not allow: faults of missing nodes,
+    faults that the cluster need not tolerate, and changes of configured voters."""
     shape = replace(plan.shape, **changes)
     stay = {0, *shape.node_ids}
     faults = (fault for fault in plan.faults if {fault.node, fault.other} <= stay and allows(shape, fault.kind))
@@ -218,7 +220,7 @@ def _reshaped(plan: Plan, **changes: Any) -> Plan:
 
 
 def _until(plan: Plan, end_ms: int) -> Plan:
-    """Without the faults and operations that come later."""
+    """Return the plan without the faults and operations after this time."""
     work = {
         client: tuple(operation for operation in operations if operation.at_ms <= end_ms)
         for client, operations in plan.work.items()
@@ -227,7 +229,7 @@ def _until(plan: Plan, end_ms: int) -> Plan:
 
 
 def _sooner(plan: Plan) -> Plan:
-    """All times halved."""
+    """Return the plan with all times halved."""
     work = {
         client: tuple(replace(operation, at_ms=operation.at_ms // 2) for operation in operations)
         for client, operations in plan.work.items()
@@ -237,7 +239,7 @@ def _sooner(plan: Plan) -> Plan:
 
 
 def _with_empty_values(plan: Plan) -> Plan:
-    """Nobody sends any filling; amounts of what is not sent mean something else and stay."""
+    """Return the plan with no padding in values. The amounts of other operations do not mean padding and stay."""
     work = {
         client: tuple(replace(each, amount=0) if each.verb in SENDER_VERBS else each for each in operations)
         for client, operations in plan.work.items()

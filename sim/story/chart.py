@@ -1,4 +1,6 @@
-"""Lanes as one SVG picture over virtual time. A finding is a red line over all lanes, and has red names and frames."""
+"""One SVG picture over virtual time with one row (lane) for each fault, node, partition or client. A finding is a red
+line over all lanes; nodes and partitions that it names have red names and frames.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from types import MappingProxyType
 
-from kraft.sim.story.lanes import Lane, Mark, Segment
+from kraft.sim.story.lanes import Lane, LaneMark, LaneSegment
 
 LANE_PX, GAP_PX = 18, 4
 NAME_PX, HEAD_PX, FOOT_PX = 150, 22, 6
 RIGHT_PX = 30
-"""Beyond the end of the lanes, for half of the last label of the axis."""
+"""Space in pixels to the right of the lanes, for half of the last label of the axis."""
 CHARACTER_PX = 6
 THINNEST_PX = 2.0
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -42,7 +44,7 @@ MARKS = MappingProxyType({"truncation": "✂", "snapshot install": "◆", "fence
 
 
 class Chart:
-    """A picture of `lanes` between two moments, `width_px` wide."""
+    """A picture of `lanes` between two times, `width_px` wide."""
 
     def __init__(self, lanes: Sequence[Lane], from_ms: int, to_ms: int, width_px: int, found_ms: int | None) -> None:
         self._lanes = lanes
@@ -87,7 +89,7 @@ class Chart:
             if self._from_ms <= mark.at_ms <= self._to_ms:
                 yield self._mark(mark, top)
 
-    def _segment(self, segment: Segment, top: int) -> str:
+    def _segment(self, segment: LaneSegment, top: int) -> str:
         left = self._x(max(segment.from_ms, self._from_ms))
         width = max(THINNEST_PX, self._x(min(segment.to_ms, self._to_ms)) - left)
         tip = escape(f"{segment.from_ms}–{segment.to_ms} ms: {segment.text}")
@@ -100,14 +102,14 @@ class Chart:
         css = "label dark" if segment.look in DARK else "label"
         return f'{box}<text class="{css}" x="{left + 3:.1f}" y="{top + 13}">{escape(segment.label)}</text>'
 
-    def _mark(self, mark: Mark, top: int) -> str:
+    def _mark(self, mark: LaneMark, top: int) -> str:
         tip = escape(f"{mark.at_ms} ms: {mark.text}")
         sign = MARKS.get(mark.look, "•")
         return f'<text class="mark" x="{self._x(mark.at_ms):.1f}" y="{top + 14}">{sign}<title>{tip}</title></text>'
 
 
 def time_ticks(from_ms: int, to_ms: int) -> Iterator[tuple[int, str]]:
-    """Round times between the two, at most TICKS_MAX and one, each with the text that an axis shows."""
+    """Return round times between two times, at most TICKS_MAX + 1, each with its label."""
     span_ms = to_ms - from_ms
     step_ms = next((tick for tick in (*TICKS, *LONG_TICKS) if span_ms / tick <= TICKS_MAX), LONG_TICKS[-1])
     for at_ms in range(-(-from_ms // step_ms) * step_ms, to_ms + 1, step_ms):

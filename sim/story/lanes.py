@@ -1,4 +1,6 @@
-"""Lanes: what a chronicle says of one node, partition or client, as segments and marks over time."""
+"""Lanes: the rows of a picture of a run. Each shows the events of one node, partition or client in the chronicle, as
+segments and marks over time.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ from dataclasses import dataclass
 
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster import chronicle as kinds
-from kraft.sim.cluster.chronicle import Chronicle, ClientOperation, Event
+from kraft.sim.cluster.chronicle import Chronicle, ChronicleEvent, ClientOperation
 from kraft.sim.story.story import Story
 
 PARTITIONS_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A stretch of a lane: `look` chooses its colour, `label` is written into it, `text` is shown on hovering."""
+class LaneSegment:
+    """A section of a lane: `look` selects its colour, `label` is written into it, `text` is shown on hovering."""
 
     from_ms: int
     to_ms: int
@@ -25,8 +27,8 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A moment on a lane."""
+class LaneMark:
+    """A mark at one time in a lane."""
 
     at_ms: int
     look: str
@@ -35,16 +37,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """`is_evidence`: the finding names it."""
+    """One row of the picture. `is_evidence`: the finding names the node, partition or client of this row."""
 
     name: str
-    segments: tuple[Segment, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    segments: tuple[LaneSegment, ...] = ()
+    marks: tuple[LaneMark, ...] = ()
     is_evidence: bool = False
 
 
 def lanes_of(story: Story) -> list[Lane]:
-    """All lanes, from the top: faults, controllers, brokers, partitions, clients."""
+    """Return all lanes, from the top: faults, controllers, brokers, partitions, clients."""
     shape = story.plan.shape
     return [
         *_fault_lanes(story),
@@ -56,11 +58,11 @@ def lanes_of(story: Story) -> list[Lane]:
 
 
 def _fault_lanes(story: Story) -> Iterator[Lane]:
-    """One per kind; its windows may overlap."""
+    """Return one lane for each kind of fault. Faults of one kind may overlap in it."""
     for kind in dict.fromkeys(window.kind for window in story.chronicle.windows):
         windows = [window for window in story.chronicle.windows if window.kind == kind]
         segments = (
-            Segment(
+            LaneSegment(
                 window.at_ms,
                 story.end_ms if window.end_ms is None else window.end_ms,
                 "fault",
@@ -77,20 +79,21 @@ def _node_lane(story: Story, node: int, name: str, *, is_controller: bool) -> La
     shows = (kinds.UP, kinds.DOWN, kinds.ROLE if is_controller else kinds.REGISTRATION)
     changes = list(_node_changes(event for event in events if event.kind in shows))
     marked = (kinds.TRUNCATION, kinds.SNAPSHOT_INSTALL, kinds.FENCE)
-    marks = (Mark(event.at_ms, event.kind, event.text) for event in events if event.kind in marked)
+    marks = (LaneMark(event.at_ms, event.kind, event.text) for event in events if event.kind in marked)
     return Lane(name, tuple(_segments(changes, story.end_ms)), tuple(marks), node in story.nodes)
 
 
-def _node_changes(events: Iterable[Event]) -> Iterator[tuple[int, str, str, str]]:
-    """(from when, look, label, text). A node that is down stays so, whatever the controller records of it."""
+def _node_changes(events: Iterable[ChronicleEvent]) -> Iterator[tuple[int, str, str, str]]:
+    """Yield the changes of a node's state: (start, look, label, text). A node that is down stays down, whatever the
+    controller records about it."""
     is_down = False
     for event in events:
         is_down = event.kind != kinds.UP and (is_down or event.kind == kinds.DOWN)
         yield event.at_ms, *(("down", "") if is_down else _state_after(event)), event.text
 
 
-def _state_after(event: Event) -> tuple[str, str]:
-    """(look, label) of a node that runs, from this event on."""
+def _state_after(event: ChronicleEvent) -> tuple[str, str]:
+    """Return (look, label) of a running node after this event."""
     if event.kind == kinds.DOWN:
         return "down", ""
     if event.kind == kinds.UP:
@@ -101,17 +104,17 @@ def _state_after(event: Event) -> tuple[str, str]:
     return str(role), f"epoch {epoch}" if role == kinds.LEADER else f"{epoch}"
 
 
-def _segments(changes: Iterable[tuple[int, str, str, str]], end_ms: int) -> Iterator[Segment]:
-    """From each change to the next."""
+def _segments(changes: Iterable[tuple[int, str, str, str]], end_ms: int) -> Iterator[LaneSegment]:
+    """Convert changes to segments, each from one change to the next."""
     rows = list(changes)
     for index, (at_ms, look, label, text) in enumerate(rows):
         until_ms = rows[index + 1][0] if index + 1 < len(rows) else end_ms
         if until_ms > at_ms:
-            yield Segment(at_ms, until_ms, look, label, text)
+            yield LaneSegment(at_ms, until_ms, look, label, text)
 
 
 def _partitions_shown(story: Story) -> list[TopicPartition]:
-    """The one that the finding names, and those with the most changes."""
+    """Return the partition that the finding names, and those with the most changes."""
     changes: dict[TopicPartition, int] = {}
     for event in story.chronicle.events:
         if event.partition is not None and event.value:
@@ -122,7 +125,7 @@ def _partitions_shown(story: Story) -> list[TopicPartition]:
 
 
 def _partition_lane(story: Story, place: TopicPartition) -> Lane:
-    """Who leads it, with the ISR and the leader epoch."""
+    """Return the lane of a partition: its leader over time, with the ISR and the leader epoch."""
     changes: list[tuple[int, str, str, str]] = []
     for event in story.chronicle.events:
         if event.partition == place and event.value:
@@ -143,14 +146,16 @@ def _did_something(chronicle: Chronicle, client: str) -> bool:
 def _client_lane(story: Story, client: str) -> Lane:
     operations = [each for each in story.chronicle.operations if each.client == client and each.at_ms <= story.end_ms]
     segments = (
-        Segment(each.at_ms, _end_of(each, story.end_ms), _look_of(each, story.end_ms), "", _text_of(each, story.end_ms))
+        LaneSegment(
+            each.at_ms, _end_of(each, story.end_ms), _look_of(each, story.end_ms), "", _text_of(each, story.end_ms)
+        )
         for each in operations
     )
     return Lane(client, tuple(segments))
 
 
 def _end_of(operation: ClientOperation, end_ms: int) -> int:
-    """Operations that were open at the end run to it."""
+    """Return the end of an operation. An operation that never ended extends to the end of the run."""
     return end_ms if operation.end_ms is None else min(operation.end_ms, end_ms)
 
 

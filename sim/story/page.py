@@ -1,4 +1,4 @@
-"""The story as one HTML page that needs nothing else: what was found, pictures, the logs, and every event as text."""
+"""What happened in a run as one self-contained HTML page: the finding, pictures, the logs, and every event as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH_PX = 1_050
 WIDEST_PX = 6_000
 PX_PER_SECOND = 60
 CLOSE_UP_MS = 1_000
-"""The second picture shows so much time before the finding."""
+"""Time in ms before the finding that the second, enlarged picture shows."""
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1240px; padding: 0 1em; color: #222; }
@@ -38,7 +38,7 @@ pre, code, td { font-family: ui-monospace, monospace; font-size: 12px; }
 
 
 def render_page(story: Story) -> str:
-    """The whole page."""
+    """Return the whole page as HTML."""
     title = f"{story.source}: " + (f"{story.finding.check} fails" if story.finding else "nothing was found")
     return "\n".join(
         [
@@ -112,7 +112,7 @@ def _css(batch: HeldBatch) -> str:
 
 
 def _invariant(story: Story) -> Iterator[str]:
-    """What the code of the finding means."""
+    """Return the invariant with the finding's code."""
     if story.finding is None or not story.statement:
         return
     yield f'<h2 id="invariant">What {story.finding.check} means</h2>'

@@ -1,7 +1,6 @@
-"""A story: what a run's chronicle says up to its finding, and the logs as they stood then.
+"""A story: what happened in a run up to its finding, from the chronicle, and the logs at that time.
 
-The plan is carried out again and ends at the finding, so that what is shown is the evidence and nothing that came
-later.
+The plan is carried out again and ends at the finding, so that the page shows the evidence and nothing later.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import Plan
-from kraft.sim.run.plan_file import Recorded
+from kraft.sim.run.plan_file import RecordedPlan
 from kraft.sim.run.run import ClusterRun, RunSettings, Signature
 
 BATCHES_SHOWN = 8
 NODE_FACTS = frozenset(
     ("node", "leader", "replica", "broker", "controller", "voter", "candidate", "first", "second", "new", "dead")
 )
-"""Facts of a finding that name nodes."""
+"""Names of the facts of a finding that contain node ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBatch:
-    """A batch at the end of a log; `differs` if other logs hold something else at its offset."""
+    """A batch at the end of a log; `differs` if other logs hold a different batch at its offset."""
 
     base_offset: int
     next_offset: int
@@ -44,30 +43,32 @@ class HeldLog:
     start_offset: int
     end_offset: int
     batches: tuple[HeldBatch, ...]
-    """The last ones."""
+    """The last batches of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`finding` is the one that the story is about; `nodes` and `partition` are those that it names."""
+    """What happened in one run. `finding` is its subject; `nodes` and `partition` are those that the finding names."""
 
     source: str
     plan: Plan
     chronicle: Chronicle
     end_ms: int
     trace_hash: str
-    """Of the run in the file, which went on after its finding; of a plan without one, of this run."""
+    """Trace hash of the run recorded in the plan file, which continued after its finding. If no run is recorded, the
+    trace hash of this run."""
     finding: Finding | None
     statement: str
-    """What must hold, in the words of the check that failed."""
+    """Statement of the invariant that failed."""
     nodes: tuple[int, ...]
     partition: TopicPartition | None
     logs: tuple[HeldLog, ...]
-    """Of the partition that the finding names; if it names none and is about metadata, of the metadata log."""
+    """Logs of the partition that the finding names. If it names none and is about metadata, these are the metadata
+    logs."""
 
 
-def tell_story(recorded: Recorded, source: str) -> Story:
-    """Carry the plan out again, to its finding if there is one, else to its end."""
+def make_story(recorded: RecordedPlan, source: str) -> Story:
+    """Carry the plan out again, to its finding if there is one, otherwise to its end; return what happened."""
     run = ClusterRun(recorded.plan.seed, RunSettings(plan=recorded.plan, stop_at=recorded.failure))
     result = run.run()
     alike = [found for found in result.findings if recorded.failure in (None, Signature.of(found))]
@@ -88,7 +89,7 @@ def tell_story(recorded: Recorded, source: str) -> Story:
 
 
 def partition_of(finding: Finding) -> TopicPartition | None:
-    """The partition that a finding names."""
+    """Return the partition that a finding names."""
     for fact in finding.evidence.values():
         if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], str) and isinstance(fact[1], int):
             return fact
@@ -96,7 +97,7 @@ def partition_of(finding: Finding) -> TopicPartition | None:
 
 
 def nodes_of(finding: Finding, known: tuple[int, ...]) -> tuple[int, ...]:
-    """The nodes that a finding names."""
+    """Return the nodes that a finding names."""
     named: set[object] = {fact for name, fact in finding.evidence.items() if name in NODE_FACTS}
     for fact in finding.evidence.values():
         if isinstance(fact, Mapping):
@@ -105,7 +106,7 @@ def nodes_of(finding: Finding, known: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _is_about_logs(finding: Finding) -> bool:
-    """Of a partition, or of the metadata log (checks R and M)."""
+    """Return whether the finding is about the log of a partition, or about the metadata log (checks R and M)."""
     return partition_of(finding) is not None or finding.check[0] in "RM"
 
 

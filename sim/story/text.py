@@ -1,25 +1,25 @@
-"""The story in a terminal: what happened, line by line, then what was found and what the logs held."""
+"""What happened in a run, as text for a terminal: the events line by line, then the finding and the logs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from kraft.sim.cluster.chronicle import DOWN, REGISTRATION, UP, Chronicle, Event
+from kraft.sim.cluster.chronicle import DOWN, REGISTRATION, UP, Chronicle, ChronicleEvent
 from kraft.sim.run.shrink import describe
 from kraft.sim.story.story import HeldBatch, HeldLog, Story
 
 Line = tuple[int, str]
-"""When, and what."""
+"""A line of text, as (time, text)."""
 
 ALIKE_MAX = 3
-"""So many partitions are told of one by one, if the same happens to more of them at once."""
-SENDS_TOLD = 30
-"""If there are more records than this, only those that failed are told."""
+"""Maximum number of partitions that are listed one by one if the same event happens to them at the same time."""
+SENDS_SHOWN_MAX = 30
+"""Number of sent records above which only the failed ones are listed."""
 
 
 def render_text(story: Story, *, lines_max: int) -> Iterator[str]:
-    """The whole story; of what happened the last lines."""
+    """Return the whole text; of the events only the last lines."""
     yield f"{story.source}: seed {story.plan.seed}, {describe(story.plan)}"
     lines = list(event_lines(story.chronicle, story.end_ms))
     if len(lines) > lines_max:
@@ -29,7 +29,7 @@ def render_text(story: Story, *, lines_max: int) -> Iterator[str]:
 
 
 def event_lines(chronicle: Chronicle, end_ms: int) -> Iterator[str]:
-    """What happened until then, in order of time."""
+    """Return the events up to a time, in order, as lines of text."""
     told = [(chronicle.began_ms, "       clients and faults begin"), *_faults(chronicle), *_events(chronicle)]
     told += _operations(chronicle)
     for at_ms, text in sorted(told, key=lambda line: line[0]):
@@ -45,7 +45,8 @@ def _faults(chronicle: Chronicle) -> Iterator[Line]:
 
 
 def _events(chronicle: Chronicle) -> Iterator[Line]:
-    """What is the same for many partitions at one moment is told of the first of them."""
+    """Return the events. An event that is the same for many partitions at the same time is returned once, for the first
+    of them."""
     alike = Counter((event.at_ms, event.kind) for event in chronicle.events if event.partition is not None)
     told: Counter[tuple[int, str]] = Counter()
     for event in chronicle.events:
@@ -59,15 +60,16 @@ def _events(chronicle: Chronicle) -> Iterator[Line]:
             yield event.at_ms, f"       and so for {alike[moment] - ALIKE_MAX + 1} partitions more: {event.kind}"
 
 
-def _is_quiet(event: Event, began_ms: int) -> bool:
-    """Lives are told by the faults that end them, once the cluster is up; fences tell who is fenced."""
+def _is_quiet(event: ChronicleEvent, began_ms: int) -> bool:
+    """Return whether to omit an event because others already show it. Faults show when nodes end, once the cluster is
+    up; fences show the fenced nodes."""
     if event.kind in (UP, DOWN):
         return event.at_ms >= began_ms
     return event.kind == REGISTRATION and not event.value[0]
 
 
 def _operations(chronicle: Chronicle) -> Iterator[Line]:
-    few = len(chronicle.operations) <= SENDS_TOLD
+    few = len(chronicle.operations) <= SENDS_SHOWN_MAX
     for operation in chronicle.operations:
         if few or operation.is_good is not True or not operation.client.startswith("producer"):
             outcome = operation.outcome or ("still open" if operation.end_ms is None else "")
@@ -75,7 +77,7 @@ def _operations(chronicle: Chronicle) -> Iterator[Line]:
 
 
 def finding_lines(story: Story) -> Iterator[str]:
-    """What was found, and the evidence."""
+    """Return the finding and its evidence."""
     finding = story.finding
     if finding is None:
         yield "nothing was found"
@@ -93,7 +95,7 @@ def finding_lines(story: Story) -> Iterator[str]:
 
 
 def log_line(log: HeldLog) -> str:
-    """A copy of a log in one line."""
+    """Describe a copy of a log in one line."""
     return f"node {log.node}: [{log.start_offset}, {log.end_offset})  " + " ".join(map(batch_text, log.batches))
 
 

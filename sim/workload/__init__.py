@@ -1,2 +1,3 @@
-"""Async: what the clients of a run do, as its plan says: producers and readers, a group, administrators, movers. Stands
-on kraft.sim.cluster.cluster, and knows nothing of faults."""
+"""Async: the clients of a run, which carry out the operations of its plan: producers and readers, a group,
+administrators, clients that reassign partitions. Uses kraft.sim.cluster.cluster, and knows nothing of faults.
+"""

@@ -1,11 +1,13 @@
-"""The administrator of a run: creates topics and deletes them again, adds partitions, changes configurations and asks
-for elections, as its plan says, so that the controllers have work to lose and brokers have logs to mix up: few names
-are used again and again.
+"""The administrator of a run: creates and deletes topics, adds partitions, changes configurations and requests
+elections.
 
-What was acknowledged must be so in the end: a topic that was created and not deleted since is there under its id, with
-its partitions, one that was deleted is not, and settings are what they were set to (M11; those are judged by the ledger
-of settings). A request without a clear answer may have been carried out, or may be yet: its name is not used again, and
-nothing is said of it.
+Its operations are in the plan. It uses few names again and again, so that a controller could lose a change and a broker
+could confuse two logs.
+
+Each acknowledged change must be in effect at the end. A topic that was created and not deleted since has its id and its
+partitions, a deleted topic is gone, and settings have the values they were set to (M11; the settings ledger judges
+those). A request without a clear answer may have been carried out, or may still be. Its name is not used again, and is
+not judged.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from uuid import UUID
 from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.image import ConfigResourceType
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, Operation
+from kraft.sim.nemesis.plan import ADD_PARTITION, ADMIN, DELETE, SET_CONFIG, PlannedOperation
 from kraft.sim.workload.settings_ledger import SettingsLedger
 from kraft.sim.workload.single_requests import NoClearAnswer, NotSent, ask_any_once
 from kraft.wire import messages
@@ -46,25 +48,26 @@ REFUSED = frozenset(
         ErrorCode.INVALID_PARTITIONS,
     }
 )
-"""Answers that say for certain that nothing was done."""
+"""Errors which prove that the request changed nothing."""
 
 
-class Admin:
-    """One client for administration, over any broker. `living` are the extra topics that stand, by name."""
+class AdminWorker:
+    """A client for administration, over any broker. `living` are the existing extra topics, by name."""
 
     def __init__(self, cluster: SimCluster, settings: SettingsLedger | None = None) -> None:
         self.living: dict[str, UUID] = {}
         self.partitions: dict[str, int] = {}
         self.gone: set[str] = set()
         self.done = 0
-        """Requests that were acknowledged."""
+        """Number of acknowledged requests."""
         self.promises = 0
-        """Those of them of which something must be there in the end, or must not: of topics and their partitions."""
+        """Number of acknowledged requests whose effect is checked at the end: those about topics and their partitions.
+        """
         self._settings = settings or SettingsLedger(cluster)
         self._unsure: set[str] = set()
         self._number = 0
         self._names: dict[int, str] = {}
-        """The name in each slot; a slot whose name is in doubt gets a new one."""
+        """Slot → the topic name that it uses. If the outcome of a request is unclear, its slot gets a new name."""
         self._cluster = cluster
         self._world = cluster.world
         self._client = Cluster(
@@ -74,7 +77,7 @@ class Admin:
     # requests
 
     async def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic, asking until it is there."""
+        """Create a topic, retrying until the topic exists."""
         good = False
         asked = self._settings.ask(ADMIN, ConfigResourceType.TOPIC, name, configs or {})
         while not good:
@@ -96,7 +99,7 @@ class Admin:
         return self._clear(answer.topics[0].error_code), answer.topics[0].topic_id
 
     async def _ask(self, key: ApiKey, **fields: Any) -> Any:
-        """One request to one broker, sent at most once."""
+        """Send one request to one broker, at most once."""
         try:
             return await ask_any_once(self._client, key, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
         except NotSent:
@@ -110,16 +113,16 @@ class Admin:
             return code
         raise NoClearAnswer(code.name)
 
-    # the work
+    # work
 
-    async def run(self, work: Iterable[Operation]) -> None:
+    async def run(self, work: Iterable[PlannedOperation]) -> None:
         """Carry out these operations, one after the other."""
         start_ns = self._world.now_ns
         for operation in work:
             await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
             await self._carry_out(operation)
 
-    async def _carry_out(self, operation: Operation) -> None:
+    async def _carry_out(self, operation: PlannedOperation) -> None:
         name = self._name_in(operation.target)
         chronicle = self._cluster.watch.chronicle
         verb = operation.verb if name in self.living else "create"
@@ -128,7 +131,7 @@ class Admin:
         try:
             code = await self._work_on(name, operation)
         except NoClearAnswer as problem:
-            chronicle.end_operation(told, f"nobody knows {problem}".strip(), None)
+            chronicle.end_operation(told, f"unknown {problem}".strip(), None)
             del self._names[operation.target]
             self.living.pop(name, None)
         else:
@@ -143,8 +146,8 @@ class Admin:
             self._names[slot] = f"extra-{self._number}"
         return self._names[slot]
 
-    async def _work_on(self, name: str, operation: Operation) -> ErrorCode:
-        """What came of it: NONE, or why nothing was done."""
+    async def _work_on(self, name: str, operation: PlannedOperation) -> ErrorCode:
+        """Carry out one operation. Return NONE if it succeeded, or the error with which nothing was changed."""
         topic_id = self.living.get(name)
         if topic_id is None:
             count = 1 + operation.amount % 2
@@ -173,7 +176,8 @@ class Admin:
         return ErrorCode.NONE
 
     async def _delete(self, topic_id: UUID) -> None:
-        """By id, so that a request that comes late finds nothing."""
+        """Delete a topic by its id, so that a request that arrives late does not delete a newer topic of the
+        same name."""
         topics = ({"name": None, "topic_id": topic_id},)
         answer = await self._ask(ApiKey.DELETE_TOPICS, topics=topics, timeout=messages.duration(REQUEST_TIMEOUT_MS))
         self._clear(answer.responses[0].error_code)
@@ -188,7 +192,8 @@ class Admin:
         self.partitions[name] += 1
 
     async def _set_config(self, name: str, key: str, value: str) -> ErrorCode:
-        """A controller that was replaced and does not know it may not know the topic."""
+        """Set one configuration key of a topic. A controller that was replaced and has not noticed may not know the
+        topic."""
         asked = self._settings.ask(ADMIN, ConfigResourceType.TOPIC, name, {key: value})
         change = {"name": key, "config_operation": SET_OPERATION, "value": value}
         resource = {"resource_type": 2, "resource_name": name, "configs": (change,)}
@@ -201,7 +206,7 @@ class Admin:
     # judging
 
     def judge(self) -> None:
-        """Compare what was acknowledged with what is committed in the end."""
+        """Compare the acknowledged changes with the committed metadata at the end."""
         topics, fail = self._cluster.image.topics, self._cluster.report.fail
         for name, topic_id in self.living.items():
             topic = topics.get(name)

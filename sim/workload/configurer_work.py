@@ -1,8 +1,9 @@
-"""One who changes settings of brokers while they run, each broker's own and the defaults of all (KIP-226), and what
-must come of it: a setting that was acknowledged is in the metadata (M11, judged by the ledger of settings), and each
-broker works by what those say and tells the same (M9).
+"""A client that changes settings of running brokers: those of each broker, and the defaults of all brokers (KIP-226).
 
-Only settings that take no promise away.
+An acknowledged setting must be in the metadata (M11, judged by the settings ledger). Each broker must use the committed
+value and report it (M9).
+
+Only settings that weaken no guarantee are changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kraft.client.core.records import KafkaError
 from kraft.config import TopicConfig
 from kraft.image import ConfigResourceType
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import CONFIGURER, DELETE_BROKER_CONFIG, TOPIC, Operation
+from kraft.sim.nemesis.plan import CONFIGURER, DELETE_BROKER_CONFIG, TOPIC, PlannedOperation
 from kraft.sim.workload.planned_requests import REQUEST_TIMEOUT_MS, make_requests
 from kraft.sim.workload.settings_ledger import SettingsLedger
 
@@ -31,8 +32,8 @@ SETTINGS = (
     ("message.max.bytes", "500000"),
     ("num.recovery.threads.per.data.dir", "3"),
 )
-"""None by which a segment of the offsets topic is closed: it would be compacted, which the checks of replicas do not
-follow."""
+"""Settings that may be changed. None of them makes a segment of the offsets topic roll: it would be compacted, which
+the checks of replicas do not follow."""
 NAMES = tuple(dict.fromkeys(name for name, _ in SETTINGS))
 ALL_BROKERS = ""
 IN_FORCE_MS_MAX = 5_000
@@ -41,7 +42,8 @@ DYNAMIC = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
 class Configurer:
-    """`changed` counts what was acknowledged, `compared` the settings of brokers that were looked at in the end."""
+    """The client. `changed` counts acknowledged changes; `compared` counts the settings of brokers that were compared
+    at the end."""
 
     def __init__(self, cluster: SimCluster, settings: SettingsLedger) -> None:
         self.changed = 0
@@ -50,11 +52,11 @@ class Configurer:
         self._settings = settings
         self._has_asked = False
 
-    async def run(self, work: Iterable[Operation]) -> None:
-        """Ask for what a plan says, when it says it."""
+    async def run(self, work: Iterable[PlannedOperation]) -> None:
+        """Send the plan's requests that change settings of brokers, each at its time."""
         await make_requests(self._cluster, CONFIGURER, work, self._change)
 
-    async def _change(self, cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+    async def _change(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
         brokers = (ALL_BROKERS, *map(str, cluster.shape.broker_ids))
         broker = brokers[operation.target % len(brokers)]
         name, value = SETTINGS[operation.amount % len(SETTINGS)]
@@ -67,7 +69,7 @@ class Configurer:
         try:
             await admin.configs.alter(ConfigResource(ResourceType.BROKER, broker), [change])
         except (KafkaError, ClusterUnreachable, *CONNECTION_FAILURES) as problem:
-            cluster.watch.chronicle.end_operation(told, f"nobody knows: {problem}", None)
+            cluster.watch.chronicle.end_operation(told, f"unknown: {problem}", None)
             return
         self._settings.acknowledge(asked)
         self.changed += 1
@@ -76,7 +78,8 @@ class Configurer:
     # judging
 
     async def judge(self) -> None:
-        """Compare what is committed in the end with what brokers do and tell. All of them are up."""
+        """Compare the settings committed at the end with those that the brokers use and report. Call it when all
+        brokers are up."""
         if not self._has_asked:
             return
         await self._cluster.wait_until(lambda: not list(self._outdated()), IN_FORCE_MS_MAX)
@@ -85,21 +88,21 @@ class Configurer:
         servers, seam = self._cluster.shape.bootstrap_servers, self._cluster.world.node(CONFIGURER)
         async with Admin(bootstrap_servers=servers, timeout_ms=REQUEST_TIMEOUT_MS, seam=seam) as admin:
             for broker in self._cluster.shape.broker_ids:
-                await self._judge_what_is_told(admin, broker)
+                await self._judge_reported_settings(admin, broker)
 
     def _outdated(self) -> Iterator[int]:
-        """Brokers that do not work by what is committed: for themselves, or for the topic."""
+        """Return the brokers that do not use the committed settings, their own or the topic's."""
         image = self._cluster.image
         for broker in self._cluster.shape.broker_ids:
-            eye, static = self._cluster.watch.nodes[broker], self._cluster.shape.config(broker)
+            observer, static = self._cluster.watch.nodes[broker], self._cluster.shape.config(broker)
             dynamic = dict(image.broker_configs(broker))
-            node = eye.node.broker
+            node = observer.node.broker
             due = static.overlay(dynamic), TopicConfig.resolve(image.topic_configs(TOPIC), dynamic, static)
             held = None if node is None else node.broker.dynamic_configs
             if held is None or due != (held.node, held.topic(TOPIC)):
                 yield broker
 
-    async def _judge_what_is_told(self, admin: Admin, broker: int) -> None:
+    async def _judge_reported_settings(self, admin: Admin, broker: int) -> None:
         entries = await admin.configs.describe(ConfigResource(ResourceType.BROKER, str(broker)))
         told = {entry.name: entry for entry in entries}
         own, of_all = self._committed(str(broker)), self._committed(ALL_BROKERS)

@@ -1,9 +1,10 @@
-"""A group of our own consumers: they subscribe, commit by themselves or are told to, start, end, die, are cancelled
-while they poll, and now and then are at work for longer than they may.
+"""A group of our own consumers, with automatic or explicit commits.
 
-What their applications are given and deal with is told to the checks of `kraft.sim.check.group_members`, and what the
-members send is read from the wire. In the end, when nobody writes any more, the group must have dealt with all records;
-then everybody leaves, so that nothing is written behind the last look.
+They subscribe, start, end, die, are cancelled while they poll, and sometimes exceed the maximum poll interval.
+
+The checks of `kraft.sim.check.group_members` observe which records the applications receive and process. They also read
+from the network what members send. At the end, when all writes have ended, the group must have processed all records.
+Then all members leave, so that nothing is written after the quiescent checks.
 """
 
 from __future__ import annotations
@@ -19,10 +20,19 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, TimedOut
 from kraft.client.core.assignors import ASSIGNORS
 from kraft.client.core.records import CommitFailed, KafkaError, RebalanceInProgress
-from kraft.sim.check.group_members import CameBack, Dealings, EndSeen, Given, Gone, Held, LetGo, member_checks
+from kraft.sim.check.group_members import (
+    FinalEndSeen,
+    MemberEnded,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    ProcessedRecords,
+    RecordsGiven,
+    RecordsProcessed,
+    member_checks,
+)
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.cluster.group_eye import GroupEye
+from kraft.sim.cluster.group_observer import GroupObserver
 from kraft.sim.nemesis.plan import (
     BE_BUSY,
     CANCEL_POLL,
@@ -31,7 +41,7 @@ from kraft.sim.nemesis.plan import (
     KILL_MEMBER,
     START_MEMBER,
     TOPIC,
-    Operation,
+    PlannedOperation,
 )
 from kraft.wire.error_codes import ErrorCode
 
@@ -58,7 +68,8 @@ BUSY_MS = MAX_POLL_INTERVAL_MS + 2_000
 AGAIN_MS = 100
 END_MS_MAX = 10_000
 REST_MS_MAX = 60_000
-"""For the sessions of the dead, a rebalance or two, and what has piled up."""
+"""Maximum time in ms from the end of all writes until the group has processed all records. It covers the sessions of
+dead members, a rebalance or two, and the backlog."""
 TURNS_PER_COMMIT = 3
 BY_ITSELF, WAITED_FOR, NOT_WAITED_FOR, WHEN_REVOKED = WAYS = (
     "commits by itself",
@@ -70,17 +81,17 @@ STRATEGIES = tuple(ASSIGNORS)
 
 
 def choices_of(amount: int) -> tuple[str, str]:
-    """(how a member commits, its assignor): what the amount of a start stands for."""
+    """Return how a member commits, and its assignor, which the amount of its start operation encodes."""
     return WAYS[amount % len(WAYS)], STRATEGIES[amount // len(WAYS) % len(STRATEGIES)]
 
 
 class ConsumerGroup:
-    """All members that a plan starts, and what their applications dealt with."""
+    """All members that a plan starts, and the records that their applications processed."""
 
     def __init__(self, cluster: SimCluster, partitions: list[TopicPartition]) -> None:
         self.cluster = cluster
         self.partitions = partitions
-        self.dealings = Dealings()
+        self.dealings = ProcessedRecords()
         self.checks = member_checks(self.dealings, SESSION_TIMEOUT_MS)
         self._members: dict[int, _Member] = {}
         self._nursery: trio.Nursery | None = None
@@ -91,15 +102,15 @@ class ConsumerGroup:
         self.checks.observe(observation, self.cluster.watch.now_ms)
 
     @property
-    def dealt_with(self) -> int:
-        """How many records."""
+    def processed(self) -> int:
+        """Number of processed records."""
         return sum(self.dealings.ends.values())
 
-    async def run(self, work: Iterable[Operation]) -> None:
-        """Carry out what a plan says, and go on until cancelled."""
+    async def run(self, work: Iterable[PlannedOperation]) -> None:
+        """Carry out the operations of a plan, then keep running until cancelled."""
         world, start_ns = self.cluster.world, self.cluster.world.now_ns
-        eye = GroupEye(CONSUMERS, self.tell, lambda: self.cluster.watch.now_ms, self._office_of)
-        self.cluster.watch.group_eyes.append(eye)
+        observer = GroupObserver(CONSUMERS, self.tell, lambda: self.cluster.watch.now_ms, self._office_of)
+        self.cluster.watch.group_observers.append(observer)
         async with trio.open_nursery() as self._nursery:
             for operation in work:
                 await world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
@@ -111,7 +122,7 @@ class ConsumerGroup:
         epochs = () if topic is None else tuple(state.leader_epoch for _, state in topic.partitions())
         return node, self.cluster.world.host(node).lives, epochs
 
-    def _carry_out(self, operation: Operation) -> None:
+    def _carry_out(self, operation: PlannedOperation) -> None:
         chronicle = self.cluster.watch.chronicle
         number = operation.target % len(CONSUMERS)
         chronicle.end_operation(chronicle.begin_operation(CONSUMERS[number], operation.verb), "", None)
@@ -132,7 +143,7 @@ class ConsumerGroup:
             member.is_busy = True
 
     def _start(self, number: int, amount: int) -> None:
-        """One that is there already dies of it, as on any host."""
+        """Start a member. A member that already runs on that host is killed first."""
         assert self._nursery is not None
         if number in self._members:
             self._killed_ms = self.cluster.watch.now_ms
@@ -142,7 +153,8 @@ class ConsumerGroup:
         self._nursery.start_soon(member.live)
 
     async def finish(self) -> None:
-        """When nobody writes any more: all must be dealt with soon; then everybody leaves."""
+        """Wait, after all writes have ended, until all records are processed or a time limit is reached. Report the end
+        offsets to the checks, then let all members leave."""
         if self._nursery is None or not self._members:
             return
         alive = [member for member in self._members.values() if not (member.is_ending or member.is_over)]
@@ -150,19 +162,19 @@ class ConsumerGroup:
             self._start(0, self._last_amount)
         await self.cluster.wait_until(self._is_done, REST_MS_MAX)
         for partition in self.partitions:
-            self.tell(EndSeen(partition, self._end_of(partition)))
+            self.tell(FinalEndSeen(partition, self._end_of(partition)))
         for member in self._members.values():
             member.is_ending = True
         members = list(self._members.values())
         await self.cluster.wait_until(lambda: all(member.is_over for member in members), END_MS_MAX)
 
     def _is_done(self) -> bool:
-        """All is dealt with, and no session of a dead member is left."""
+        """Return whether all records are processed and the sessions of all dead members have expired."""
         is_forgotten = self.cluster.watch.now_ms > self._killed_ms + 2 * SESSION_TIMEOUT_MS
         return is_forgotten and all(self.dealings.end(each) >= self._end_of(each) for each in self.partitions)
 
     def _end_of(self, partition: TopicPartition) -> int:
-        """What a consumer can be given ends here."""
+        """Return the end offset up to which a consumer can read: the leader's high watermark."""
         topic = self.cluster.image.topics.get(partition[0])
         assert topic is not None
         marks = self.cluster.marks(topic.partition(partition[1]).leader, *partition)
@@ -170,7 +182,7 @@ class ConsumerGroup:
 
 
 class _Member(RebalanceListener):
-    """One life of a consumer, and of its application."""
+    """One incarnation of a consumer, together with its application."""
 
     def __init__(self, group: ConsumerGroup, name: str, way: str, strategy: str) -> None:
         self.name = name
@@ -189,14 +201,15 @@ class _Member(RebalanceListener):
         self._consumer: Consumer | None = None
 
     def die(self) -> None:
-        """Without a word, as a process that is killed."""
+        """End the member without notice, as when its process is killed."""
         self._is_dead = self.is_over = True
-        self._group.tell(Gone(self.name))
+        self._group.tell(MemberEnded(self.name))
         self._world.kill(self.name)
         self._scope.cancel()
 
     async def live(self) -> None:
-        """Until it is asked to end, or dies. What its life leaves behind when it dies is nobody's."""
+        """Run until the member is asked to end or is killed. Errors during the teardown of a killed member
+        are ignored."""
         if self._is_dead:
             return
         with self._scope:
@@ -204,15 +217,15 @@ class _Member(RebalanceListener):
                 await self._live()
             except Exception as problem:  # noqa: BLE001 - told to the report, unless it is that of a revoked host
                 if not self._is_dead:
-                    self._tell_end(problem)
+                    self._report_end(problem)
             except BaseExceptionGroup:
                 if not self._is_dead:
                     raise
         if not self._is_dead:
-            self._group.tell(Gone(self.name))
+            self._group.tell(MemberEnded(self.name))
         self.is_over = True
 
-    def _tell_end(self, problem: Exception) -> None:
+    def _report_end(self, problem: Exception) -> None:
         self._group.cluster.report.fail(
             "L8", "a consumer of a group came to its end", member=self.name, why=repr(problem)
         )
@@ -234,7 +247,7 @@ class _Member(RebalanceListener):
             self._come_back()
 
     async def _turn(self, consumer: Consumer) -> None:
-        """Poll, deal with what came, and commit."""
+        """Poll once, process the records, and commit."""
         self._come_back()
         records: list[Any] = []
         with trio.CancelScope() as self.poll_scope:
@@ -249,7 +262,7 @@ class _Member(RebalanceListener):
         for record in records:
             offsets.setdefault((record.topic, record.partition), []).append(record.offset)
         for partition, given in offsets.items():
-            self._group.tell(Given(self.name, partition, given))
+            self._group.tell(RecordsGiven(self.name, partition, given))
         await self._world.sleep_ms(BUSY_MS if self.is_busy else 1 + self._random.below(WORK_MS_MAX))
         self.is_busy = False
         self._turns += 1
@@ -257,12 +270,12 @@ class _Member(RebalanceListener):
             await self._commit(consumer)
 
     def _excuse(self, problem: KafkaError) -> None:
-        """What is no refusal for good: a failed commit that nobody waited for, a batch that is damaged."""
+        """Ignore an error that is not permanent: a failed automatic commit, or a corrupt batch."""
         if not isinstance(problem, (CommitFailed, RebalanceInProgress)) and problem.code != ErrorCode.CORRUPT_MESSAGE:
             raise problem
 
     def _come_back(self) -> None:
-        self._group.tell(CameBack(self.name))
+        self._group.tell(RecordsProcessed(self.name))
 
     async def _commit(self, consumer: Consumer) -> None:
         if self._way == BY_ITSELF:
@@ -276,10 +289,10 @@ class _Member(RebalanceListener):
         except (CommitFailed, RebalanceInProgress, TimedOut, ClusterUnreachable, *CONNECTION_FAILURES):
             """It may come with the next one, or is not needed any more."""
 
-    # what the application is told of rebalances
+    # rebalance callbacks of the application
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        self._group.tell(Held(self.name, partitions))
+        self._group.tell(PartitionsAssigned(self.name, partitions))
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         if self._way == WHEN_REVOKED and self._consumer is not None:
@@ -291,4 +304,4 @@ class _Member(RebalanceListener):
 
     def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
         if not self._is_dead:
-            self._group.tell(LetGo(self.name, partitions))
+            self._group.tell(PartitionsRevoked(self.name, partitions))

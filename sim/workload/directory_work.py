@@ -1,8 +1,7 @@
-"""One who moves replicas between the log directories of their brokers while all else goes on (KIP-113): where brokers
-have several.
+"""A client that moves replicas between the log directories of their brokers during all other work (KIP-113).
 
-Nothing is expected of a single request: a move is given up when its broker dies or one of the directories fails. The
-checks watch the logs, and the end of a run demands that all replicas are equal.
+It runs where brokers have several directories. Single requests may fail: a broker abandons a move when it dies or one
+of the directories fails. The checks observe the logs, and the end of a run requires that all replicas are equal.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import DIRECTORY_MOVER, Operation
+from kraft.sim.nemesis.plan import DIRECTORY_MOVER, PlannedOperation
 from kraft.sim.workload.planned_requests import make_requests
 
 
-async def move_directories(cluster: SimCluster, work: Iterable[Operation]) -> None:
-    """Ask for what a plan says, when it says it."""
+async def move_directories(cluster: SimCluster, work: Iterable[PlannedOperation]) -> None:
+    """Send the plan's requests for moves between log directories, each at its time."""
     await make_requests(cluster, DIRECTORY_MOVER, work, _move)
 
 
-async def _move(cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+async def _move(cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
     hosted = [(topic.name, index, state) for topic in cluster.image.topics for index, state in topic.partitions()]
     if not hosted:
         return

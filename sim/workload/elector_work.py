@@ -1,8 +1,8 @@
-"""One who asks for elections of preferred leaders, a partition at a time, while all else goes on (ElectLeaders,
+"""A client that requests elections of preferred leaders, one partition at a time, during all other work (ElectLeaders,
 KIP-460).
 
-Nothing is expected of a single request: the preferred replica may be down, or lead already. What elections do is
-watched by the checks (M3, M5), and `elected` counts those that were taken.
+Single requests may fail: the preferred replica may be down, or lead already. The checks observe the results of
+elections (M3, M5); `elected` counts the accepted ones.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import ELECTOR, Operation
+from kraft.sim.nemesis.plan import ELECTOR, PlannedOperation
 from kraft.sim.workload.planned_requests import make_requests
 
 
 class Elector:
-    """`elected` counts the partitions that got another leader at its word."""
+    """The client. `elected` counts the partitions that got another leader because of its requests."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.elected = 0
         self._cluster = cluster
 
-    async def run(self, work: Iterable[Operation]) -> None:
-        """Ask for what a plan says, when it says it."""
+    async def run(self, work: Iterable[PlannedOperation]) -> None:
+        """Send the plan's requests for elections, each at its time."""
         await make_requests(self._cluster, ELECTOR, work, self._elect)
 
-    async def _elect(self, cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+    async def _elect(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
         places = [(topic.name, index) for topic in cluster.image.topics for index, _ in topic.partitions()]
         if not places:
             return

@@ -1,10 +1,12 @@
-"""The consumer group of a run: members that join, assign, commit and read while nodes crash, and now and then do
-something odd, as the plan says: leave, stall, forget who they are.
+"""The consumer group of a run: members that join, assign, commit and read while nodes crash.
 
-They speak the protocol themselves, one request at a time, so that what each was told is known exactly; the checks of
-`kraft.sim.check.groups` are told all of it. Offsets rise with each commit of a partition, whoever makes it. In the end
-everybody stays, and the group must come to rest: one generation, one owner for each partition, and the coordinator has
-confirmed it to everybody. Then all leave, so that no session ends, and nothing is written, behind the last look.
+By its plan, a member sometimes misbehaves: it leaves, stalls, or rejoins without its member id.
+
+Members speak the protocol themselves, one request at a time, so that their responses are known exactly. All responses
+are passed to the checks of `kraft.sim.check.groups`. Offsets rise with each commit of a partition, by any member. At
+the end all members stay, and the group must settle. It has one generation and one owner for each partition, and the
+coordinator has confirmed this to all members. Then all members leave, so that after the quiescent checks no session
+expires and nothing is written.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES, Link
 from kraft.seam import Address
 from kraft.sim.check.groups import (
-    AssignmentTold,
-    CommitBegun,
+    AssignmentReceived,
     CommitEnded,
+    CommitStarted,
     CoordinatorSeen,
-    GroupAtRest,
+    GroupSettled,
     OffsetRead,
     group_checks,
 )
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.drawing import draw_group_work
-from kraft.sim.nemesis.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, Operation
+from kraft.sim.nemesis.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, PlannedOperation
 from kraft.storage.handles import ColdRead
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -44,7 +46,7 @@ from kraft.wire.records import decode_batch, iter_headers
 
 GROUP = "readers"
 INSTANCES: Mapping[str, str] = MappingProxyType({MEMBERS[-1]: "static"})
-"""The instance ids of static members; the others are dynamic."""
+"""Instance ids of the static members; the others are dynamic."""
 REQUEST_TIMEOUT_MS = 15_000
 SESSION_TIMEOUT_MS = 6_000
 REBALANCE_TIMEOUT_MS = 8_000
@@ -53,7 +55,7 @@ BACKOFF_MS = 100
 LEAVE_ATTEMPTS = 20
 REST_MS_MAX = 40_000
 PRANKS_MS = 60_000
-"""Members for whom nothing is planned do odd things for so long."""
+"""Time in ms for which members misbehave if the plan does not say when."""
 TURNS_PER_LATE_COMMIT = 4
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6orders\0\0\0\0"
 OPEN_OUTCOMES = frozenset(
@@ -64,22 +66,22 @@ OPEN_OUTCOMES = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors of a commit that may have been written all the same."""
+"""Errors with which a commit may have been written nevertheless."""
 ID_LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 
 
-Work = Mapping[str, Iterable[Operation]]
+Work = Mapping[str, Iterable[PlannedOperation]]
 
 
 def commit_outcome(error: ErrorCode) -> bool | None:
-    """What the answer to a commit says of its write: it is there, it never will be, or (None) nobody knows."""
+    """Return the outcome of a commit that got this error: True it is written, False it never will be, None unknown."""
     if error is ErrorCode.NONE:
         return True
     return None if error in OPEN_OUTCOMES else False
 
 
-class Refused(Exception):
-    """The coordinator answered with this error."""
+class CoordinatorError(Exception):
+    """Raised with the error that the coordinator answered."""
 
     def __init__(self, error: ErrorCode) -> None:
         super().__init__(error.name)
@@ -87,10 +89,11 @@ class Refused(Exception):
 
 
 class GroupWork:
-    """All members of the run's group, and what they saw."""
+    """All members of the run's group, and what they observed."""
 
     def __init__(self, cluster: SimCluster, partitions: list[TopicPartition], work: Work | None = None) -> None:
-        """`work` says which members there are, and their pranks; by default all, with drawn ones."""
+        """Create the group. `work` gives the members and their misbehaviour; by default all members exist, with random
+        misbehaviour."""
         self.cluster = cluster
         self.world = cluster.world
         self.partitions = partitions
@@ -100,9 +103,9 @@ class GroupWork:
         self.next_offset = 0
         self.plans = 0
         self.is_quiet = False
-        """No more pranks."""
+        """Whether members have stopped misbehaving."""
         work = draw_group_work(cluster.world.seed, PRANKS_MS) if work is None else work
-        self._members = [GroupMember(self, name, work[name]) for name in MEMBERS if name in work]
+        self._members = [ProtocolMember(self, name, work[name]) for name in MEMBERS if name in work]
 
     def tell(self, observation: Any) -> None:
         self.checks.observe(observation, self.world.now_ns // 1_000_000)
@@ -114,34 +117,34 @@ class GroupWork:
                 nursery.start_soon(member.run)
 
     @property
-    def is_at_rest(self) -> bool:
-        """Every member was told that it is in one generation, and all partitions are taken."""
+    def has_settled(self) -> bool:
+        """Return whether every member was notified of the same generation, and all partitions have an owner."""
         generations = {member.confirmed_in for member in self._members}
         owned = [partition for member in self._members for partition in member.owned]
         return len(generations) == 1 and None not in generations and sorted(owned) == sorted(self.partitions)
 
-    async def come_to_rest(self) -> None:
-        """After the last heal: nobody does anything odd any more, and the group must settle."""
+    async def wait_until_settled(self) -> None:
+        """Stop the misbehaviour after all faults, and wait until the group has settled."""
         self.is_quiet = True
         if not self._members:
             return
-        await self.cluster.wait_until(lambda: self.is_at_rest, REST_MS_MAX)
+        await self.cluster.wait_until(lambda: self.has_settled, REST_MS_MAX)
         owners = {
             partition: tuple(member.name for member in self._members if partition in member.owned)
             for partition in self.partitions
         }
-        self.tell(GroupAtRest(GROUP, owners, frozenset(member.confirmed_in for member in self._members)))
+        self.tell(GroupSettled(GROUP, owners, frozenset(member.confirmed_in for member in self._members)))
 
     async def leave(self) -> None:
-        """Behind `run`: everybody leaves."""
+        """Let all members leave, after `run` has ended."""
         for member in self._members:
             await member.leave()
 
-    def look_at_coordinators(self) -> None:
-        """When nobody writes any more: compare each coordinator's memory with its log."""
+    def compare_coordinators(self) -> None:
+        """Compare each coordinator's memory with its log, after all writes have ended."""
         for node_id in self.cluster.shape.broker_ids:
-            eye = self.cluster.watch.nodes.get(node_id)
-            node = None if eye is None else eye.node.broker
+            observer = self.cluster.watch.nodes.get(node_id)
+            node = None if observer is None else observer.node.broker
             for shard in () if node is None else node.broker.groups.shards.values():
                 if shard.state is ShardState.ACTIVE and shard.machine is not None:
                     self._look_at(node_id, shard)
@@ -155,11 +158,11 @@ class GroupWork:
             self.tell(CoordinatorSeen(node_id, partition.index, shard.machine.newest, replayed, leads))
 
 
-class GroupMember:
-    """One member. `owned`: what it believes to own; `confirmed_in`: the generation in which the coordinator has heard
-    of it since nobody does anything odd any more."""
+class ProtocolMember:
+    """One member of the group. `owned`: partitions that it believes it owns. `confirmed_in`: the generation in which
+    the coordinator has answered it since misbehaviour ended."""
 
-    def __init__(self, work: GroupWork, name: str, pranks: Iterable[Operation]) -> None:
+    def __init__(self, work: GroupWork, name: str, pranks: Iterable[PlannedOperation]) -> None:
         self.name = name
         self.owned: list[TopicPartition] = []
         self.confirmed_in: int | None = None
@@ -176,7 +179,7 @@ class GroupMember:
         )
         self._coordinator: Address | None = None
         self._coordinator_id: int | None = None
-        """The last that it knew."""
+        """Id of the last coordinator that the member has found."""
 
     async def run(self) -> None:
         self._start_ms = self._now_ms
@@ -186,7 +189,7 @@ class GroupMember:
             except (*CONNECTION_FAILURES, ClusterUnreachable):
                 self._coordinator = None
                 await self._world.sleep_ms(BACKOFF_MS)
-            except Refused as refused:
+            except CoordinatorError as refused:
                 self._take_error(refused.error)
                 await self._world.sleep_ms(1 + self._random.below(BACKOFF_MS))
 
@@ -201,7 +204,7 @@ class GroupMember:
         self.owned, self.confirmed_in = [], None
 
     async def _live(self) -> None:
-        """Join, take what is assigned, and work with it until something happens."""
+        """Join, receive an assignment, and work with it until something happens."""
         self._let_go()
         await self._join()
         for partition in self.owned:
@@ -231,7 +234,7 @@ class GroupMember:
         return self._world.now_ns // 1_000_000
 
     async def _prank(self, verb: str) -> None:
-        """Leave, be silent for longer than a session, forget who it is, or just join again."""
+        """Misbehave: leave, pause for longer than a session, discard the member id, or just rejoin."""
         chronicle = self._work.cluster.watch.chronicle
         chronicle.end_operation(chronicle.begin_operation(self.name, verb), "", None)
         if verb == LEAVE:
@@ -250,11 +253,11 @@ class GroupMember:
         self._member_id = ""
 
     async def leave(self) -> None:
-        """When nobody works any more; what fails is tried again a few times."""
+        """Leave after all work has ended; a failed request is retried a few times."""
         for _ in range(LEAVE_ATTEMPTS):
             try:
                 await self._leave()
-            except (*CONNECTION_FAILURES, ClusterUnreachable, Refused):
+            except (*CONNECTION_FAILURES, ClusterUnreachable, CoordinatorError):
                 self._coordinator = None
                 await self._world.sleep_ms(BACKOFF_MS)
             else:
@@ -296,7 +299,7 @@ class GroupMember:
         )
 
     def _assign(self, reply: Any) -> tuple[dict[str, Any], ...]:
-        """The leader's plan: partitions dealt out over the members."""
+        """Make the group leader's plan: distribute the partitions over the members."""
         work = self._work
         work.plans += 1
         plan = f"{self._member_id}/{self._generation}/{work.plans}"
@@ -320,17 +323,17 @@ class GroupMember:
         made_for = self._instance_id or self._member_id if told["plan"] is not None else None
         work = self._work
         work.newest_synced = max(work.newest_synced, self._generation)
-        assigned = AssignmentTold(GROUP, made_for or "", self._generation, told["plan"], told["for"])
+        assigned = AssignmentReceived(GROUP, made_for or "", self._generation, told["plan"], told["for"])
         work.tell(assigned)
         work.cluster.watch.chronicle.assigned(assigned, self._coordinator_id)
         self.owned = [(topic, index) for topic, index in told["partitions"]]
 
     async def _commit(self, partition: TopicPartition, generation: int) -> ErrorCode:
-        """A commit, also of a generation that is over, as a request that was long on its way would be."""
+        """Commit an offset, sometimes with an old generation, as a delayed request would have."""
         work = self._work
         work.next_offset += 1
         offset, newest = work.next_offset, work.newest_synced
-        work.tell(CommitBegun(GROUP, partition, generation, offset))
+        work.tell(CommitStarted(GROUP, partition, generation, offset))
         row = {"partition_index": partition[1], "committed_offset": offset, "committed_leader_epoch": -1}
         reply = await self._request(
             ApiKey.OFFSET_COMMIT,
@@ -378,7 +381,7 @@ class GroupMember:
         return await link.request(key, request, timeout_ms=REQUEST_TIMEOUT_MS)
 
     async def _link(self) -> Link:
-        """To the coordinator."""
+        """Return the link to the coordinator."""
         if self._coordinator is None:
             request = messages.build(
                 messages.request_class(ApiKey.FIND_COORDINATOR), key_type=0, coordinator_keys=(GROUP,)
@@ -394,11 +397,11 @@ class GroupMember:
 def _check(error: Any) -> None:
     code = ErrorCode(int(error))
     if code is not ErrorCode.NONE:
-        raise Refused(code)
+        raise CoordinatorError(code)
 
 
 def _replay(log: Any) -> DurableState:
-    """What a log says, read by other code than the one that loads it."""
+    """Return the groups that a replay of the coordinator's log yields, by other code than production's."""
     state = EMPTY_STATE
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,4 +1,4 @@
-"""Requests of an administrator, made when a plan says so: for the clients that do one thing after the other."""
+"""Sends requests of an administrator at the times of a plan, for clients that send one request after the other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from kraft.client.admin import Admin
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import Operation
+from kraft.sim.nemesis.plan import PlannedOperation
 
 REQUEST_TIMEOUT_MS = 2_000
 
@@ -14,8 +14,8 @@ REQUEST_TIMEOUT_MS = 2_000
 async def make_requests(
     cluster: SimCluster,
     client: str,
-    work: Iterable[Operation],
-    request: Callable[[SimCluster, Admin, Operation], Awaitable[None]],
+    work: Iterable[PlannedOperation],
+    request: Callable[[SimCluster, Admin, PlannedOperation], Awaitable[None]],
 ) -> None:
     """Call `request` for one operation after the other, none before its time, on the host of this client."""
     world, start_ns = cluster.world, cluster.world.now_ns

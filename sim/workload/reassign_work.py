@@ -1,9 +1,10 @@
-"""One who moves replicas about while all else goes on: any partition, to brokers drawn at random, and sometimes back
-before it is done. A partition keeps three replicas or gets a fourth, so that a move never takes away what the faults'
-budget counts on.
+"""A client that reassigns replicas during all other work: any partition, to brokers drawn at random.
 
-Nothing is expected of a single request: what the metadata then say is watched by the checks (M15), and the end of a run
-demands that every move has come to its end.
+Sometimes it moves a partition back before the reassignment is complete. A partition keeps three replicas or gets a
+fourth, so a reassignment never uses up the budget of faults.
+
+Single requests may fail. The checks observe the resulting metadata (M15), and the end of a run requires that every
+reassignment is complete.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from kraft.client.cluster import Cluster, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import CANCEL_MOVE, THROTTLED_MOVE, TOPIC, Operation
+from kraft.sim.nemesis.plan import CANCEL_MOVE, THROTTLED_MOVE, TOPIC, PlannedOperation
 from kraft.sim.workload.throttled_moves import Throttles
 from kraft.sim.world.chance import NamedRandom
 from kraft.wire import messages
@@ -28,7 +29,7 @@ CANCEL_ONE_IN = 4
 
 
 class Mover:
-    """`moved` counts the requests that were taken."""
+    """The client. `moved` counts the accepted requests."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.moved = 0
@@ -39,7 +40,7 @@ class Mover:
         self._client = Cluster(parse_bootstrap(cluster.shape.bootstrap_servers), seam, client_id="mover")
 
     async def run(self) -> None:
-        """Move until cancelled."""
+        """Request reassignments until cancelled."""
         random = self._world.random.stream("mover")
         try:
             while True:
@@ -48,14 +49,14 @@ class Mover:
         finally:
             self._client.close()
 
-    async def carry_out(self, work: Iterable[Operation]) -> None:
-        """Move what a plan says, when it says it."""
+    async def carry_out(self, work: Iterable[PlannedOperation]) -> None:
+        """Send the plan's requests for reassignments, each at its time."""
         start_ns = self._world.now_ns
         try:
             for operation in work:
                 await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
                 partitions = self._partitions()
-                if operation.verb == THROTTLED_MOVE:  # the others have too few records for a throttle to matter
+                if operation.verb == THROTTLED_MOVE:  # other partitions have too few records for a throttle to matter
                     partitions = [place for place in partitions if place[0] == TOPIC]
                 if partitions:
                     random = NamedRandom(self._world.seed, f"move {operation.amount}")
@@ -81,7 +82,7 @@ class Mover:
         await self._ask(topic, index, target)
 
     async def _ask(self, topic: str, index: int, target: tuple[int, ...] | None) -> None:
-        """`target`: None goes back to where the partition was before."""
+        """Request one reassignment. `target` None cancels it and moves the partition back."""
         row = {"name": topic, "partitions": ({"partition_index": index, "replicas": target},)}
         request = messages.build(
             messages.request_class(ApiKey.ALTER_PARTITION_REASSIGNMENTS),

@@ -1,9 +1,9 @@
-"""What readers refuse (L7): a damaged batch is offered for a while only, where another replica has it whole.
+"""Check that a corrupt batch that readers reject is not served for long while another replica has it intact (L7).
 
-A broker sends its bytes without a look, and looks when a reader has come back for them some times (`refused_reads`).
-What counts is how often the same reader, in one life and in one session, was offered the same batch by a leader that
-could look: whatever else happens to that leader, and each change of the partition, makes the count begin anew. A look
-takes time, and a reader may come back quickly meanwhile, so a finding needs both, so many refusals and so long.
+A broker sends its bytes unchecked, and checks them when a reader has fetched them several times
+(`repeated_read_checks`). This check counts how often a leader served one batch to the same reader, in one incarnation
+and one fetch session. Any other fault of that leader, and any change of the partition, restarts the count. The broker's
+check takes time, during which a reader may fetch again. So a finding needs both a minimum count and a minimum time.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kraft.broker.partition.repeated_reads import AGAIN_MAX
+from kraft.broker.partition.repeated_reads import REPEATS_MAX
 from kraft.image import PartitionState
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.plan import ROT_KINDS
 
-REFUSALS_MAX = 2 * AGAIN_MAX
-"""The look begins with the refusal that has the number AGAIN_MAX + 1, and a request may be under way by then."""
+REFUSALS_MAX = 2 * REPEATS_MAX
+"""Maximum number of rejections without a finding. The broker's check starts with rejection number REPEATS_MAX + 1, and
+another request may be in flight by then."""
 OFFERED_MS_MAX = 4_000
 SESSION_SLOTS, SLOTS_MIN = "max.incremental.fetch.session.cache.slots", 10
-"""With fewer slots a reader may be without a session, by which a broker knows it again."""
+"""Setting for the number of fetch sessions that a broker keeps, and the minimum value with which this check is made.
+With fewer sessions a reader may have no fetch session, by which a broker recognises it."""
 
 
 @dataclass(slots=True)
 class _Offered:
-    """A batch that a reader was offered `times` times, since when, and what the partition was like all the time."""
+    """A corrupt batch that was served to one reader `times` times since `since_ms`, with the state of the partition,
+    which did not change meanwhile."""
 
     state: PartitionState
     since_ms: int
@@ -34,7 +37,7 @@ class _Offered:
 
 
 class Refusals:
-    """Of all readers of a run."""
+    """Rejections of all readers of a run."""
 
     def __init__(self, cluster: SimCluster, places: Iterable[TopicPartition]) -> None:
         self._cluster = cluster
@@ -45,22 +48,23 @@ class Refusals:
 
     @property
     def count(self) -> int:
-        """How often a reader was told of a damaged batch."""
+        """Number of times that a reader got a corrupt batch."""
         return self._cluster.refused.total()
 
     def begin(self, reader: str) -> None:
-        """Somebody begins to read under this name: brokers have not seen it before."""
+        """Record that a reader with this name starts; brokers have not seen it before."""
         for place in self._places:
             self._offered.pop((reader, place), None)
 
     def given(self, reader: str, places: Iterable[TopicPartition]) -> None:
-        """It was given records of these: whatever was refused there is behind it."""
+        """Record that the reader received records of these partitions, so it has passed the batch that it rejected
+        there."""
         for place in places:
             self._offered.pop((reader, place), None)
 
     def refused(self, reader: str, why: str) -> None:
-        """A reader was told of a damaged batch, in the words of the client, which name the partition; where a broker
-        answered an error, nothing was offered."""
+        """Record that a reader got a corrupt batch. `why` is the client's error, which names the partition. If a broker
+        answered with an error instead, nothing was served."""
         place = next((place for place in self._places if "{}-{}: ".format(*place) in why), None)
         if place is None:
             return
@@ -76,14 +80,14 @@ class Refusals:
             return
         known.times += 1
         if known.times > REFUSALS_MAX and now_ms - known.since_ms > OFFERED_MS_MAX:
-            text = "a damaged batch is offered on and on, and other replicas have it whole"
+            text = "a corrupt batch is served endlessly, and other replicas have it whole"
             facts = {"reader": reader, "refusals": known.times, "leader": state.leader, "why": why}
             self._cluster.report.fail("L7", text, partition=place, **facts)
             del self._offered[reader, place]
 
     def _must_be_noticed(self, place: TopicPartition) -> PartitionState | None:
-        """The partition, if its leader must notice that readers refuse its bytes, and somebody else could lead then:
-        another replica is in sync, active, and has the log whole."""
+        """Return the partition's state if its leader must notice that readers reject its bytes. That requires another
+        replica that could lead instead: in sync, active, and with an undamaged log."""
         cluster = self._cluster
         topic = cluster.image.topics.get(place[0])
         if topic is None or not self._may_be_noticed or cluster.loss():
@@ -96,8 +100,8 @@ class Refusals:
         return state if could_lead else None
 
     def _is_disturbed(self, leader: int, since_ms: int) -> bool:
-        """Whether a fault has hit this broker since then, or lasted still: but for the rot itself, which was there
-        before anybody could refuse it."""
+        """Return whether a fault has affected this broker since that time. The corruption itself does not count,
+        because it began before any reader could reject it."""
         return any(
             leader in window.nodes
             and (window.end_ms is None or window.end_ms >= since_ms)

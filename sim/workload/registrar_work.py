@@ -1,11 +1,13 @@
-"""The registrars of a run: two clients that do the same things to the same few names at the same time, so that what
-they are told can be judged (R20, G3b): they create topics, delete them, let them grow, ask whether they could, and
-commit and fetch offsets of groups that have no members.
+"""The registrars of a run: two clients that change the same few names at the same time, so that the answers can be
+checked for linearizability.
 
-Each request is sent once at most, and noted from its call to its return; what the notes mean stands in
-kraft.sim.check.histories.metadata_histories. In the end, when all is well, everything is read once more: else what was
-lost at last would only not have been seen. The plan changes names every while, for a history must stay short to be
-judged.
+They create topics, delete them, add partitions, and validate such requests. They also commit and fetch offsets of
+groups without members. Their histories must be linearizable (R20, G3b).
+
+Each request is sent at most once, and recorded from its call to its return;
+kraft.sim.check.histories.metadata_histories explains the records. At the end, when the cluster is healthy, all values
+are read once more, so that the loss of the last change is noticed. The plan changes names regularly, because only a
+short history can be judged.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.seam import Address
 from kraft.sim.check.histories.linearizability import Call, parted
 from kraft.sim.check.histories.metadata_histories import HistoryChecks, OffsetHistory, TopicHistory, calls_of_request
-from kraft.sim.check.histories.metadata_models import Answer, Create, Delete, Grow, Read, Write
+from kraft.sim.check.histories.metadata_models import (
+    ControllerAnswer,
+    Create,
+    Delete,
+    Grow,
+    ReadRegister,
+    WriteRegister,
+)
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.chronicle import Chronicle
 from kraft.sim.cluster.cluster import SimCluster
@@ -41,7 +50,7 @@ from kraft.sim.nemesis.plan import (
     TOPIC,
     VALIDATE_CREATE,
     VALIDATE_PARTITIONS,
-    Operation,
+    PlannedOperation,
 )
 from kraft.sim.workload.group_work import commit_outcome
 from kraft.sim.workload.single_requests import NoClearAnswer, NotSent, ask_any_once, ask_once
@@ -52,7 +61,7 @@ from kraft.wire.error_codes import ErrorCode
 REQUEST_TIMEOUT_MS = 5_000
 REPLICATION_FACTOR = 3
 PARTITIONS_MAX = 3
-"""Of a topic."""
+"""Maximum number of partitions of a topic."""
 TELLING = frozenset(
     {
         ErrorCode.NONE,
@@ -62,20 +71,21 @@ TELLING = frozenset(
         ErrorCode.INVALID_PARTITIONS,
     }
 )
-"""Answers that say what state a topic is in."""
+"""Errors that reveal the state of a topic."""
 REFUSED = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.REASSIGNMENT_IN_PROGRESS})
-"""Answers that say for certain that nothing was done, and no more."""
+"""Errors that prove that nothing was changed, and reveal nothing of the state."""
 
 OffsetKey = tuple[str, TopicPartition]
-"""A group, and a partition that it commits."""
+"""Identity of a committed offset: a group, and a partition for which it commits."""
 Office = tuple[int, int] | None
-"""Who answers for a key by what is committed: (epoch, node)."""
+"""The node that by committed metadata answers for a topic name or an offset, as (epoch, node)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Note:
-    """One request. `returned_ns` None: nobody knows what came of it; else `answer` is what was told, None if nothing.
-    `office` is who answered for it from the call to the return; None if that changed."""
+    """Record of one request. If `returned_ns` is None, the outcome is unknown. Otherwise `answer` is the answer, None
+    if there was none. `office` is the active controller or coordinator that did not change from the call to the return;
+    None if it changed."""
 
     client: str
     key: Any
@@ -83,17 +93,18 @@ class Note:
     called_ns: int
     office: Office
     number: int = 0
-    """The client's own, of requests that are handed on."""
+    """Number that the client gave to a forwarded request."""
     returned_ns: int | None = None
     answer: Any = None
 
 
 class _Operation(AbstractContextManager["_Operation"]):
-    """What the chronicle is told of an operation, which lasts as long as the block. Who has an answer there notes its
-    `outcome`, and whether it `is_good` (None: nobody knows); without a clear one the block ends here."""
+    """Context that reports an operation to the chronicle. The operation lasts as long as the block. With an answer, the
+    block sets `outcome`, and `is_good` (None: unknown). An exception for an unclear answer ends the block and is not
+    raised further."""
 
     def __init__(self, chronicle: Chronicle, client: str, text: str) -> None:
-        self.outcome = "nobody knows"
+        self.outcome = "unknown"
         self.is_good: bool | None = None
         self._chronicle = chronicle
         self._told = chronicle.begin_operation(client, text)
@@ -103,27 +114,27 @@ class _Operation(AbstractContextManager["_Operation"]):
     ) -> bool:
         is_unclear = isinstance(error, NoClearAnswer)
         if isinstance(error, NotSent):
-            self.outcome, self.is_good = "nobody could be asked", False
+            self.outcome, self.is_good = "no node could be reached", False
         if error is None or is_unclear:
             self._chronicle.end_operation(self._told, self.outcome, self.is_good)
         return is_unclear
 
 
 class Registrars:
-    """Both of them, as far as the plan has them, and what they were told."""
+    """Those of the two registrars that the plan has, and the answers that they got."""
 
-    def __init__(self, cluster: SimCluster, work: Mapping[str, Iterable[Operation]]) -> None:
+    def __init__(self, cluster: SimCluster, work: Mapping[str, Iterable[PlannedOperation]]) -> None:
         self.checks = HistoryChecks()
         self.cluster = cluster
         self.topic_notes: list[Note] = []
         self.offset_notes: list[Note] = []
         self.last_offset = 0
         self.ids: dict[str, UUID] = {}
-        """The newest id of each topic that a creator was told of."""
+        """Topic name → newest id that its creator received."""
         self.clients = [Registrar(self, name, work[name]) for name in REGISTRARS if name in work]
 
     async def read_all(self) -> None:
-        """Everything that was ever worked on."""
+        """Read all topics and offsets that the registrars have ever used."""
         if not self.clients:
             return
         reader = self.clients[0]
@@ -131,10 +142,10 @@ class Registrars:
             for partitions in range(2, 1 + PARTITIONS_MAX):
                 await reader.use_topic(topic, Grow(partitions, validate_only=True))
         for key in dict.fromkeys(note.key for note in self.offset_notes):
-            await reader.use_offset(key, Read(), is_stable=True)
+            await reader.use_offset(key, ReadRegister(), is_stable=True)
 
     def judge(self) -> None:
-        """Every history, as far as it goes."""
+        """Check each complete history for linearizability."""
         now_ms = self.cluster.world.now_ns // 1_000_000
         topic_calls = ((note.key, call) for note in self.topic_notes for call in self._calls_of(note))
         for topic, calls in parted(topic_calls).items():
@@ -152,8 +163,9 @@ class Registrars:
 
 
 def _calls_of_offset(note: Note) -> Iterable[Call]:
-    """A commit was sent once; a reading counts if its coordinator was in office."""
-    is_reading = isinstance(note.asked, Read)
+    """Return the calls about one offset. A commit was sent once. A read counts only if the same coordinator was active
+    from its call to its return."""
+    is_reading = isinstance(note.asked, ReadRegister)
     if note.returned_ns is None:
         if not is_reading:
             yield Call(note.client, note.called_ns, None, note.asked)
@@ -162,14 +174,14 @@ def _calls_of_offset(note: Note) -> Iterable[Call]:
 
 
 def _timeout_ms(number: int) -> int:
-    """A time-out of its own for each request of a client: by it, it is known on its way to the controllers."""
+    """Return a unique timeout for each request of a client, by which controllers' observers recognise it."""
     return REQUEST_TIMEOUT_MS + number
 
 
 class Registrar:
-    """One of them: has one request open at a time."""
+    """One registrar; it has one request open at a time."""
 
-    def __init__(self, work: Registrars, name: str, operations: Iterable[Operation]) -> None:
+    def __init__(self, work: Registrars, name: str, operations: Iterable[PlannedOperation]) -> None:
         self.name = name
         self._work = work
         self._operations = operations
@@ -188,21 +200,21 @@ class Registrar:
             await self._world.sleep_until_ns(start_ns + operation.at_ms * 1_000_000)
             await self._carry_out(operation)
 
-    async def _carry_out(self, operation: Operation) -> None:
+    async def _carry_out(self, operation: PlannedOperation) -> None:
         if operation.verb in OFFSET_VERBS:
             group, index = divmod(operation.target, PARTITIONS)
-            asked = Write(self._next_offset()) if operation.verb == COMMIT else Read()
+            asked = WriteRegister(self._next_offset()) if operation.verb == COMMIT else ReadRegister()
             await self.use_offset((f"ledger-{group}", (TOPIC, index)), asked, is_stable=bool(operation.amount % 2))
         else:
             topic = f"register-{operation.target}"
             await self.use_topic(topic, self._request_of(operation, topic))
 
     def _next_offset(self) -> int:
-        """Nobody commits it a second time."""
+        """Return an offset that was not committed before."""
         self._work.last_offset += 1
         return self._work.last_offset
 
-    def _request_of(self, operation: Operation, topic: str) -> Create | Delete | Grow:
+    def _request_of(self, operation: PlannedOperation, topic: str) -> Create | Delete | Grow:
         few = 1 + operation.amount % (PARTITIONS_MAX - 1)
         more = 1 + few
         requests: dict[str, Create | Delete | Grow] = {
@@ -221,7 +233,7 @@ class Registrar:
     # topics
 
     async def use_topic(self, topic: str, asked: Create | Delete | Grow) -> None:
-        """One request about a topic, and what became of it."""
+        """Send one request about a topic, and record its outcome."""
         self._requests += 1
         note = Note(
             client=self.name,
@@ -242,18 +254,18 @@ class Registrar:
         if note.office != self._cluster.watch.newest_leadership:
             note.office = None
 
-    async def _ask_controller(self, topic: str, asked: Create | Delete | Grow, timeout_ms: int) -> Answer:
-        """Through whichever broker."""
+    async def _ask_controller(self, topic: str, asked: Create | Delete | Grow, timeout_ms: int) -> ControllerAnswer:
+        """Send to the controller through any broker."""
         timeout = messages.duration(timeout_ms)
         if isinstance(asked, Delete):
             row: dict[str, Any] = {"name": None if asked.topic_id else topic, "topic_id": asked.topic_id}
             deleted = await self._ask(ApiKey.DELETE_TOPICS, topics=(row,), timeout=timeout)
-            return Answer(ErrorCode(int(deleted.responses[0].error_code)), deleted.responses[0].topic_id)
+            return ControllerAnswer(ErrorCode(int(deleted.responses[0].error_code)), deleted.responses[0].topic_id)
         if isinstance(asked, Grow):
             row = {"name": topic, "count": asked.partitions, "assignments": None}
             fields = {"topics": (row,), "timeout": timeout, "validate_only": asked.validate_only}
             grown = await self._ask(ApiKey.CREATE_PARTITIONS, **fields)
-            return Answer(ErrorCode(int(grown.results[0].error_code)))
+            return ControllerAnswer(ErrorCode(int(grown.results[0].error_code)))
         factor = min(REPLICATION_FACTOR, self._cluster.shape.brokers)
         row = {"name": topic, "num_partitions": asked.partitions, "replication_factor": factor}
         fields = {"topics": (row,), "timeout": timeout, "validate_only": asked.validate_only}
@@ -261,16 +273,17 @@ class Registrar:
         code = ErrorCode(int(created.error_code))
         if code is ErrorCode.NONE and not asked.validate_only:
             self._work.ids[topic] = created.topic_id
-        return Answer(code, created.topic_id)
+        return ControllerAnswer(code, created.topic_id)
 
     async def _ask(self, key: ApiKey, **fields: Any) -> Any:
         return await ask_any_once(self._client, key, timeout_ms=REQUEST_TIMEOUT_MS, **fields)
 
     # offsets
 
-    async def use_offset(self, key: OffsetKey, asked: Write | Read, *, is_stable: bool) -> None:
-        """One commit or reading, and what became of it. `is_stable`: a reading waits for what is being written."""
-        verb = f"{COMMIT} {asked.value}" if isinstance(asked, Write) else FETCH
+    async def use_offset(self, key: OffsetKey, asked: WriteRegister | ReadRegister, *, is_stable: bool) -> None:
+        """Send one commit or read of an offset, and record its outcome. `is_stable`: the read waits for
+        pending writes."""
+        verb = f"{COMMIT} {asked.value}" if isinstance(asked, WriteRegister) else FETCH
         note: Note | None = None
         with self._operation(f"{verb} of {key[0]}, {key[1][0]}-{key[1][1]}") as operation:
             node, address = await self._find_coordinator(key[0])
@@ -283,13 +296,13 @@ class Registrar:
         if not operation.is_good:
             self._coordinators.pop(key[0], None)
         if note is None:
-            return  # nobody told whom to ask
+            return  # the coordinator is unknown
         note.returned_ns = None if operation.is_good is None else self._world.now_ns
         if note.office != self._office_of(key[0]):
             note.office = None
 
     def _office_of(self, group: str) -> Office:
-        """(leader epoch, leader) of the partition that keeps this group."""
+        """Return (leader epoch, leader) of the partition that stores this group."""
         topic = self._cluster.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return None
@@ -297,7 +310,8 @@ class Registrar:
         return state.leader_epoch, state.leader
 
     async def _find_coordinator(self, group: str) -> tuple[int, Address]:
-        """As it was last known. NotSent if nobody tells."""
+        """Return the coordinator that was found last; if there is none, find it. Raises NotSent if no broker
+        answers."""
         if group not in self._coordinators:
             request = messages.build(
                 messages.request_class(ApiKey.FIND_COORDINATOR), key_type=0, coordinator_keys=(group,)
@@ -313,15 +327,15 @@ class Registrar:
         return self._coordinators[group]
 
     async def _ask_coordinator(
-        self, address: Address, key: OffsetKey, asked: Write | Read, is_stable: bool
+        self, address: Address, key: OffsetKey, asked: WriteRegister | ReadRegister, is_stable: bool
     ) -> tuple[ErrorCode, Any]:
-        """The error, and the answer if there is none."""
+        """Send a request to the coordinator. Return the error, and the response if there is no error."""
         try:
             link = await self._client.links.get(address, "offsets", timeout_ms=REQUEST_TIMEOUT_MS)
         except CONNECTION_FAILURES as failure:
             raise NotSent from failure
         group, (topic, index) = key
-        if isinstance(asked, Write):
+        if isinstance(asked, WriteRegister):
             row: dict[str, Any] = {"partition_index": index, "committed_offset": asked.value}
             fields: dict[str, Any] = {
                 "group_id": group,

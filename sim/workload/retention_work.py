@@ -1,9 +1,10 @@
-"""One who gives the extra topics short retention by size while all else goes on: each broker then deletes all but the
-newest bytes, for itself.
+"""A client that sets short retention by size for the extra topics during all other work.
 
-Nobody is promised what those topics hold. The checks watch the logs and their begins (D5, D9); in the end no replica
-may keep what its retention lets go (L11), once it has had the time to look. Retention by time is left out: it empties
-logs, each replica's when its own clock says so, and the comparisons at the end do not follow that.
+Each broker then deletes all but the newest bytes, at a time of its own.
+
+No client is guaranteed the content of those topics. The checks observe the logs and their starts (D5, D9). At the end,
+once retention has had time to run, no replica may keep what retention removes (L11). Retention by time is not used: it
+empties logs, each by its replica's own clock, and the comparisons at the end do not support that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kraft.client.core.records import KafkaError
 from kraft.image import ConfigResourceType
 from kraft.sim.check.observations import TopicPartition
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import RETAINER, RETENTION_CHECK, Operation
+from kraft.sim.nemesis.plan import RETAINER, RETENTION_CHECK, PlannedOperation
 from kraft.sim.workload.planned_requests import make_requests
 from kraft.sim.workload.settings_ledger import SettingsLedger
 
@@ -27,25 +28,26 @@ SMALL_SEGMENTS = ("internal.segment.bytes", "1000")
 BY_SIZE = "retention.bytes"
 CHOICES = ("1000", "2000", "4000")
 ROUNDS_MAX = 4
-"""A broker that was started anew opens a log in its first round, and may have just missed one."""
+"""Maximum number of retention rounds until old segments must be deleted. A broker that restarted opens a log in its
+first round, and may have just missed one round."""
 
 
 class Retainer:
-    """`deleted`: extra topic → records that are gone from the begins of its replicas' logs in the end."""
+    """`deleted`: extra topic → number of records that are deleted from the front of its replicas' logs at the end."""
 
     def __init__(self, cluster: SimCluster, living: Mapping[str, object], settings: SettingsLedger) -> None:
         self.deleted: Counter[str] = Counter()
         self.judged = 0
-        """Replicas of which that is known."""
+        """Number of replicas that were judged."""
         self._cluster = cluster
         self._living = living
         self._settings = settings
 
-    async def run(self, work: Iterable[Operation]) -> None:
-        """Ask for what a plan says, when it says it."""
+    async def run(self, work: Iterable[PlannedOperation]) -> None:
+        """Send the plan's requests that set retention, each at its time."""
         await make_requests(self._cluster, RETAINER, work, self._retain)
 
-    async def _retain(self, cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+    async def _retain(self, cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
         names = list(self._living)
         if not names:
             return
@@ -61,7 +63,8 @@ class Retainer:
         cluster.watch.chronicle.end_operation(told, outcome, outcome == "done" or None)
 
     async def judge(self) -> None:
-        """All brokers are up, and nobody writes any more."""
+        """Check that no replica keeps segments that retention must delete. Call it when all brokers are up and all
+        writes have ended."""
         period_ms = self._cluster.shape.overrides.get(RETENTION_CHECK)
         if period_ms is None:
             return
@@ -77,7 +80,7 @@ class Retainer:
                     self.judged += len(state.replicas) * (BY_SIZE in self._cluster.image.topic_configs(topic.name))
 
     def _too_long(self) -> Iterator[tuple[int, TopicPartition]]:
-        """(broker, partition) of replicas that could do without their oldest segment."""
+        """Return (broker, partition) of replicas whose oldest segment should have been deleted."""
         image = self._cluster.image
         for topic in image.topics:
             limit = image.topic_configs(topic.name).get(BY_SIZE)

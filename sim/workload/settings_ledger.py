@@ -1,10 +1,12 @@
-"""What clients of a run were told of settings of topics and brokers: each setting is a register that they write, and
-that is read from the committed metadata, right after each acknowledgement and in the end. Whatever was acknowledged
-must stand there, until another value does (M11).
+"""Histories of settings of topics and brokers: clients write the settings, and they are read from the committed
+metadata.
 
-A broker hands a request on until a controller answers, so it may be carried out twice, and one without an answer may
-have been carried out: each time that an active controller handled a change beyond those that were acknowledged is a
-write of which nobody knows what came. A topic that is deleted takes its settings along.
+They are read right after each acknowledgement, and at the end. An acknowledged value must be there until another value
+replaces it (M11).
+
+A broker forwards a request until a controller answers, so it may be carried out twice, and a request without an answer
+may have been carried out. Each handling of a change by an active controller, beyond the acknowledged one, counts as a
+write with an unknown outcome. Deleting a topic removes its settings.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ from dataclasses import dataclass
 from kraft.image import ConfigResourceType
 from kraft.sim.check.histories.linearizability import Call
 from kraft.sim.check.histories.metadata_histories import HistoryChecks, SettingHistory
-from kraft.sim.check.histories.metadata_models import ABSENT, Read, Write
-from kraft.sim.cluster.altered_settings import Setting
+from kraft.sim.check.histories.metadata_models import ABSENT, ReadRegister, WriteRegister
+from kraft.sim.cluster.altered_settings import SettingKey
 from kraft.sim.cluster.cluster import SimCluster
 
-EYE = "the committed metadata"
+METADATA_READER = "the committed metadata"
 
 
 @dataclass(slots=True)
-class Asked:
-    """What one request does to settings; `returned_ns` is None until it is acknowledged."""
+class SettingsRequest:
+    """Changes of settings in one request; `returned_ns` is None until it is acknowledged."""
 
     client: str
-    values: Mapping[Setting, str | None]
+    values: Mapping[SettingKey, str | None]
     called_ns: int
     returned_ns: int | None = None
 
@@ -43,13 +45,13 @@ class Removal:
 
 
 class SettingsLedger:
-    """Notes what was asked and what was acknowledged, and reads what is committed."""
+    """Records requested and acknowledged changes, and reads the committed values."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
-        self._asked: list[Asked] = []
+        self._asked: list[SettingsRequest] = []
         self._removals: list[Removal] = []
-        self._reads: list[tuple[Setting, int, Hashable]] = []
+        self._reads: list[tuple[SettingKey, int, Hashable]] = []
 
     @property
     def _now_ns(self) -> int:
@@ -57,41 +59,41 @@ class SettingsLedger:
 
     def ask(
         self, client: str, resource_type: ConfigResourceType, resource: str, values: Mapping[str, str | None]
-    ) -> Asked:
-        """A request is about to be sent that sets these (None: removes it)."""
-        named = {Setting(int(resource_type), resource, name): value for name, value in values.items()}
-        self._asked.append(Asked(client, named, self._now_ns))
+    ) -> SettingsRequest:
+        """Record a request that is about to be sent and sets these values (None removes a value)."""
+        named = {SettingKey(int(resource_type), resource, name): value for name, value in values.items()}
+        self._asked.append(SettingsRequest(client, named, self._now_ns))
         return self._asked[-1]
 
     def delete(self, client: str, topic: str) -> Removal:
-        """A request is about to be sent that deletes this topic."""
+        """Record a request that is about to be sent and deletes this topic."""
         self._removals.append(Removal(client, topic, self._now_ns))
         return self._removals[-1]
 
-    def acknowledge(self, noted: Asked | Removal) -> None:
-        """It was answered: it is done, and must be seen at once."""
+    def acknowledge(self, noted: SettingsRequest | Removal) -> None:
+        """Record an acknowledgement: the change is done, and must be visible at once."""
         noted.returned_ns = self._now_ns
-        if isinstance(noted, Asked):
+        if isinstance(noted, SettingsRequest):
             self._read(noted.values)
 
-    def read_all(self, is_there: Callable[[Setting], bool]) -> None:
-        """Every setting that was ever asked for, of what `is_there`."""
+    def read_all(self, is_there: Callable[[SettingKey], bool]) -> None:
+        """Read every setting that was ever requested, of the topics and brokers for which `is_there` returns True."""
         self._read({setting: None for setting in self._settings() if is_there(setting)})
 
-    def _read(self, settings: Mapping[Setting, object]) -> None:
+    def _read(self, settings: Mapping[SettingKey, object]) -> None:
         for setting in settings:
             values = self._cluster.image.configs_of(ConfigResourceType(setting.resource_type), setting.resource)
             self._reads.append((setting, self._now_ns + 1, values.get(setting.name, ABSENT)))
 
-    def _settings(self) -> dict[Setting, None]:
+    def _settings(self) -> dict[SettingKey, None]:
         return {setting: None for asked in self._asked for setting in asked.values}
 
     def judge(self, checks: HistoryChecks) -> None:
-        """The history of each."""
+        """Check the history of each setting for linearizability."""
         for setting in self._settings():
             checks.observe(SettingHistory(setting, tuple(self._calls(setting))), self._now_ns // 1_000_000)
 
-    def _calls(self, setting: Setting) -> Iterator[Call]:
+    def _calls(self, setting: SettingKey) -> Iterator[Call]:
         unanswered = {
             change: handled for change, handled in self._cluster.watch.altered.items() if change[0] == setting
         }
@@ -105,15 +107,15 @@ class SettingsLedger:
                     yield Call(asked.client, asked.called_ns, asked.returned_ns, _write(value), True)
         for (_, value), count in unanswered.items():
             for _ in range(count if value in began else 0):
-                yield Call("nobody knows", began[value], None, _write(value))
+                yield Call("unknown", began[value], None, _write(value))
         for removal in self._removals:
             if setting.resource_type == ConfigResourceType.TOPIC and setting.resource == removal.topic:
                 told = None if removal.returned_ns is None else True
                 yield Call(removal.client, removal.called_ns, removal.returned_ns, _write(None), told)
         for read, at_ns, stands in self._reads:
             if read == setting:
-                yield Call(EYE, at_ns, at_ns, Read(), stands)
+                yield Call(METADATA_READER, at_ns, at_ns, ReadRegister(), stands)
 
 
-def _write(value: str | None) -> Write:
-    return Write(ABSENT if value is None else value)
+def _write(value: str | None) -> WriteRegister:
+    return WriteRegister(ABSENT if value is None else value)

@@ -1,4 +1,4 @@
-"""One request, sent at most once: for clients of whose requests it must be known what came of them."""
+"""Sends one request at most once, for clients that must know whether each request may have been carried out."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from kraft.wire.api_keys import ApiKey
 
 
 class NoClearAnswer(Exception):
-    """The request may have been carried out, or may be yet."""
+    """Raised when no clear answer came: the request may have been carried out, or may still be."""
 
 
 class NotSent(NoClearAnswer):
-    """It never left its client."""
+    """Raised when the request was certainly not sent."""
 
 
 async def ask_any_once(client: Cluster, key: ApiKey, *, timeout_ms: int, **fields: Any) -> Any:
-    """The answer of whichever broker can be reached first. NoClearAnswer if it gives none."""
+    """Send a request to the first broker that can be reached; return its response. Raises NoClearAnswer if the broker
+    gives none."""
     for address in client.candidates():
         try:
             link = await client.links.get(address, "admin", timeout_ms=timeout_ms)
@@ -30,7 +31,7 @@ async def ask_any_once(client: Cluster, key: ApiKey, *, timeout_ms: int, **field
 
 
 async def ask_once(link: Link, key: ApiKey, *, timeout_ms: int, **fields: Any) -> Any:
-    """The answer at the other end of `link`. NoClearAnswer if there is none."""
+    """Send a request over `link`; return the response. Raises NoClearAnswer if there is none."""
     request = messages.build(messages.request_class(key), **fields)
     try:
         return await link.request(key, request, timeout_ms=timeout_ms)

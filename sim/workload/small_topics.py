@@ -1,9 +1,9 @@
-"""Many small topics: tens of them, asked for in one request, with a few records each.
+"""A client that creates many small topics: tens of them in one request, with a few records each.
 
-What is created in one batch stands or not topic by topic, so whatever is not there yet is asked for again. A topic that
-was acknowledged must be there in the end (M11); what its records are promised is judged with those of all producers.
+Topics of one request succeed or fail one by one, so those that do not exist yet are requested again. An acknowledged
+topic must exist at the end (M11). Its records are judged with those of all producers.
 
-Two replicas at least: a partition on one broker only would forbid the faults to hit that broker.
+Each topic has at least two replicas: a partition on a single broker would exclude that broker from faults.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ SMALL = "small-"
 
 
 def name_of(target: int) -> str:
-    """The name of the small topic with this number."""
+    """Return the name of the small topic with this number."""
     return f"{SMALL}{target}"
 
 
 class SmallTopics:
-    """`created` are the names of those that were acknowledged, in order."""
+    """`created` are the names of the acknowledged topics, in order."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self.created: dict[str, None] = {}
         self._cluster = cluster
 
     async def create(self, seam: Seam, wanted: Mapping[int, int], *, is_over: Callable[[], bool]) -> None:
-        """Create these, number → what chooses its replicas, all in one request; those that did not come to be are asked
-        for again, until all are there or the run's work is over."""
+        """Create these topics (number → value that selects the topic's replicas), all in one request. Topics that
+        failed are requested again, until all exist or the run's work is over."""
         servers = parse_bootstrap(self._cluster.shape.bootstrap_servers)
         client = Cluster(servers, seam, client_id=SMALL_TOPICS)
         left = {name_of(target): self._replication_factor(amount) for target, amount in wanted.items()}
@@ -59,7 +59,7 @@ class SmallTopics:
         return min(REPLICATION_FACTORS[amount % len(REPLICATION_FACTORS)], len(self._cluster.shape.broker_ids))
 
     async def _ask_for(self, client: Cluster, left: Mapping[str, int]) -> list[str]:
-        """One request for all of these, name → replicas. Those that are there now."""
+        """Send one request for all of these (name → replicas); return those that exist now."""
         topics: list[dict[str, Any]] = [
             {"name": name, "num_partitions": 1, "replication_factor": replicas} for name, replicas in left.items()
         ]
@@ -79,12 +79,12 @@ class SmallTopics:
         self._cluster.watch.chronicle.end_operation(told, f"{len(there)} are there", len(there) == len(left))
         return there
 
-    def standing(self) -> Iterator[str]:
-        """Those that were acknowledged and are there by what is committed."""
+    def existing(self) -> Iterator[str]:
+        """Return the acknowledged topics that exist by committed metadata."""
         return (name for name in self.created if name in self._cluster.image.topics.names)
 
     def judge(self) -> None:
-        """Compare what was acknowledged with what is committed in the end."""
+        """Compare the acknowledged topics with the committed metadata at the end."""
         for name in self.created:
             if name not in self._cluster.image.topics.names:
                 self._cluster.report.fail("M11", "a topic that was created is not there", topic=name)

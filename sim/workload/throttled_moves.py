@@ -1,8 +1,10 @@
-"""Moves of partitions that are throttled, as kafka-reassign-partitions does it (KIP-73): first the rate of brokers and
-the names of the replicas, then the move, and when it has come to its end or takes too long the throttle is lifted.
+"""Throttled reassignments, in the steps of kafka-reassign-partitions (KIP-73).
 
-A request whose answer is lost may be carried out late, so what stands in the metadata says whether there is anything to
-lift, and that is looked at to the end of a run.
+First the rate of brokers and the names of the throttled replicas are set, then the reassignment starts. The throttle is
+removed when the reassignment is complete or takes too long.
+
+A request whose answer is lost may be carried out late. So whether there is a throttle to remove is read from the
+metadata, until the end of a run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from kraft.client.admin.reassign_throttle import (
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
-    lift_throttle,
+    remove_throttle,
     set_throttle,
 )
 from kraft.client.cluster import ClusterUnreachable
@@ -30,9 +32,10 @@ from kraft.sim.workload.planned_requests import REQUEST_TIMEOUT_MS
 from kraft.sim.world.chance import NamedRandom
 
 RATES_BYTES = (200, 800, 3_000, 12_000)
-"""A second. Partitions have a few to a hundred thousand bytes: some moves come to their end by themselves."""
+"""Throttle rates in bytes per second. Partitions have a few bytes to a hundred thousand bytes, so some reassignments
+complete under the throttle."""
 MOVE_MS_MAX = 4_000
-"""Then the throttle is lifted whatever has become of the move."""
+"""Time after which the throttle is removed, whatever the state of the reassignment."""
 LIFT_PAUSE_MS = 300
 
 Ask = Callable[[str, int, tuple[int, ...]], Awaitable[None]]
@@ -40,7 +43,7 @@ REFUSED = (KafkaError, ClusterUnreachable, *CONNECTION_FAILURES)
 
 
 class Throttles:
-    """`begun` counts the moves that were throttled."""
+    """Sets and removes throttles. `begun` counts the throttled reassignments."""
 
     def __init__(self, cluster: SimCluster, seam: Seam) -> None:
         self.begun = 0
@@ -48,7 +51,8 @@ class Throttles:
         self._seam = seam
 
     async def move(self, place: TopicPartition, target: tuple[int, ...], pick: int, ask: Ask) -> None:
-        """Set a throttle, `ask` for the move, and lift it when the partition rests."""
+        """Set a throttle, request the reassignment by `ask`, and remove the throttle when the reassignment is
+        complete."""
         topic = self._cluster.image.topics.get(place[0])
         assert topic is not None, "it is there, for it was chosen just now"
         self.begun += 1
@@ -64,7 +68,7 @@ class Throttles:
         chronicle.end_operation(told, "done" if is_done else "lifted before its end", is_done or None)
 
     async def keep_lifting(self) -> None:
-        """No throttle stands for long from here on, if there were any. Until cancelled."""
+        """Remove any remaining throttle, repeatedly until cancelled; do nothing if none was ever set."""
         async with self._connected() as admin:
             while self.begun:
                 await self._lift(admin)
@@ -80,12 +84,12 @@ class Throttles:
         return state is not None and state.is_reassigning
 
     async def _lift(self, admin: Admin) -> None:
-        """Until none stands."""
-        while standing := (list(self._throttled_topics()), list(self._throttled_brokers())):
-            if not any(standing):
+        """Remove the throttle, retrying until none is set."""
+        while existing := (list(self._throttled_topics()), list(self._throttled_brokers())):
+            if not any(existing):
                 return
             with suppress(*REFUSED):
-                await lift_throttle(admin, *standing)
+                await remove_throttle(admin, *existing)
             await self._cluster.world.sleep_ms(LIFT_PAUSE_MS)
 
     def _throttled_topics(self) -> Iterator[str]:

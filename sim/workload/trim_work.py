@@ -1,8 +1,9 @@
-"""One who deletes records from the front of the extra topics while all else goes on (DeleteRecords, KIP-107): all that
-is committed, or a part of it, often in the middle of a batch.
+"""A client that deletes records from the front of the extra topics during all other work (DeleteRecords, KIP-107).
 
-Nothing is expected of a single request: nobody is promised what those topics hold. The checks watch the logs and their
-marks (D5, D9), and the end of a run demands that all replicas are equal.
+It deletes all committed records, or a part of them, often up to the middle of a batch.
+
+Single requests may fail, and no client is guaranteed the content of those topics. The checks observe the logs and their
+offsets (D5, D9), and the end of a run requires that all replicas are equal.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import TRIMMER, Operation
+from kraft.sim.nemesis.plan import TRIMMER, PlannedOperation
 from kraft.sim.workload.planned_requests import make_requests
 
 ALL = -1
-"""Kafka's word for "up to the high watermark"."""
+"""Kafka's value for "up to the high watermark"."""
 
 
-async def trim_topics(cluster: SimCluster, living: Mapping[str, object], work: Iterable[Operation]) -> None:
-    """Ask for what a plan says, when it says it. `living`: the topics that may be trimmed."""
+async def trim_topics(cluster: SimCluster, living: Mapping[str, object], work: Iterable[PlannedOperation]) -> None:
+    """Send the plan's DeleteRecords requests, each at its time. `living`: the topics that may be trimmed."""
 
-    async def trim(cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+    async def trim(cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
         held = [topic for topic in cluster.image.topics if topic.name in living]
         places = [(topic.name, index, state.leader) for topic in held for index, state in topic.partitions()]
         if not places:

@@ -1,8 +1,7 @@
-"""One who takes controllers out of the quorum's voters and puts them back while all else goes on (KIP-853): in clusters
-whose voters are not configured.
+"""A client that removes controllers from the quorum's voters and adds them again during all other work (KIP-853).
 
-Two voters stay at least. Nothing is expected of a single request: what voters, their logs and their disks then say is
-watched by the checks (R9, R16).
+It runs in clusters whose voters are not configured. At least two voters stay. Single requests may fail. The checks
+observe the voters, their logs and their disks (R9, R16).
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import KafkaError
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.first_voters import address_of, directory_id_of
-from kraft.sim.nemesis.plan import REMOVE_VOTER, VOTER_CHANGER, Operation
+from kraft.sim.nemesis.plan import REMOVE_VOTER, VOTER_CHANGER, PlannedOperation
 from kraft.sim.workload.planned_requests import make_requests
 
 VOTERS_MIN = 2
 
 
-async def change_voters(cluster: SimCluster, work: Iterable[Operation]) -> None:
-    """Ask for what a plan says, when it says it."""
+async def change_voters(cluster: SimCluster, work: Iterable[PlannedOperation]) -> None:
+    """Send the plan's requests to remove and add voters, each at its time."""
     await make_requests(cluster, VOTER_CHANGER, work, _change)
 
 
-async def _change(cluster: SimCluster, admin: Admin, operation: Operation) -> None:
+async def _change(cluster: SimCluster, admin: Admin, operation: PlannedOperation) -> None:
     controllers = cluster.shape.controller_ids
     node = controllers[operation.target % len(controllers)]
     told = cluster.watch.chronicle.begin_operation(VOTER_CHANGER, f"{operation.verb} {node}")
-    outcome = "nobody knows"
+    outcome = "unknown"
     with suppress(KafkaError, ClusterUnreachable, *CONNECTION_FAILURES):
         voters = (await admin.nodes.quorum()).voters
         if operation.verb != REMOVE_VOTER:

@@ -1,11 +1,13 @@
-"""The clients of a run, and what they were promised: producers, a consumer that reads along, and a final reader. What
-they send, and when, is in the plan.
+"""The clients of a run and what is guaranteed to them: producers, a consumer that reads during the run, and a final
+reader.
 
-In the end their history is judged as a whole (`kraft.sim.check.histories.client_histories`): a record that was
-acknowledged with acks=all must be read by the final reader; a record of an idempotent producer is read once; whatever
-was read before is read again, at the same offset; a consumer skips nothing and goes back nowhere; what nobody sent is
-never read. The producer with acks=1 is promised nothing: it leaves tails in the logs of leaders that die. What small
-topics hold is judged like all else.
+The plan contains what they send, and when.
+
+At the end their whole history is judged (`kraft.sim.check.histories.client_histories`). A record that was acknowledged
+with acks=all must be read by the final reader. A record of an idempotent producer is read once. A record that was read
+before is read again, at the same offset. A consumer skips nothing and never goes back. A value that was never sent is
+never read. The producer with acks=1 has no guarantees: it leaves uncommitted tails in the logs of leaders that die. The
+records of small topics are judged like all others.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from kraft.client.connections import CONNECTION_FAILURES
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.producer import Delivery
 from kraft.seam import Seam
-from kraft.sim.check.histories.client_histories import Dropped, Outcome, Poll, Reading, Send, judge
+from kraft.sim.check.histories.client_histories import Dropped, Poll, Reading, SendOutcome, SentValue, judge
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis.plan import (
@@ -41,8 +43,8 @@ from kraft.sim.nemesis.plan import (
     SEND_TOO,
     SMALL_TOPICS,
     TOPIC,
-    Operation,
     Plan,
+    PlannedOperation,
 )
 from kraft.sim.workload.refusals import Refusals
 from kraft.sim.workload.small_topics import SmallTopics, name_of
@@ -54,54 +56,55 @@ EXTRA_WAIT_MS = 500
 READ_AGAIN_MS_MAX = 15_000
 REFUSED_PAUSE_MS = 100
 VALUE_SHOWN = 24
-"""Bytes of a value that a finding shows."""
+"""Maximum number of bytes of a value that a finding shows."""
 ACKS = MappingProxyType({IDEMPOTENT: "all", PLAIN: "all", LOOSE: "1", CLOSED_LOOP: "all", SMALL_TOPICS: "all"})
 EXACTLY_ONCE = (IDEMPOTENT, CLOSED_LOOP, SMALL_TOPICS)
-"""The idempotent producers."""
+"""Names of the idempotent producers."""
 FINAL = "final reader"
 
 
 @dataclass(slots=True)
-class Sent:
-    """What one producer handed over, in order: (value, where to, its delivery)."""
+class ProducerRecords:
+    """Records that one producer sent, in order: (value, partition, its delivery)."""
 
     name: str
     records: list[tuple[bytes, TopicPartition, Delivery]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Read:
-    """What one reader was given: partition → offset → value."""
+class ReaderRecords:
+    """Records that one reader received: partition → offset → value."""
 
     records: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     due: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offset that comes next."""
+    """Partition → offset of the next record to read."""
 
     @property
     def count(self) -> int:
         return sum(map(len, self.records.values()))
 
     def polls(self) -> list[Reading]:
-        """As one poll of each partition."""
+        """Return the records as one poll of each partition."""
         return [Poll(place, list(records.items())) for place, records in self.records.items()]
 
 
 class Workload:
-    """All clients of one run. `stop` ends sending and reading along; deliveries under way go on."""
+    """All clients of one run. `stop` ends sending and reading; deliveries in flight continue."""
 
     def __init__(self, cluster: SimCluster, plan: Plan) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.partitions = [(TOPIC, index) for index in range(PARTITIONS)]
-        self.sent = {name: Sent(name) for name in ACKS if name in plan.work}
+        self.sent = {name: ProducerRecords(name) for name in ACKS if name in plan.work}
         self.small_topics = SmallTopics(cluster)
-        self.read_along = Read()
-        self.reread = Read()
+        self.read_along = ReaderRecords()
+        self.reread = ReaderRecords()
         self._rounds: list[Reading] = []
-        """What the rereader was given, each round as it came."""
+        """Records that the reader of old records received, one entry for each round in which it reads from the start.
+        """
         self.refusals = Refusals(cluster, self.partitions)
         self.judged: Counter[str] = Counter()
-        """Invariant → how much of the clients' history was judged by it."""
+        """Invariant → number of values in the clients' history that were judged by it."""
         self._bootstrap = cluster.shape.bootstrap_servers
         self._plan = plan
         self._stopped = False
@@ -110,7 +113,7 @@ class Workload:
     # writing
 
     async def run(self) -> None:
-        """Send and read until stopped, then until every delivery is settled."""
+        """Send and read until stopped, then wait until every delivery has ended."""
         async with trio.open_nursery() as nursery:
             if CONSUMER in self._plan.work:
                 nursery.start_soon(self._read_along)
@@ -149,8 +152,8 @@ class Workload:
                     break
                 await self._send_one(name, producer, operation)
 
-    async def _sends(self, name: str, seam: Seam) -> tuple[Operation, ...]:
-        """What this producer sends, once there is a place for it."""
+    async def _sends(self, name: str, seam: Seam) -> tuple[PlannedOperation, ...]:
+        """Yield what this producer sends, once its partitions exist."""
         work = self._plan.work[name]
         if name != SMALL_TOPICS:
             return work
@@ -160,7 +163,7 @@ class Workload:
             each for each in work if each.verb != CREATE_SMALL and name_of(each.target) in self.small_topics.created
         )
 
-    async def _send_one(self, name: str, producer: Producer, operation: Operation) -> None:
+    async def _send_one(self, name: str, producer: Producer, operation: PlannedOperation) -> None:
         sent, place = self.sent[name].records, self._place(name, operation)
         value = f"{name}/{len(sent)}".encode() + bytes(operation.amount)
         delivery = await producer.enqueue(place[0], value, partition=place[1])
@@ -170,11 +173,11 @@ class Workload:
             await delivery.settled()
 
     @staticmethod
-    def _place(name: str, operation: Operation) -> TopicPartition:
+    def _place(name: str, operation: PlannedOperation) -> TopicPartition:
         return (name_of(operation.target), 0) if name == SMALL_TOPICS else (TOPIC, operation.target)
 
     def _tell(self, name: str, value: bytes, place: TopicPartition, delivery: Delivery) -> None:
-        """To the chronicle: what was sent, and how it ended."""
+        """Report to the chronicle what was sent, and the outcome."""
         chronicle = self.cluster.watch.chronicle
         shown = value.rstrip(b"\0").decode()
         told = chronicle.begin_operation(name, f"{shown} to {place[0]}-{place[1]}")
@@ -197,7 +200,8 @@ class Workload:
                 self._take(self.read_along, await self._poll(consumer, CONSUMER), "the consumer")
 
     async def _poll(self, consumer: Consumer, reader: str) -> list[Any]:
-        """A damaged batch is asked for until a replica gives it whole, which must not take long."""
+        """Poll a reader once. A corrupt batch is requested again until a replica serves it intact, which must not take
+        long."""
         try:
             records = await consumer.poll()
         except KafkaError as problem:
@@ -217,8 +221,8 @@ class Workload:
                 await self._read_again(self.partitions[operation.target])
 
     async def _read_again(self, place: TopicPartition) -> None:
-        """From the begin to the end of now, as far as that comes in time."""
-        read, refused = Read(), self.refusals.count
+        """Read from the start to the present end, as far as the time allows."""
+        read, refused = ReaderRecords(), self.refusals.count
         chronicle = self.cluster.watch.chronicle
         told = chronicle.begin_operation(REREADER, f"reads {place[0]}-{place[1]} again")
         self.refusals.begin(REREADER)
@@ -236,9 +240,9 @@ class Workload:
             if known.setdefault(offset, value) != value:
                 self._fail("D10", "a record was read as another one", place, offset=offset, value=value)
 
-    async def read_back(self, timeout_ms: int) -> Read:
-        """Everything, by a fresh consumer; as much as came within the time."""
-        read, places = Read(), [*self.partitions, *((name, 0) for name in self.small_topics.standing())]
+    async def read_back(self, timeout_ms: int) -> ReaderRecords:
+        """Read all records with a new consumer, as far as the time allows."""
+        read, places = ReaderRecords(), [*self.partitions, *((name, 0) for name in self.small_topics.existing())]
         with trio.move_on_after(timeout_ms / 1000):
             async with Consumer(bootstrap_servers=self._bootstrap, seam=self.world.node("reader")) as consumer:
                 ends = await consumer.offsets(places)
@@ -247,7 +251,7 @@ class Workload:
                     self._take(read, await consumer.poll(timeout_ms=1000), "the final reader")
         return read
 
-    def _take(self, read: Read, records: list[Any], reader: str) -> None:
+    def _take(self, read: ReaderRecords, records: list[Any], reader: str) -> None:
         for record in records:
             place = (record.topic, record.partition)
             due = read.due.get(place, 0)
@@ -262,8 +266,8 @@ class Workload:
 
     # judging
 
-    def judge(self, final: Read) -> None:
-        """Compare what was promised with what the final reader was given."""
+    def judge(self, final: ReaderRecords) -> None:
+        """Compare what was acknowledged with what the final reader received."""
         for name, sent in self.sent.items():
             if ACKS[name] == "all":
                 self._judge_deliveries(sent)
@@ -273,8 +277,8 @@ class Workload:
             self._fail(anomaly.check, anomaly.text, anomaly.place, **anomaly.evidence)
         self.small_topics.judge()
 
-    def _judge_deliveries(self, sent: Sent) -> None:
-        """Each comes to an end, and to a good one."""
+    def _judge_deliveries(self, sent: ProducerRecords) -> None:
+        """Check that each delivery ends successfully."""
         for value, place, delivery in sent.records:
             outcome = delivery.outcome
             if outcome is None:
@@ -283,35 +287,36 @@ class Workload:
                 self._fail("L7", "a delivery failed", place, value=value, why=str(outcome))
 
     def _is_forgotten(self, failed: DeliveryFailed) -> bool:
-        """A broker that was started anew knows the last batch of each producer only, as Kafka's: of several that were
-        under way it refuses the first ones that come again, and the producer says that they may be in the log."""
+        """Return whether a failed delivery is excused: a restarted broker, like Kafka's, no longer knows all but the
+        last batch of a producer. It rejects all but the last of several batches that were in flight and are retried;
+        the producer reports that they may be in the log."""
         hosts = (self.world.host(host_name(broker)) for broker in self.cluster.shape.broker_ids)
         is_out_of_order = failed.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not failed.certain
         return is_out_of_order and any(host.lives > 1 for host in hosts)
 
-    def _history_of_sends(self) -> Iterator[Send]:
+    def _history_of_sends(self) -> Iterator[SentValue]:
         for name, sent in self.sent.items():
             for value, place, delivery in sent.records:
                 told, offset = delivery.outcome, -1
                 if isinstance(told, DeliveryFailed):
-                    outcome = Outcome.FAILED if told.certain else Outcome.UNKNOWN
+                    outcome = SendOutcome.FAILED if told.certain else SendOutcome.UNKNOWN
                 elif told is None:
-                    outcome = Outcome.UNKNOWN
+                    outcome = SendOutcome.UNKNOWN
                 else:
-                    outcome, offset = Outcome.ACKNOWLEDGED, told.offset
-                yield Send(name, place, value, outcome, offset, ACKS[name] == "all", name in EXACTLY_ONCE)
+                    outcome, offset = SendOutcome.ACKNOWLEDGED, told.offset
+                yield SentValue(name, place, value, outcome, offset, ACKS[name] == "all", name in EXACTLY_ONCE)
 
-    def _readings(self, final: Read) -> dict[str, list[Reading]]:
-        """What each reader was given. The rereader begins anew with each round."""
+    def _readings(self, final: ReaderRecords) -> dict[str, list[Reading]]:
+        """Yield what each reader received. The reader of old records starts from the beginning in each round."""
         return {CONSUMER: self.read_along.polls(), REREADER: self._rounds, FINAL: final.polls()}
 
     @property
     def acknowledged(self) -> int:
-        """How many records were acknowledged with acks=all."""
+        """Number of records that were acknowledged with acks=all."""
         return sum(self.acknowledged_of(name) for name in self.sent if ACKS[name] == "all")
 
     def acknowledged_of(self, name: str) -> int:
-        """How many records of this producer were acknowledged; 0 if there is none of this name."""
+        """Return how many records of the producer with this name were acknowledged; 0 if there is no such producer."""
         sent = self.sent.get(name)
         return sum(
             delivery.outcome is not None and not isinstance(delivery.outcome, DeliveryFailed)
@@ -320,7 +325,8 @@ class Workload:
 
 
 async def write_extra(cluster: SimCluster, living: Mapping[str, object], plan: Plan) -> None:
-    """Write to whatever extra topics there are, until cancelled; nobody is promised anything. The logs are watched."""
+    """Write records to the existing extra topics until cancelled. No client is guaranteed their content; the checks
+    observe the logs."""
     world, start_ns = cluster.world, cluster.world.now_ns
     async with Producer(
         bootstrap_servers=cluster.shape.bootstrap_servers,

@@ -1,6 +1,8 @@
-"""Async: the fake seam: network, disk, clock and randomness, one seeded trio run. May import kraft.seam and kraft.wire.
+"""Async: the simulated implementation of the seam (kraft.seam): network, disk, clock and randomness of one seeded trio
+run. May import kraft.seam and kraft.wire.
 
-`World(seed).run(main)` is all that others need."""
+`World(seed).run(main)` is all that other packages need.
+"""
 
 from kraft.sim.world.incarnation import Incarnation
 from kraft.sim.world.options import WorldOptions

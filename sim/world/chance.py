@@ -1,6 +1,7 @@
-"""Seeded chance in named streams: a value depends on the world's seed, the stream's name and the count of its draws.
+"""Seeded randomness in named streams: a value depends on the world's seed, the stream's name and how many values the
+stream has drawn before.
 
-So taking one fault, node or client away does not reshuffle the draws of the others.
+So removing one fault, node or client does not change the draws of the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kraft.seam import draw_uuid
 
 
 class NamedRandom:
-    """kraft.seam.Random, all of it drawn from (seed, name)."""
+    """Implements kraft.seam.Random; all values follow from (seed, name)."""
 
     __slots__ = ("_bits", "_name", "_seed", "_streams")
 
@@ -33,9 +34,9 @@ class NamedRandom:
         return (self._bits(width) * bound) >> width
 
     def one_in(self, odds: int) -> bool:
-        """True once in `odds` draws; never for 0."""
+        """Return True on average once in `odds` draws; never if `odds` is 0."""
         if odds < 1 << 32:
-            return odds > 0 and not (self._bits(64) * odds) >> 64  # `below`, in place: most draws are these
+            return odds > 0 and not (self._bits(64) * odds) >> 64  # `below`, inlined: most draws come through here
         return self.below(odds) == 0
 
     def uuid(self) -> UUID:
@@ -49,5 +50,5 @@ class NamedRandom:
 
 
 def between(chance: NamedRandom, least: int, most: int) -> int:
-    """A draw from `least` to `most`, both among them."""
+    """Draw a number from `least` to `most`, both included."""
     return least + chance.below(most - least + 1)

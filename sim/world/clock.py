@@ -1,4 +1,4 @@
-"""A node's clocks: virtual time as this host sees it, with its drift, its offset and its steps."""
+"""The clocks of a node: virtual time as its host sees it, with drift, offset and steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from kraft.sim.world.incarnation import Incarnation
 
 EPOCH_MS = 1_750_000_000_000
-"""The wall clock when a world begins."""
+"""Wall clock time at which a world begins."""
 PPM = 1_000_000
 
 
 class HostClock:
-    """What outlives a process: drift, the monotonic clock since boot, and how wrong the wall clock is."""
+    """State of a host's clocks that outlives a process: drift, the monotonic clock since boot, and the wall clock's
+    error."""
 
     def __init__(self, schedule: Schedule, chance: NamedRandom, options: WorldOptions) -> None:
         self.schedule = schedule
@@ -30,7 +31,7 @@ class HostClock:
         self.wall_offset_ms = _around(chance, options.wall_offset_ms_max)
 
     def boot(self) -> None:
-        """After a power loss the monotonic clock starts anew."""
+        """Restart the monotonic clock after a power loss."""
         self._boot_ns = self._chance.below(SECOND_NS) - self._drifted()
 
     def _drifted(self) -> int:
@@ -43,12 +44,13 @@ class HostClock:
         return EPOCH_MS + self._drifted() // MILLISECOND_NS + self.wall_offset_ms
 
     def virtual_seconds(self, duration_ms: float) -> float:
-        """How long this host's duration takes in the world."""
+        """Return how many virtual seconds pass while this host's clock measures the given duration."""
         return duration_ms * PPM / self._rate_ppm / 1000
 
 
 class NodeClock:
-    """kraft.seam.Clock of one incarnation. Reading it never fails; a sleep of a crashed incarnation does."""
+    """Implements kraft.seam.Clock for one incarnation. Reading the clock never fails; a sleep of a crashed incarnation
+    does."""
 
     __slots__ = ("_host", "_incarnation")
 

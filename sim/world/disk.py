@@ -1,7 +1,7 @@
-"""The fake disk: kraft.seam.Disk of one incarnation over its host's file system.
+"""The simulated disk: implements kraft.seam.Disk for one incarnation, over its host's file system.
 
-`offload` runs its function in line and then lets a seeded time pass; a sync takes its time first and then covers what
-was written before it began. A full disk and a failing sync are switched on from outside.
+`offload` runs its function inline and then lets a seeded time pass. A sync first takes its time, and then covers the
+writes from before it began. A test or fault can make the disk full or make its syncs fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ts = TypeVarTuple("Ts")
 FREE_BYTES = 1 << 40
 BUDGET_POLL_NS = 5 * MILLISECOND_NS
 UNREADABLE_COLD_ONE_IN = 2
-"""How often a read goes to a device that cannot be read, and not to memory."""
+"""One read in this many goes to a device that cannot be read, instead of the page cache."""
 
 
 def _error(code: int, path: str, verb: str, why: str) -> DiskError:
@@ -33,7 +33,7 @@ def _error(code: int, path: str, verb: str, why: str) -> DiskError:
 
 
 class FakeFile:
-    """kraft.seam.File over an inode, which it pins."""
+    """Implements kraft.seam.File over an inode, which stays available while the file is open."""
 
     __slots__ = ("_closed", "_disk", "_incarnation", "_path", "inode")
 
@@ -69,7 +69,8 @@ class FakeFile:
         return self._disk.peek(self, position, count)
 
     def sent(self, position: int, count: int) -> bytes:
-        """What sendfile takes, from whatever the file holds now, closed or not; nothing if it cannot be read."""
+        """Return the bytes that sendfile takes from the file's present content, even after close; empty if it cannot be
+        read."""
         if self._disk.is_out_of_reach(self):
             return b""
         return bytes(memoryview(self.inode.data)[position : position + count])
@@ -92,7 +93,7 @@ class FakeFile:
 
 
 class FakeLock:
-    """A lock file's holder: it ends with the incarnation."""
+    """A held lock file; the lock ends with the incarnation."""
 
     __slots__ = ("_host", "_path", "holder")
 
@@ -107,7 +108,7 @@ class FakeLock:
 
 
 class FakeDisk:
-    """kraft.seam.Disk. Paths are absolute; the parent of a new entry must exist."""
+    """Implements kraft.seam.Disk. Paths are absolute; the parent of a new entry must exist."""
 
     def __init__(self, incarnation: Incarnation) -> None:
         self._incarnation = incarnation
@@ -116,7 +117,7 @@ class FakeDisk:
         self._schedule = incarnation.host.schedule
         self._chance = incarnation.host.chance.stream("disk")
 
-    # where things are
+    # paths
 
     def _find(self, path: str) -> Inode | Directory | None:
         node: Inode | Directory | None = self._host.root
@@ -125,7 +126,7 @@ class FakeDisk:
         return node
 
     def _parent(self, path: str, verb: str) -> tuple[Directory, str]:
-        """Where an entry of a directory is about to be changed."""
+        """Return the parent directory of a path whose entry is about to be changed."""
         directory, name = posixpath.split(path)
         parent = self._find(directory)
         if not isinstance(parent, Directory):
@@ -148,7 +149,7 @@ class FakeDisk:
         return node
 
     def _require_device(self, path: str, verb: str) -> None:
-        """What lies below a directory whose device fails is out of reach, but for what is in memory."""
+        """Raise if the path is below a directory whose device fails; what is in the page cache can still be read."""
         self._incarnation.check()
         if _is_below(path, self._host.failing_directory):
             raise _error(errno.EIO, path, verb, "Input/output error")
@@ -158,7 +159,7 @@ class FakeDisk:
         if self._host.disk_full:
             raise _error(errno.ENOSPC, path, verb, "No space left on device")
 
-    # what a file asks
+    # calls of an open file
 
     def write(self, file: FakeFile, data: bytes) -> None:
         self._require_room(file.path, "append to")
@@ -185,7 +186,7 @@ class FakeDisk:
             raise _error(errno.EIO, path, "read", "Input/output error")
 
     def is_out_of_reach(self, file: FakeFile) -> bool:
-        """Whether a read goes to the device, just now, which cannot be read."""
+        """Return whether this read goes to a device that cannot be read at the moment."""
         unreadable = self._host.unreadable_directory
         return _is_below(file.path, unreadable) and self._chance.one_in(UNREADABLE_COLD_ONE_IN)
 
@@ -197,7 +198,7 @@ class FakeDisk:
         return bytes(memoryview(file.inode.data)[position : position + count])
 
     def settle(self, file: FakeFile, mark: int) -> None:
-        """What a sync does when it comes to its end."""
+        """Complete a sync: make the writes that it covers durable, or fail."""
         host = self._host
         self._require_device(file.path, "sync")
         host.touched[file.inode] = None
@@ -350,7 +351,7 @@ class FakeDisk:
         try:
             return function(*arguments)
         finally:
-            # As with a thread that cannot be abandoned: the effect is there, and a cancel waits for it.
+            # As with a thread that cannot be abandoned: the effect happens, and a cancellation waits for it.
             await self._schedule.sleep(delay_ns / 1e9, is_shielded=True)
             if self._incarnation.paused:
                 with trio.CancelScope(shield=True):
@@ -362,7 +363,7 @@ class FakeDisk:
         self._host.slowed_visits += bool(extra_ns)
         return self._chance.below(extra_ns) if extra_ns else 0
 
-    # the budget
+    # space limit
 
     @property
     def dirty_budget_full(self) -> bool:

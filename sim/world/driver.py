@@ -1,7 +1,8 @@
-"""The connection driver of one life of a node, as the real one: reads, then end-of-pass callbacks, then settles.
+"""Connection driver of one incarnation of a node. Like the production driver, it reads, runs the callbacks at the end
+of the pass, then flushes and closes connections.
 
-A pass is an event of the world. It starts a seeded moment after its cause, so that code which takes no virtual time
-still meets other nodes' messages in different orders.
+A pass is one round of the event loop, and an event of the world. It starts a seeded time after its cause, so that code
+that takes no virtual time still meets other nodes' messages in different orders.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from kraft.sim.world.host import Host
 from kraft.sim.world.incarnation import Incarnation
 
 if TYPE_CHECKING:
-    from kraft.sim.world.endpoint import Endpoint
+    from kraft.sim.world.endpoint import FakeEndpoint
 
 
-class Driver:
-    """What is to be read and settled, and the pass that does it."""
+class FakeDriver:
+    """Queues of connection ends that are to be read and to be flushed, and the pass that handles them."""
 
     def __init__(self, incarnation: Incarnation, fabric: Fabric) -> None:
         self.host: Host = incarnation.host
@@ -28,22 +29,22 @@ class Driver:
         self.check = incarnation.check
         self._incarnation = incarnation
         self._chance = incarnation.host.chance.stream("driver")
-        self._readable: list[Endpoint] = []
-        self._marked: list[Endpoint] = []
+        self._readable: list[FakeEndpoint] = []
+        self._marked: list[FakeEndpoint] = []
         self._end_of_pass: list[Callable[[], None]] = []
         self._scheduled = False
 
     def trace(self, kind: str, payload: bytes = b"") -> None:
         self.host.trace.add(self.fabric.schedule.now_ns, self.host.name, kind, payload)
 
-    def queue(self, endpoint: Endpoint) -> None:
-        """There is something to read at this end."""
+    def queue(self, endpoint: FakeEndpoint) -> None:
+        """Queue this end for reading."""
         if not endpoint.queued:
             endpoint.queued = True
             self._readable.append(endpoint)
             self.request_pass()
 
-    def mark(self, endpoint: Endpoint) -> None:
+    def mark(self, endpoint: FakeEndpoint) -> None:
         """Settle this end at the end of this pass, or of one that starts soon."""
         if not endpoint.marked:
             endpoint.marked = True
@@ -61,11 +62,11 @@ class Driver:
 
     def _start_pass(self) -> None:
         self._scheduled = False
-        if not self._incarnation.paused:  # else a pass is asked for when it goes on
+        if not self._incarnation.paused:  # otherwise the pass is scheduled on resume
             self._incarnation.call(self._run_pass)
 
     def _run_pass(self) -> None:
-        self._scheduled = True  # what is marked during the pass is settled at its end
+        self._scheduled = True  # ends marked during the pass are settled at its end
         self.stats.passes += 1
         readable, self._readable = self._readable, []
         for endpoint in readable:

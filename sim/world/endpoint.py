@@ -1,7 +1,8 @@
-"""One end of a connection in the fake network: kraft.seam.Transport, and the driver's calls into the connection.
+"""One end of a connection in the simulated network: implements kraft.seam.Transport, and calls the connection as the
+driver does.
 
-The calls are those of the real driver: reads in a pass, a settle at its end, `closed` once. Reads are cut short now and
-then, down to one byte, by the link's own chance.
+The calls are those of the production driver: reads in a pass, a flush (settle) at its end, `closed` once. With the
+link's seeded odds some reads are short, down to one byte.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import deque
 
 from kraft.seam import Chunk, CloseReason, Connection, FileRange, WireError, require
 from kraft.sim.world.disk import FakeFile
-from kraft.sim.world.driver import Driver
+from kraft.sim.world.driver import FakeDriver
 from kraft.sim.world.host import Host
 from kraft.sim.world.streams import Finish, Stream
 
@@ -18,10 +19,11 @@ SEND_BYTES_PER_PASS = 256 * 1024
 TINY_READ_BYTES_MAX = 3
 
 
-class Endpoint:
-    """kraft.seam.Transport. `outgoing` is the stream that it sends on, `incoming` the one that it reads."""
+class FakeEndpoint:
+    """Implements kraft.seam.Transport. `outgoing` is the stream that this end writes to, `incoming` the stream that it
+    reads."""
 
-    def __init__(self, driver: Driver, listener: str, peer_host: str, outgoing: Stream, incoming: Stream) -> None:
+    def __init__(self, driver: FakeDriver, listener: str, peer_host: str, outgoing: Stream, incoming: Stream) -> None:
         self.driver = driver
         self.host: Host = driver.host
         self.outgoing = outgoing
@@ -30,7 +32,7 @@ class Endpoint:
         self.ended = False
         self.deaf = False
         self.queued = False
-        """In the driver's list of ends to read."""
+        """Whether this end is in the driver's queue of ends to read."""
         self.marked = False
         self._listener = listener
         self._peer_host = peer_host
@@ -48,7 +50,7 @@ class Endpoint:
         driver.stats.connections += 1
 
     def start(self, connection: Connection) -> None:
-        """Begin to read for `connection`."""
+        """Start reading for `connection`."""
         self.connection = connection
         self.driver.queue(self)
         self.wake()
@@ -69,7 +71,8 @@ class Endpoint:
 
     @property
     def heard_ns(self) -> int:
-        """Of this pass: what comes in is read at once, or the connection has no space."""
+        """Return the time of this pass. Data that had arrived by then has been read, unless the connection has no
+        space."""
         return self.host.clock.monotonic_ns()
 
     def wake(self) -> None:
@@ -87,7 +90,7 @@ class Endpoint:
             self._flush_on_close = flush
             self.wake()
 
-    # what arrives (kraft.sim.world.streams.Receiver)
+    # incoming data (kraft.sim.world.streams.Receiver)
 
     def arrive(self, data: bytes) -> None:
         self._unread.append(memoryview(data))
@@ -102,7 +105,8 @@ class Endpoint:
     # the driver's calls
 
     def read(self) -> None:
-        """Give the connection what has arrived, as far as it has space; part of it, when chance says so."""
+        """Give the connection the bytes that have arrived, up to its free space; with seeded odds only a part
+        of them."""
         connection = self.connection
         if connection is None or self.ended or self._held:
             return
@@ -114,10 +118,10 @@ class Endpoint:
                 break
             count = self._share(room)
             self._copy(space, count)
-            space = None  # a view that lives on would forbid the connection to grow its buffer
+            space = None  # a view that stays alive would prevent the connection from growing its buffer
             self._deliver(connection, count)
             if self._unread and count < room:
-                self.driver.queue(self)  # a short read: the rest comes in a later pass
+                self.driver.queue(self)  # a short read: a later pass reads the remaining bytes
                 break
         if self._finish is not None and not self._unread and self._close_reason is None:
             self.end(CloseReason.RESET if self._finish is Finish.RST else CloseReason.PEER)
@@ -139,7 +143,7 @@ class Endpoint:
             self.driver.queue(self)
 
     def end(self, reason: CloseReason) -> None:
-        """Close this end, tell the peer's kernel and the connection; a second call does nothing."""
+        """Close this end, and notify the peer's kernel and the connection; a second call does nothing."""
         if self.ended:
             return
         self._leave()
@@ -152,27 +156,28 @@ class Endpoint:
             self.connection.closed(reason)
 
     def reset(self) -> None:
-        """End it as a reset, for the peer too."""
+        """End the connection by a reset, for the peer too."""
         if not self.ended:
             self.outgoing.finish(Finish.RST)
             self.end(CloseReason.RESET)
 
     def die(self) -> None:
-        """The process is gone: its kernel closes the stream, and nobody is told on this side."""
+        """End this connection because its process died: the kernel closes the stream, and no code on this side is
+        notified."""
         if not self.ended:
             self._leave()
             self.outgoing.finish(Finish.RST if self._unread else Finish.FIN)
             self._unread.clear()
 
     def go_dark(self) -> None:
-        """The host lost power: silence."""
+        """End this connection because its host lost power: nothing is sent, not even the end of the stream."""
         if not self.ended:
             self._leave()
             self.deaf = True
-            self.driver.fabric.endpoints[self] = None  # until the host is up again
+            self.driver.fabric.endpoints[self] = None  # until the host has booted again
 
     def hold(self, held: bool) -> None:
-        """While held, nothing is read or sent."""
+        """Stop reading and sending while held."""
         self._held = held
         self.driver.queue(self)
         self.wake()
@@ -185,7 +190,7 @@ class Endpoint:
     # reading
 
     def _share(self, room: int) -> int:
-        """How many bytes this read gives."""
+        """Return how many bytes this read gives to the connection."""
         count = min(room, sum(map(len, self._unread)))
         options = self.driver.fabric.options
         if self._chance.one_in(options.tiny_read_one_in):
@@ -223,7 +228,8 @@ class Endpoint:
             observer.received(self, count)
 
     def _take_turns(self, connection: Connection) -> None:
-        """All turns that are due: they take no time here, so those of other connections do not wait."""
+        """Do all bounded pieces of work that the connection has due. They take no virtual time, so other connections do
+        not wait."""
         while self._waits_turn and self._close_reason is None:
             self._waits_turn = False
             connection.take_turn()
@@ -231,7 +237,7 @@ class Endpoint:
     # sending
 
     def _flush(self, connection: Connection) -> bool:
-        """Send what there is room for; False if that ended the connection."""
+        """Send as many bytes as there is room for; return False if that ended the connection."""
         budget = SEND_BYTES_PER_PASS
         while output := connection.output():
             room = min(self.outgoing.room, budget)
@@ -262,7 +268,7 @@ class Endpoint:
             self.driver.mark(self)
 
     def _gather(self, output: deque[Chunk], room: int) -> bytes | None:
-        """Up to `room` bytes of the front of the queue; None if a file is shorter than its range."""
+        """Return up to `room` bytes from the front of the queue; None if a file is shorter than its range."""
         parts: list[bytes | bytearray | memoryview] = []
         for chunk in output:
             if isinstance(chunk, FileRange):

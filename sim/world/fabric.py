@@ -1,4 +1,4 @@
-"""The network between the hosts: who listens where, which links are cut, how long bytes travel."""
+"""The network between the hosts: listeners, cut links, and the travel time of bytes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from kraft.sim.world.schedule import Schedule
 from kraft.sim.world.streams import Finish, Stream
 
 if TYPE_CHECKING:
-    from kraft.sim.world.endpoint import Endpoint
+    from kraft.sim.world.endpoint import FakeEndpoint
     from kraft.sim.world.network import FakeListener
     from kraft.sim.world.observer import WorldObserver
 
 FIRST_FREE_PORT = 40_000
 LATE_RESET_NS_MAX = 3_000_000_000
-"""A host that comes back answers what was sent to its dead connections within this time (TCP sends it again)."""
+"""Maximum time after which a host that has booted answers packets for its dead connections with a reset (TCP
+retransmits the packets)."""
 
 
 class Fabric:
-    """All that lies between hosts. Links are ordered pairs of hosts; a cut one holds what is sent over it."""
+    """All links between hosts. A link is an ordered pair of hosts; a cut link holds back what is sent over it."""
 
     def __init__(self, schedule: Schedule, chance: NamedRandom, options: WorldOptions) -> None:
         self.schedule = schedule
@@ -34,18 +35,18 @@ class Fabric:
         self.hosts: dict[str, Host] = {}
         self.listeners: dict[tuple[str, int], FakeListener] = {}
         self.observer: WorldObserver | None = None
-        self.endpoints: dict[Endpoint, None] = {}
-        """Ends that live, and those of powerless hosts, in the order in which they were made."""
+        self.endpoints: dict[FakeEndpoint, None] = {}
+        """Open ends of connections, including those on hosts without power, in the order of their creation."""
         self._chance = chance
         self._links: dict[tuple[str, str], NamedRandom] = {}
         self._cuts: dict[tuple[str, str], None] = {}
         self._held: dict[Stream, None] = {}
         self._qualities: dict[tuple[str, str], LinkQuality] = {}
-        """Of links on which bytes fare badly."""
+        """Link → its quality, for links that are slow or lossy."""
         self._changed = trio.Event()
         self._next_port = FIRST_FREE_PORT
 
-    # time and chance per link
+    # delay and randomness per link
 
     def link_chance(self, source: Host, target: Host) -> NamedRandom:
         key = (source.name, target.name)
@@ -55,7 +56,7 @@ class Fabric:
         return chance
 
     def delay_ns(self, source: Host, target: Host) -> int:
-        """How long the next piece travels over this link."""
+        """Return the travel time of the next piece over this link."""
         options = self.options
         chance = self.link_chance(source, target)
         delay_ns = options.delay_min_ns + chance.below(options.delay_jitter_ns + 1)
@@ -69,11 +70,12 @@ class Fabric:
     # quality
 
     def quality(self, source: Host, target: Host) -> LinkQuality | None:
-        """How bytes fare on this link; None: well."""
+        """Return this link's quality; None: normal."""
         return self._qualities.get((source.name, target.name)) if self._qualities else None
 
     def set_quality(self, source: str, target: str, quality: LinkQuality | None) -> None:
-        """From now on; what a slow link has kept arrives soon when it is well again."""
+        """Set the link's quality from now on. If the quality becomes normal, data that a slow link has held back
+        arrives soon."""
         if quality is not None:
             self._qualities[source, target] = quality
         elif self._qualities.pop((source, target), None) is not None:
@@ -95,7 +97,7 @@ class Fabric:
         self._cuts[source, target] = None
 
     def heal(self, should_heal: Callable[[str, str], bool]) -> None:
-        """Heal the links for which this says so, and let go what they held."""
+        """Heal the links for which `should_heal` is true, and release what they held."""
         self._cuts = {link: None for link in self._cuts if not should_heal(*link)}
         held, self._held = self._held, {}
         for stream in held:
@@ -109,14 +111,14 @@ class Fabric:
         self._held[stream] = None
 
     def something_changed(self) -> None:
-        """A link healed or a host came up: waiting dials try again."""
+        """Let waiting dials retry, because a link healed or a host booted."""
         self._changed.set()
         self._changed = trio.Event()
 
-    # crossing, for dials
+    # packets of dials
 
     async def wait_crossing(self, source: Host, target: Host) -> None:
-        """Suspend until one small packet, sent again as long as it takes, has crossed this link."""
+        """Suspend until one small packet, retransmitted as often as needed, has crossed this link."""
         while True:
             await self.schedule.sleep(self.delay_ns(source, target) / 1e9)
             if not self.is_cut(source, target) and target.powered:
@@ -135,7 +137,7 @@ class Fabric:
     # ends
 
     def reset_links(self, one: str, other: str) -> None:
-        """Drop every connection between two hosts; of what is under way a seeded part is lost."""
+        """Drop every connection between two hosts; a seeded part of the data in flight is lost."""
         for endpoint in list(self.endpoints):
             if {endpoint.outgoing.source.name, endpoint.outgoing.target.name} != {one, other} or endpoint.ended:
                 continue
@@ -144,7 +146,7 @@ class Fabric:
             stream.finish(Finish.RST)
 
     def stall_links(self, source: str, target: str, duration_ns: int, one_in: int) -> None:
-        """Hold up some of the streams from one host to another."""
+        """Delay some of the streams from one host to another."""
         until_ns = self.schedule.now_ns + duration_ns
         for endpoint in list(self.endpoints):
             stream = endpoint.outgoing
@@ -153,7 +155,8 @@ class Fabric:
                 stream.stall(until_ns)
 
     def host_booted(self, host: Host) -> None:
-        """Connections of the life that lost power are unknown to the new one: who sent to them is told."""
+        """Notify the peers of the incarnation that lost power, because the booted host does not know its old
+        connections."""
         for endpoint in [end for end in self.endpoints if end.host is host and end.deaf]:
             endpoint.deaf = False
             del self.endpoints[endpoint]

@@ -1,12 +1,13 @@
-"""A host's file system, with what a power loss would leave.
+"""A host's file system, with what would survive a power loss.
 
-A file is its current bytes, its durable bytes, and the writes in between, in order. A directory is its current entries,
-its durable entries, and the changes in between. `sync` and `sync_directory` make the current state durable; so does age
-(the kernel writes back). A process death loses nothing. A power loss keeps, per file and per directory, a seeded
-choice: none of what is pending, all, a prefix, or a prefix and a torn piece of the next write. Of what it keeps of a
-file, the length is known in order, but sectors reach the device in any: some may be lost that others are behind, and
-read as zeros from where nothing had been written before. A sector is lost as a whole: what a later write put into it
-was in the same page.
+A file is its current bytes, its durable bytes, and the pending writes in order. A directory is its current entries, its
+durable entries, and the pending changes. `sync` and `sync_directory` make the current state durable; old changes become
+durable by themselves (the kernel writes back). A process death loses nothing.
+
+A power loss keeps, per file and per directory, a seeded choice of the pending changes: none, all, a prefix, or a prefix
+and an incomplete piece of the next write. The length of a file is kept in order, but its sectors reach the device in
+any order. So some sectors may be lost although later ones are kept; they read as zeros where nothing had been written
+before. A sector is lost as a whole, because later writes to it were in the same page.
 Source: ALICE, POSIX fsync.
 """
 
@@ -19,12 +20,12 @@ from kraft.sim.world.chance import NamedRandom
 
 SECTOR_BYTES = 512
 SCATTERED_ONE_IN = 2
-"""In one of so many power losses the sectors of a file reach its device in any order."""
+"""One power loss in this many finds a file's sectors written to the device in random order."""
 
 
 @dataclass(slots=True)
-class Write:
-    """One pending change of a file: bytes at the end, or (data None) a cut to `size`."""
+class PendingWrite:
+    """One pending change of a file: bytes appended, or (data None) a truncation to `size`."""
 
     at_ns: int
     data: bytes | None
@@ -32,43 +33,46 @@ class Write:
 
 
 class Inode:
-    """A file's content. `applied` counts the writes that ever became durable, so that a sync knows which it covers."""
+    """Content of a file. `applied` counts the writes that have become durable, so that a sync knows which writes it
+    covers."""
 
     __slots__ = ("applied", "changed", "cut_to", "data", "durable", "modified_ms", "pending", "sound_bytes")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = bytearray()
-        self.pending: list[Write] = []
+        self.pending: list[PendingWrite] = []
         self.applied = 0
         self.cut_to: int | None = None
-        """All below is as it was written; the smallest such size since an observer set this back to None."""
+        """Smallest size to which the file was truncated since an observer last reset this to None. All bytes below it
+        are unchanged."""
         self.modified_ms = 0
         self.sound_bytes: int | None = None
-        """So much of the durable bytes is as it was written; a failed sync left zeros behind it. None: all."""
+        """Length of the durable prefix that is intact; a failed sync left zeros after it. None: all durable bytes are
+        intact."""
         self.changed: dict[int, int] = {}
-        """Where the device keeps another byte than was written, and that one; what is cut away is forgotten."""
+        """Position of a corrupted byte → the byte as it was written. Entries of truncated bytes are dropped."""
 
     @property
     def safe_bytes(self) -> int:
-        """How many bytes from the start would survive a power loss as they were written."""
+        """Return how many bytes from the start would survive a power loss unchanged."""
         return len(self.durable) if self.sound_bytes is None else min(len(self.durable), self.sound_bytes)
 
     @property
     def mark(self) -> int:
-        """Stands for everything that was written so far; see `settle`."""
+        """Number that identifies all writes so far; `settle` takes it."""
         return self.applied + len(self.pending)
 
     def append(self, data: bytes, now_ns: int) -> None:
         self.data += data
-        self.pending.append(Write(now_ns, data))
+        self.pending.append(PendingWrite(now_ns, data))
 
     def truncate(self, size: int, now_ns: int) -> None:
         if size < len(self.data):
             del self.data[size:]
         else:
             self.data.extend(bytes(size - len(self.data)))
-        self.pending.append(Write(now_ns, None, size))
+        self.pending.append(PendingWrite(now_ns, None, size))
         self._note_cut(size)
 
     def _note_cut(self, size: int) -> None:
@@ -76,13 +80,13 @@ class Inode:
         self.changed = {position: byte for position, byte in self.changed.items() if position < size}
 
     def settle(self, mark: int) -> int:
-        """Make the writes up to `mark` durable; returns the bytes that they appended."""
+        """Make the writes up to `mark` durable; return the number of bytes that they appended."""
         count = max(0, mark - self.applied)
         done, self.pending = self.pending[:count], self.pending[count:]
         self.applied += len(done)
         return sum(map(self._apply, done))
 
-    def _apply(self, write: Write) -> int:
+    def _apply(self, write: PendingWrite) -> int:
         if write.data is not None:
             self.durable += write.data
             return len(write.data)
@@ -95,7 +99,7 @@ class Inode:
         return 0
 
     def lose_sync(self, mark: int) -> None:
-        """A sync failed: the pages count as clean and never reach the device, which keeps zeros in their place."""
+        """Fail a sync: the pages count as clean and never reach the device, which keeps zeros in their place."""
         position = len(self.durable)
         for write in self.pending[: max(0, mark - self.applied)]:
             if write.data is None:
@@ -107,12 +111,12 @@ class Inode:
             write.data = bytes(len(write.data))
 
     def change(self, position: int, byte: int) -> None:
-        """The device keeps another byte here than was written, and nobody is told."""
+        """Corrupt one byte on the device, without any error."""
         self.changed.setdefault(position, self.data[position])
         self._set(position, byte)
 
     def restore(self, position: int) -> None:
-        """The byte is again as it was written, if it was changed and has not been cut away since."""
+        """Restore the byte if it was corrupted and has not been truncated since."""
         byte = self.changed.pop(position, None)
         if byte is not None:
             self._set(position, byte)
@@ -123,7 +127,7 @@ class Inode:
             self.durable[position] = byte
 
     def age(self, before_ns: int) -> int:
-        """Write back what is older; returns the bytes."""
+        """Write back changes that are older than the given time; return the number of bytes written."""
         count = 0
         while count < len(self.pending) and self.pending[count].at_ns < before_ns:
             count += 1
@@ -151,14 +155,14 @@ class Inode:
         self._note_cut(whole)
 
     def _choose_sectors(self, chance: NamedRandom, firm: int) -> list[tuple[int, int]]:
-        """The sectors from `firm` on that never reached the device: (begin, end), in order."""
+        """Return the sectors from `firm` on that never reached the device: (begin, end), in order."""
         begins = [firm, *range(firm - firm % SECTOR_BYTES + SECTOR_BYTES, len(self.durable), SECTOR_BYTES)]
         end = begins[-1] - begins[-1] % SECTOR_BYTES + SECTOR_BYTES
         return [(begin, after) for begin, after in pairwise((*begins, end)) if chance.below(2)]
 
 
 def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:
-    """How many pending changes survive, and whether the next one is torn."""
+    """Return how many pending changes survive a power loss, and whether a part of the next one survives."""
     if not pending:
         return 0, False
     choice = chance.below(4)
@@ -170,7 +174,8 @@ def _kept(chance: NamedRandom, pending: int) -> tuple[int, bool]:
 
 
 def _torn(chance: NamedRandom, data: bytes, position: int) -> bytes:
-    """The part of a write that reached the device: up to a sector's end, with zeros where the rest was announced."""
+    """Return the content of a write of which only a part reached the device: the part up to a sector's end, with zeros
+    for the remaining length."""
     sectors = (position + len(data)) // SECTOR_BYTES - position // SECTOR_BYTES
     kept = chance.below(sectors + 1) * SECTOR_BYTES - position % SECTOR_BYTES if sectors else 0
     head = data[: max(0, kept)]
@@ -180,8 +185,9 @@ def _torn(chance: NamedRandom, data: bytes, position: int) -> bytes:
 
 
 @dataclass(slots=True)
-class Change:
-    """One pending change of a directory: link `name` to `node` (None: unlink it), and unlink `source` with it."""
+class PendingEntryChange:
+    """One pending change of a directory: the entry `name` gets `node` (None: it is removed), and the entry `source` is
+    removed at the same time."""
 
     name: str
     node: Inode | Directory | None
@@ -190,24 +196,25 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class Directory:
-    """A directory's entries."""
+    """A directory of the simulated file system: its entries."""
 
     entries: dict[str, Inode | Directory] = field(default_factory=dict)
     durable: dict[str, Inode | Directory] = field(default_factory=dict)
-    pending: list[Change] = field(default_factory=list)
+    pending: list[PendingEntryChange] = field(default_factory=list)
 
     def link(self, name: str, node: Inode | Directory, *, source: str | None = None) -> None:
-        self.change(Change(name, node, source))
+        self.change(PendingEntryChange(name, node, source))
 
     def unlink(self, name: str) -> None:
-        self.change(Change(name, None))
+        self.change(PendingEntryChange(name, None))
 
-    def change(self, change: Change) -> None:
+    def change(self, change: PendingEntryChange) -> None:
         _apply_change(self.entries, change)
         self.pending.append(change)
 
     def add_directory(self, name: str) -> Directory:
-        """A new directory, durable at once, and with it what was changed before: what had its name is gone."""
+        """Add a new directory. It is durable at once, with all earlier changes of the parent directory. An existing
+        entry of this name is replaced."""
         self.sync()
         made = Directory()
         self.entries[name] = made
@@ -230,7 +237,7 @@ class Directory:
             node.lose_power(chance)
 
 
-def _apply_change(entries: dict[str, Inode | Directory], change: Change) -> None:
+def _apply_change(entries: dict[str, Inode | Directory], change: PendingEntryChange) -> None:
     if change.source is not None:
         entries.pop(change.source, None)
     if change.node is None:

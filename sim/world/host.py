@@ -1,4 +1,6 @@
-"""A host: what outlives a node's processes. Its disk, its clocks, its power, and the current life of its node."""
+"""A host: everything that outlives the processes of a node. It has a disk, clocks and power, and refers to its node's
+current incarnation.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Host:
-    """One node's machine. `address` is the name that others dial."""
+    """The machine of one node. `address` is the host name that others dial."""
 
     def __init__(
         self, name: str, address: str, chance: NamedRandom, schedule: Schedule, trace: Trace, options: WorldOptions
@@ -37,19 +39,19 @@ class Host:
         self.sync_fails = False
         self.disk_extra_ns = 0
         self.slowed_visits = 0
-        """How many syncs and visits to the disk were made to take longer."""
+        """Number of syncs and disk accesses that were made slower."""
         self.failing_directory: str | None = None
         self.unreadable_directory: str | None = None
         self.dirty_bytes = 0
         self.dirty: dict[Inode, None] = {}
         self.touched: dict[Inode, None] = {}
-        """Files that changed since an observer emptied this."""
+        """Files that changed since an observer last cleared this."""
         self.entries_changed = True
-        """Any directory may have changed since an observer took this back."""
+        """Whether any directory may have been added or removed since an observer last reset this."""
         self.changed_directories: dict[Directory, None] = {}
-        """Directories of which entries came, went or became durable since an observer emptied this."""
+        """Directories whose entries were added, removed or made durable since an observer last cleared this."""
         self.when_synced: Callable[[], None] | None = None
-        """For an observer: the entries of some directory have just become durable."""
+        """Hook for an observer: called when the entries of some directory have become durable."""
         self.incarnation: Incarnation | None = None
         self.lives = 0
 
@@ -58,14 +60,14 @@ class Host:
         return self.incarnation is not None and not self.incarnation.revoked
 
     def write_back(self) -> None:
-        """The kernel writes everything back."""
+        """Make all pending changes of the disk durable, as the kernel does by writing back."""
         self.touched.update(self.dirty)
         for inode in self.dirty:
             self.dirty_bytes -= inode.settle(inode.mark)
         self.dirty.clear()
 
     def replace_disk(self) -> None:
-        """An empty disk in the place of this one."""
+        """Replace the disk of this host by an empty one."""
         self.root = Directory()
         self.locks.clear()
         self.dirty.clear()
@@ -73,8 +75,8 @@ class Host:
         self.dirty_bytes = 0
         self.entries_changed = True
 
-    def take_away(self, path: str) -> None:
-        """Remove a folder and all in it, for good, as somebody does who looks after a machine whose node is down."""
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder and all in it permanently, as an operator may while the node is down."""
         *above, name = path.strip("/").split("/")
         folder: Directory | Inode | None = self.root
         for part in above:
@@ -85,7 +87,8 @@ class Host:
             self.entries_changed = True
 
     def lose_power(self) -> None:
-        """The disk keeps what was durable and a seeded part of the rest; other hosts hear nothing."""
+        """Cut the power: the disk keeps what was durable and a seeded part of the pending writes; other hosts receive
+        nothing."""
         self.entries_changed = True
         self.touched.update(self.dirty)
         oldest_ns = self.schedule.now_ns - self.options.write_back_age_ns

@@ -1,7 +1,8 @@
-"""One life of a node: what is revoked when it dies.
+"""One incarnation of a node: everything that is revoked when it dies.
 
-A crash is: first revoke (every later call on this life's handles raises HandleRevoked and has no effect), then cut or
-silence its streams, then cancel its task; what its `finally` blocks still try does nothing.
+A crash first revokes the handles: every later call on a handle of this incarnation raises HandleRevoked and has no
+effect. Then it ends or silences the incarnation's streams. Then it cancels the incarnation's task; whatever the task's
+`finally` blocks still try has no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Incarnation:
-    """A node's life. `seam` is its outside world; `failure` is what a connection's handler raised, if any did."""
+    """An incarnation of a node. `seam` is its interface to the outside world; `failure` is the exception of a
+    connection's handler, if there was one."""
 
     def __init__(self, host: Host, number: int) -> None:
         self.host = host
@@ -44,19 +46,20 @@ class Incarnation:
         return self._seam
 
     def adopt(self, seam: Seam, on_failure: Callable[[BaseException], None] | None) -> None:
-        """Take the seam that was built for this life; code that runs for it finds it in `current_seam`."""
+        """Set the seam that was built for this incarnation. Code that runs for the incarnation finds it in
+        `current_seam`."""
         self._seam = seam
         self._on_failure = on_failure
         self.context.run(current_seam.set, seam)
 
     def check(self) -> None:
-        """Raise HandleRevoked if this life is over."""
+        """Raise HandleRevoked if this incarnation is over."""
         if self.revoked:
             raise HandleRevoked(f"{self.name} crashed: this handle is of its life {self.number}")
 
     def pause(self) -> None:
-        """Freeze this life, as SIGSTOP or a long collection would: its driver has no passes and what it awaits of its
-        seam does not return, while time goes on for it as well."""
+        """Freeze this incarnation, as SIGSTOP or a long garbage collection would. Its driver runs no passes and no call
+        to its seam returns, while time passes for it as well."""
         self.paused = True
         self._resumed = trio.Event()
 
@@ -65,13 +68,13 @@ class Incarnation:
         self._resumed.set()
 
     async def pass_gate(self) -> None:
-        """Suspend while this life is frozen, then `check`."""
+        """Suspend while this incarnation is frozen, then raise HandleRevoked if it is over."""
         while self.paused:
             await self._resumed.wait()
         self.check()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run a callback of this life's code from an event of the world. What it raises stops this node."""
+        """Run a callback of this incarnation's code from an event of the world. An exception stops this node."""
         if self.revoked or self.failure is not None:
             return
         try:

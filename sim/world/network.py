@@ -1,4 +1,4 @@
-"""The fake network: kraft.seam.Network of one life of a node."""
+"""The simulated network: implements kraft.seam.Network for one incarnation of a node."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kraft.seam import (
     Transport,
 )
 from kraft.seam.network import C
-from kraft.sim.world.driver import Driver
-from kraft.sim.world.endpoint import Endpoint
+from kraft.sim.world.driver import FakeDriver
+from kraft.sim.world.endpoint import FakeEndpoint
 from kraft.sim.world.fabric import Fabric
 from kraft.sim.world.host import Host
 from kraft.sim.world.incarnation import Incarnation
@@ -36,7 +36,7 @@ LinkKey = tuple[int | None, str]
 
 
 class FakeListener:
-    """kraft.seam.BoundListener. `accept` is run in its node's name when a stream arrives."""
+    """Implements kraft.seam.BoundListener. `accept` runs on the listening node when a connection arrives."""
 
     def __init__(
         self, network: FakeNetwork, binding: Binding, port: int, make_connection: Callable[[Transport], Connection]
@@ -58,17 +58,17 @@ class FakeListener:
 
 
 class FakeNetwork:
-    """kraft.seam.Network: listeners and dials of one life, over the fabric that all share."""
+    """Implements kraft.seam.Network: listeners and dials of one incarnation, over the shared links."""
 
     def __init__(self, incarnation: Incarnation, fabric: Fabric, dial_map: DialMap) -> None:
         self.fabric = fabric
         self.incarnation = incarnation
         self.host: Host = incarnation.host
-        self.driver = Driver(incarnation, fabric)
+        self.driver = FakeDriver(incarnation, fabric)
         self._dial_map = dial_map
         self._policies: dict[LinkKey, LinkPolicy] = {}
         self._policy_changed = trio.Event()
-        self._dialled: dict[LinkKey, list[Endpoint]] = {}
+        self._dialled: dict[LinkKey, list[FakeEndpoint]] = {}
 
     @property
     def stats(self) -> NetworkStats:
@@ -123,25 +123,27 @@ class FakeNetwork:
 
     async def _pass_link(self, peer: Peer) -> None:
         while (policy := self._policies.get((peer.node_id, peer.listener), LinkPolicy.OPEN)) is not LinkPolicy.OPEN:
-            await self._take_a_moment()
+            await self._pass_a_moment()
             if policy is LinkPolicy.REFUSE:
                 raise DialFailed(peer, DialOutcome.REFUSED)
             if policy is LinkPolicy.RESET:
                 raise DialFailed(peer, DialOutcome.RESET)
             await self._policy_changed.wait()
 
-    async def _take_a_moment(self) -> None:
-        """No failure is free: who dials again at once must not stop time."""
+    async def _pass_a_moment(self) -> None:
+        """Let a short time pass before a dial fails: otherwise a caller that redials at once would stop
+        virtual time."""
         await self.fabric.schedule.sleep(self.fabric.options.delay_min_ns / 1e9)
 
-    async def _connect(self, peer: Peer) -> Endpoint:
-        """Cross to the other host, be accepted there, and cross back."""
+    async def _connect(self, peer: Peer) -> FakeEndpoint:
+        """Open a connection: let one packet cross to the other host, be accepted there, and let the answer
+        cross back."""
         address = peer.address
         if peer.node_id is not None:
             address = self._dial_map.get((peer.node_id, peer.listener), address)
         host = self.host if address.host in LOOPBACKS else self.fabric.host_at(address.host)
         if host is None:
-            await self._take_a_moment()
+            await self._pass_a_moment()
             raise DialFailed(peer, DialOutcome.UNREACHABLE)
         await self.fabric.wait_crossing(self.host, host)
         listener = self.fabric.listeners.get((host.address, address.port))
@@ -159,7 +161,7 @@ class FakeNetwork:
     # link policies
 
     def set_link_policy(self, node_id: int, listener: str, policy: LinkPolicy) -> None:
-        """Apply `policy` from now on to the link to this peer, also to connections that exist."""
+        """Apply `policy` from now on to the link to this peer, also to existing connections."""
         key = (node_id, listener)
         self._policies[key] = policy
         self._policy_changed.set()
@@ -172,29 +174,29 @@ class FakeNetwork:
             else:
                 endpoint.hold(policy is LinkPolicy.HANG)
 
-    def _remember(self, peer: Peer, endpoint: Endpoint) -> None:
+    def _remember(self, peer: Peer, endpoint: FakeEndpoint) -> None:
         key = (peer.node_id, peer.listener)
         living = [other for other in self._dialled.get(key, ()) if not other.ended]
         self._dialled[key] = [*living, endpoint]
 
-    # the end of this life
+    # end of this incarnation
 
     def listeners(self) -> list[FakeListener]:
         return [listener for listener in self.fabric.listeners.values() if listener.network is self]
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[FakeEndpoint]:
         return [endpoint for endpoint in self.fabric.endpoints if endpoint.driver is self.driver]
 
 
-def _connect_pair(dialler: FakeNetwork, listener: FakeListener, peer: Peer) -> Endpoint:
-    """Both ends of a new connection; the accepting one starts at once, in its own node's name."""
+def _connect_pair(dialler: FakeNetwork, listener: FakeListener, peer: Peer) -> FakeEndpoint:
+    """Create both ends of a new connection. The accepting end starts at once, on its own node."""
     fabric = dialler.fabric
     acceptor = listener.network
     there = Stream(fabric, dialler.host, acceptor.host)
     back = Stream(fabric, acceptor.host, dialler.host)
     there.back, back.back = back, there
-    near = Endpoint(dialler.driver, peer.listener, peer.address.host, there, back)
-    far = Endpoint(acceptor.driver, listener.name, dialler.host.address, back, there)
+    near = FakeEndpoint(dialler.driver, peer.listener, peer.address.host, there, back)
+    far = FakeEndpoint(acceptor.driver, listener.name, dialler.host.address, back, there)
 
     def accept() -> None:
         acceptor.driver.stats.accepted += 1

@@ -1,4 +1,4 @@
-"""What a world tells whoever watches it. Watching changes nothing: no time passes and no chance is drawn."""
+"""Callbacks of a world for an observer. Observing changes nothing: it takes no time and draws no random numbers."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kraft.seam import CloseReason, DialOutcome, Peer
-    from kraft.sim.world.endpoint import Endpoint
+    from kraft.sim.world.endpoint import FakeEndpoint
 
 
 class WorldObserver(Protocol):
-    """All are called in the order of events, on the world's one thread."""
+    """Callbacks for an observer of a world. All run in the order of events, in the world's one thread."""
 
     def handled(self, node: str) -> None:
-        """A node has handled what came in; nothing that it wants to send has left yet."""
+        """Called when a node has handled incoming data; nothing that it wants to send has been sent yet."""
         ...
 
-    def sending(self, endpoint: Endpoint, data: bytes) -> None:
-        """These bytes leave a node now."""
+    def sending(self, endpoint: FakeEndpoint, data: bytes) -> None:
+        """Called when a node sends these bytes."""
         ...
 
-    def receiving(self, endpoint: Endpoint, count: int) -> None:
-        """The next `count` bytes are about to be handled at this end."""
+    def receiving(self, endpoint: FakeEndpoint, count: int) -> None:
+        """Called when the next `count` bytes are about to be handled at this end."""
         ...
 
-    def received(self, endpoint: Endpoint, count: int) -> None:
-        """They were handled."""
+    def received(self, endpoint: FakeEndpoint, count: int) -> None:
+        """Called when these bytes were handled."""
         ...
 
-    def ended(self, endpoint: Endpoint, reason: CloseReason) -> None:
-        """A connection is over, as this end sees it; its owner is not told yet. Not called for a node that crashed."""
+    def ended(self, endpoint: FakeEndpoint, reason: CloseReason) -> None:
+        """Called when a connection ended at this end; its owner is not notified yet. Not called for a node that
+        crashed."""
         ...
 
     def dial_failed(self, node: str, peer: Peer, outcome: DialOutcome) -> None:
-        """A node's dial did not give a connection."""
+        """Called when a node's dial failed."""
         ...

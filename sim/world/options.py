@@ -1,4 +1,4 @@
-"""What a world is like: delays, buffers and how often the rare but legal thing happens. Drawn or set per run."""
+"""Options of a world: delays, buffers and the odds of rare but legal events. Drawn or set per run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """Every `…_one_in` is the odds of an event per draw; 0 switches it off. Durations are virtual."""
+    """Options of a simulated world. Every `…_one_in` makes an event happen once in this many draws on average; 0
+    disables the event. Durations are virtual."""
 
     delay_min_ns: int = 40 * MICROSECOND_NS
     delay_jitter_ns: int = 160 * MICROSECOND_NS
@@ -20,14 +21,15 @@ class WorldOptions:
     bytes_per_microsecond: int = 1_000
     """Bandwidth of a stream: 1 GB/s."""
     stream_buffer_bytes: int = 256 * 1024
-    """What a stream holds between a sender and a reader before the sender must wait."""
+    """Bytes in flight between a sender and a reader before the sender must wait."""
     partial_read_one_in: int = 16
     tiny_read_one_in: int = 128
-    """A read of one to three bytes."""
+    """One read in this many returns only one to three bytes."""
     pass_delay_ns: int = 20 * MICROSECOND_NS
-    """A driver's pass starts up to this long after its cause: code that takes no virtual time still races."""
+    """Maximum delay between a cause and the driver's pass that it starts. So code that takes no virtual time still
+    races."""
     redial_delay_ns: int = SECOND_NS
-    """After a partition heals, a waiting dial goes on within this time (a lost SYN is sent again)."""
+    """After a partition heals, a waiting dial continues within this time (a lost SYN is retransmitted)."""
     offload_delay_min_ns: int = 20 * MICROSECOND_NS
     offload_delay_jitter_ns: int = 500 * MICROSECOND_NS
     sync_delay_min_ns: int = 200 * MICROSECOND_NS
@@ -35,11 +37,11 @@ class WorldOptions:
     slow_sync_ns: int = 40 * MILLISECOND_NS
     slow_sync_one_in: int = 200
     cold_read_one_in: int = 64
-    """How often `read_cached` says that it would have to wait."""
+    """One `read_cached` in this many reports that it would have to wait."""
     write_back_age_ns: int = 30 * SECOND_NS
-    """Bytes this old are on the device without a sync, as the kernel writes them back."""
+    """Age after which written bytes are on the device without a sync, because the kernel writes them back."""
     dirty_budget_bytes: int = 1 << 30
     drift_ppm_max: int = 200
     wall_offset_ms_max: int = 50
     trace_lines: int = 0
-    """How many of the last trace lines are kept, to be read when a run fails."""
+    """Number of trace lines that are kept, the newest ones, to be read when a run fails."""

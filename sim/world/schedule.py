@@ -1,13 +1,13 @@
 """Virtual time: trio's clock over a heap of the world's own events.
 
-trio asks a clock how long to sleep only when no task can run. That is where this clock works: it takes the world's
-events in order of time and runs them there and then, until one of them makes a task runnable or trio's own next
-deadline comes first; then time stands at that point and trio goes on. So bytes travel and connections answer without a
-single turn of trio's loop. Tasks that only sleep are kept here too: they are most of trio's deadlines, and to wake one
-is much cheaper than to cancel a scope around it. Time is an integer of nanoseconds; floats exist only where trio wants
-them.
+trio asks a clock how long to sleep only when no task can run. Then this clock runs the world's events in order of time.
+It stops when one of them makes a task runnable, or when trio's next deadline is due; trio continues at that time. So
+bytes travel and connections answer without a single cycle of trio's loop.
 
-An event must not raise: callers guard what is not theirs.
+Tasks that only sleep are kept here too. They are most of trio's deadlines, and waking one is much cheaper than
+cancelling a scope around it. Time is an integer of nanoseconds; floats are used only where trio requires them.
+
+An event must not raise: whoever schedules code that may raise must catch its exceptions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Event = tuple[int, int, Callable[[], None]]
 
 
 class _Sleeper:
-    """A task that sleeps; None once it was cancelled."""
+    """Reference to a task that sleeps; None once the task was cancelled."""
 
     __slots__ = ("task",)
 
@@ -42,7 +42,7 @@ class _Sleeper:
 
 
 class _Poll:
-    """Looks for a condition again and again, until it holds, raises, or its time is over; `over` also ends it."""
+    """Repeated check of a condition, until the condition is true, raises, or times out. `over` ends it too."""
 
     def __init__(self, schedule: Schedule, condition: Callable[[], bool], until_ns: int, poll_ns: int) -> None:
         self.over = trio.Event()
@@ -67,7 +67,8 @@ class _Poll:
 
 
 class Schedule(trio.abc.Clock):
-    """The heap, the time, and trio's view of both. `on_deadlock` is called when nothing at all is left to happen."""
+    """The heap of events and the virtual time, as trio's clock. `on_deadlock` is called when no further event can
+    happen."""
 
     def __init__(self, on_deadlock: Callable[[], None]) -> None:
         self.now_ns = 0
@@ -78,7 +79,8 @@ class Schedule(trio.abc.Clock):
         self._on_deadlock = on_deadlock
 
     def at(self, when_ns: int, event: Callable[[], None]) -> None:
-        """Run `event` at this time (or now, if that has passed); ties in the order of the calls."""
+        """Run `event` at this time, or now if the time has passed. Events at the same time run in the order of the
+        calls."""
         self._number += 1
         heapq.heappush(self._heap, (max(when_ns, self.now_ns), self._number, event))
 
@@ -87,7 +89,8 @@ class Schedule(trio.abc.Clock):
         heapq.heappush(self._heap, (self.now_ns + delay_ns, self._number, event))
 
     async def sleep(self, seconds: float, *, is_shielded: bool = False) -> None:
-        """As `trio.sleep`, with no cancel scope to pay for. Shielded, a cancel waits until it is over."""
+        """Sleep like `trio.sleep`, without the cost of a cancel scope. If shielded, a cancellation takes effect only
+        after the sleep."""
         if seconds <= 0 and not is_shielded:
             await trio.lowlevel.checkpoint()
             return
@@ -98,12 +101,12 @@ class Schedule(trio.abc.Clock):
             await trio.lowlevel.wait_task_rescheduled(sleeper.refuse_abort)
             return
         await trio.lowlevel.wait_task_rescheduled(sleeper.abort)
-        if trio.current_effective_deadline() == -math.inf:  # cancelled between its waking and its turn
+        if trio.current_effective_deadline() == -math.inf:  # cancelled between its waking and its run
             await trio.lowlevel.checkpoint()
 
     async def wait_until(self, condition: Callable[[], bool], *, until_ns: int, poll_ns: int) -> bool:
-        """Suspend until it holds, and look so often; False if it does not at `until_ns`. A look is an event, and costs
-        no turn of trio's loop."""
+        """Suspend until the condition is true, and check it at this interval; return False if it is still not true at
+        `until_ns`. A check is an event, and costs no cycle of trio's loop."""
         poll = _Poll(self, condition, until_ns, poll_ns)
         poll.look()
         try:
@@ -117,7 +120,7 @@ class Schedule(trio.abc.Clock):
     # trio.abc.Clock
 
     def start_clock(self) -> None:
-        """Time began with the world."""
+        """Do nothing: time began with the world."""
 
     def current_time(self) -> float:
         return self.now_ns / 1e9
@@ -144,7 +147,7 @@ class Schedule(trio.abc.Clock):
         return 0
 
     def _next_sleeper(self) -> float:
-        """When the next task that sleeps is due."""
+        """Return when the next sleeping task is due."""
         sleepers = self._sleepers
         while sleepers:
             if sleepers[0][2].task is not None:

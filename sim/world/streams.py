@@ -1,8 +1,8 @@
-"""A connection's two streams and their ends.
+"""The two streams of a connection, and their ends.
 
-A stream is ordered bytes in one direction: what was sent and is under way, each piece with the time at which it
-arrives. A link that is cut holds its pieces until it heals. A stream's end is a piece as well: FIN (all before it is
-read first) or RST (what is unread is lost).
+A stream is ordered bytes in one direction: the pieces that were sent and are in flight, each with its time of arrival.
+A cut link holds its pieces until it heals. The end of a stream is a piece as well: FIN (everything before it is read
+first) or RST (unread bytes are lost).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Finish(Enum):
-    """How a stream ends."""
+    """How a stream ends: FIN or RST."""
 
     FIN = "fin"
     RST = "rst"
@@ -37,7 +37,7 @@ class Receiver(Protocol):
 
     @property
     def deaf(self) -> bool:
-        """Its host has no power: nothing answers."""
+        """Whether its host has no power, so that nothing answers."""
         ...
 
     @property
@@ -58,12 +58,12 @@ class Stream:
         """The other direction of the same connection."""
         self.receiver: Receiver | None = None
         self.on_room: Callable[[], None] | None = None
-        """What the sender does when it waits for room and there is some again."""
+        """Called when a sender that waits for room can send again."""
         self.outstanding = 0
         """Bytes sent and not yet read by the receiver."""
         self.finished: Finish | None = None
         self.swallowed = False
-        """Bytes came to a host without power: it will answer with a reset once it is up."""
+        """Whether bytes arrived at a host without power. The host will answer with a reset once it has booted."""
         self._fabric = fabric
         self._under_way: deque[Piece] = deque()
         self._last_ns = 0
@@ -71,7 +71,7 @@ class Stream:
         self._stalled_until_ns = 0
         self._quality: LinkQuality | None = None
         self._allowed_bytes = 0
-        """What may pass still, where the quality has a limit."""
+        """Number of bytes that may still pass, if the link's quality has a limit."""
 
     # the sender's side
 
@@ -91,7 +91,7 @@ class Stream:
         return len(data) * 1000 // self._fabric.options.bytes_per_microsecond
 
     def _send_with(self, quality: LinkQuality, data: bytes) -> None:
-        """Slowly, or a part of it, which ends the connection."""
+        """Send data over a link with a quality: slowly, or only a part of it, which ends the connection."""
         if quality is not self._quality:
             self._quality, self._allowed_bytes = quality, quality.bytes_max
         whole = data
@@ -107,7 +107,7 @@ class Stream:
                 self.back.finish(Finish.FIN)
 
     def finish(self, finish: Finish) -> None:
-        """End the stream. Once, except that a RST may follow a FIN."""
+        """End the stream; later calls do nothing, except that a RST may follow a FIN."""
         if self.finished is None or (self.finished is Finish.FIN and finish is Finish.RST):
             self.finished = finish
             self._put(finish, 0)
@@ -117,12 +117,13 @@ class Stream:
         self.on_room = on_room
 
     def stall(self, until_ns: int) -> None:
-        """Nothing that is sent from now on arrives before this time."""
+        """Let nothing that is sent from now on arrive before this time."""
         self._stalled_until_ns = max(self._stalled_until_ns, until_ns)
         self._last_ns = max(self._last_ns, until_ns)
 
     def hurry(self) -> None:
-        """The link is fast again: what is under way arrives soon, in order, if the stream is not stalled."""
+        """Let pieces in flight arrive soon, in order, because the link is fast again. A stalled stream does
+        not change."""
         fabric = self._fabric
         soon_ns = max(self._stalled_until_ns, fabric.schedule.now_ns + fabric.delay_ns(self.source, self.target))
         self._under_way = deque((min(at_ns, soon_ns), content) for at_ns, content in self._under_way)
@@ -138,10 +139,10 @@ class Stream:
         self._under_way.append((arrival_ns, content))
         fabric.schedule.at(arrival_ns, self.deliver)
 
-    # on the way
+    # in flight
 
     def deliver(self) -> None:
-        """Hand over what has arrived by now, unless the link holds it."""
+        """Deliver what has arrived by now, unless the link holds it."""
         now_ns = self._fabric.schedule.now_ns
         under_way = self._under_way
         while under_way and under_way[0][0] <= now_ns:
@@ -152,11 +153,11 @@ class Stream:
             self._hand_over(content)
 
     def release(self) -> None:
-        """The link has healed: what was held arrives soon, still in order."""
+        """Let held pieces arrive soon, still in order, because the link has healed."""
         self._fabric.schedule.after(self._fabric.delay_ns(self.source, self.target), self.deliver)
 
     def lose_some(self, keep: int) -> None:
-        """A cut connection: only the first `keep` pieces under way still arrive."""
+        """Cut the connection: only the first `keep` pieces in flight still arrive."""
         while len(self._under_way) > keep:
             self._under_way.pop()
 
@@ -177,14 +178,14 @@ class Stream:
             receiver.arrive(content)
 
     def _answer_with_reset(self) -> None:
-        """Bytes came to an end that is no more: its kernel says so."""
+        """Answer bytes for an end that no longer exists with a reset, as the kernel of its host does."""
         if self.back is not None:
             self.back.finish(Finish.RST)
 
     # the receiver's side
 
     def was_read(self, count: int) -> None:
-        """The receiver took bytes out; a sender that waits hears of it after the way back."""
+        """Record that the receiver has read bytes. A waiting sender is notified after the travel time back."""
         if not self._waits_for_room:
             self.outstanding -= count
             return

@@ -1,4 +1,4 @@
-"""The trace: a rolling hash over everything that happens, so that two runs are shown to be the same, or told apart."""
+"""The trace: a rolling hash over all events, which shows whether two runs are identical."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _EVENT = struct.Struct(">QQII")
 
 
 class Trace:
-    """Rolling hash over (event number, virtual ns, node and kind, payload digest), with a checkpoint now and then."""
+    """Rolling hash over (event number, virtual ns, node and kind, payload digest), with periodic checkpoints."""
 
     def __init__(self, lines_kept: int) -> None:
         self.events = 0
         self.checkpoints: list[str] = []
-        """The hash after each EVENTS_PER_CHECKPOINT events: where two runs part lies between two of them."""
+        """The hash after each EVENTS_PER_CHECKPOINT events. Two runs that differ diverge between the last equal
+        checkpoint and the next."""
         self.lines: deque[str] = deque(maxlen=lines_kept)
         self._keep = lines_kept > 0
         self._rolling = hashlib.blake2b(digest_size=16)
@@ -34,7 +35,7 @@ class Trace:
         return self._rolling.hexdigest()
 
     def add(self, now_ns: int, node: str, kind: str, payload: Buffer = b"") -> None:
-        """One event. `kind` is from a small set of words; the payload is hashed, not kept."""
+        """Add one event. `kind` is from a small set of words; the payload is hashed, not kept."""
         label = self._labels.get((node, kind))
         if label is None:
             label = self._labels[node, kind] = crc32c(f"{node}/{kind}".encode())

@@ -1,9 +1,9 @@
-"""What would break determinism raises inside a world: real time and chance, threads, processes, sockets and files. The
-first wire that is touched ends the run, whoever swallows what it raises.
+"""Tripwires: calls that would break determinism raise inside a world (real time and randomness, threads, processes,
+sockets and files). The first such call ends the run, even if its exception is swallowed.
 
-Only what code calls through a module's attribute is caught; a name imported earlier is not, nor `datetime.now`, which
-is a method in C. For the code of this project a test of its syntax forbids both
-(tests/architecture/test_banned_calls.py). The import contracts and the determinism tests are the other two nets.
+Only calls through a module's attribute are caught. A name imported earlier is not, nor `datetime.now`, which is a
+method in C. For the code of this project a test of its syntax forbids both (tests/architecture/test_banned_calls.py).
+The import contracts and the determinism tests are the other two safeguards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import trio
 from kraft.sim.simulated_stdlib import DRAWS
 
 Name = tuple[Any, str]
-"""An attribute of a module or of a class."""
+"""Name of an attribute of a module or of a class."""
 
 FORBIDDEN: tuple[Name, ...] = (
     (time, "sleep"),
@@ -47,39 +47,42 @@ FORBIDDEN: tuple[Name, ...] = (
     (threading.Thread, "start"),
     (trio.to_thread, "run_sync"),
 )
-"""To everybody."""
+"""Functions that no code may call in a simulated world."""
 FORBIDDEN_BUT_TO_TOOLS: tuple[Name, ...] = (
     *((time, name) for name in ("time", "time_ns", "perf_counter", "perf_counter_ns")),
     *((random, name) for name in DRAWS),
     *((random.SystemRandom, name) for name in ("random", "getrandbits", "randbytes")),
     (os, "getrandom"),
 )
-"""An application in a simulated cluster is given another one of each (`simulated_stdlib`)."""
+"""Functions that no code but tools may call in a simulated world. An application in a simulated cluster gets a
+replacement of each (`simulated_stdlib`)."""
 FORBIDDEN_TO_KRAFT: tuple[Name, ...] = (
     *((time, name) for name in ("process_time", "process_time_ns", "thread_time", "thread_time_ns")),
     *((time, name) for name in ("clock_gettime", "clock_gettime_ns")),
     *((owner, "open") for owner in (builtins, io, os)),
 )
-"""To the code of this project: what an application does with files is its own affair."""
+"""Functions that the code of this project may not call in a simulated world. An application may use files as it likes.
+"""
 FORBIDDEN_WITHOUT_ARGUMENT: tuple[tuple[Name, int], ...] = (
     ((random.Random, "seed"), 1),
     *(((time, name), 0) for name in ("localtime", "gmtime", "ctime", "asctime")),
     ((time, "strftime"), 1),
 )
-"""To the code of this project too, where the argument at this place is not given: the system is asked for it then."""
+"""Functions that the code of this project may not call without the argument at this place, because the system's value
+would be used."""
 TOOLS = frozenset(
     {
-        *("logging", "structlog"),  # when a line was logged
+        *("logging", "structlog"),  # time at which a line was logged
         *("linecache", "tokenize", "traceback", "warnings", "importlib"),  # read sources
-        *("trio", "pytest", "_pytest", "pytest_timeout", "hypothesis", "coverage"),  # watch how long things take
+        *("trio", "pytest", "_pytest", "pytest_timeout", "hypothesis", "coverage"),  # measure how long things take
         "kraft.sim.simulated_stdlib",  # warms up `tempfile`
     }
 )
-"""Packages and modules that may, on behalf of whoever calls them."""
+"""Packages and modules that may make such calls, on behalf of any caller."""
 
 
 class NotOfThisWorld(Exception):
-    """Code that runs in a world reached for the real one; the text names the function."""
+    """Raised when code in a simulated world called a function of the real world; the text names the function."""
 
 
 Tripped = Callable[[NotOfThisWorld], None]
@@ -87,7 +90,7 @@ Arguments = Sequence[object]
 
 
 def _asker() -> str:
-    """The module on whose behalf a wire was touched: the nearest that is not Python's own; "" if a tool was it."""
+    """Return the module that caused a forbidden call: the nearest caller outside Python's library; "" for a tool."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
@@ -113,7 +116,7 @@ def _is_kraft_without(place: int) -> Callable[[Arguments], bool]:
 
 
 def _all_wires() -> Iterator[tuple[Name, Callable[[Arguments], bool]]]:
-    """What is wired, and whether a call with these arguments is refused."""
+    """Yield all forbidden functions, each with a test whether a call with these arguments is rejected."""
     for name in FORBIDDEN:
         yield name, lambda _: True
     for name in FORBIDDEN_BUT_TO_TOOLS:
@@ -144,7 +147,7 @@ def _refuse(name: str, tripped: Tripped) -> NoReturn:
 
 @contextmanager
 def tripwires(tripped: Tripped) -> Iterator[None]:
-    """Put the tripwires in place; `tripped` is told when one is touched."""
+    """Make forbidden functions raise within the block; `tripped` is called when one is called."""
     changed = [
         ((owner, name), _wire(f"{getattr(owner, '__name__', owner)}.{name}", getattr(owner, name), is_refused, tripped))
         for (owner, name), is_refused in _all_wires()
@@ -162,7 +165,8 @@ def tripwires(tripped: Tripped) -> Iterator[None]:
 
 @contextmanager
 def deterministic_trio(seed: int) -> Iterator[None]:
-    """Make trio's batch order a function of the seed. Both names are private: trio is pinned, and this checks them."""
+    """Make the order of trio's batches a function of the seed. Both patched names are private to trio, so the trio
+    version is pinned, and this function checks that the names exist."""
     run = trio._core._run
     if not isinstance(getattr(run, "_ALLOW_DETERMINISTIC_SCHEDULING", None), bool) or not hasattr(run, "_r"):
         raise RuntimeError(f"trio {trio.__version__} has no deterministic scheduling under its known names")
@@ -178,7 +182,7 @@ def deterministic_trio(seed: int) -> Iterator[None]:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No garbage collection at moments of its own choice: the schedule collects at fixed counts of events."""
+    """Disable automatic garbage collection: the schedule collects at fixed counts of events."""
     enabled = gc.isenabled()
     gc.freeze()
     gc.disable()

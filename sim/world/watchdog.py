@@ -1,6 +1,6 @@
-"""The watchdog: notices tasks that run on and on while virtual time stands still, and would do so for ever.
+"""The watchdog: detects tasks that run endlessly while virtual time stands still.
 
-trio's loop tells it of each of its turns. Honest code needs some hundred turns at one moment at most.
+trio's loop notifies it of each cycle. Correct code needs at most some hundred cycles at one moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TURNS_MAX = 20_000
 
 
 class Watchdog(trio.abc.Instrument):
-    """Calls `on_livelock` once when so many turns took no time."""
+    """Calls `on_livelock` once, when trio's loop made too many cycles while virtual time stood still."""
 
     def __init__(self, schedule: Schedule, on_livelock: Callable[[], None]) -> None:
         self._schedule = schedule

@@ -2,8 +2,8 @@
 
     World(seed=7).run(main)      # async def main(world): world.start("broker-1", serve_it) ...
 
-Everything that happens follows from the seed: the same seed gives the same `trace_hash`, in any process. Nodes are told
-apart by name; each has a host of its own with a disk that outlives its processes.
+Every event follows from the seed: the same seed gives the same `trace_hash`, in any process. Nodes are identified by
+name. Each has a separate host with a disk that outlives the node's processes.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ OnFailure = Callable[[str, BaseException], None]
 
 
 class Deadlock(Exception):
-    """Nothing can ever happen again, and the main function still waits; the text names the tasks."""
+    """Raised when no event can ever happen again and the main function still waits; the text names the tasks."""
 
 
 class Livelock(Exception):
-    """Tasks run without end while time stands still; the text names the tasks."""
+    """Raised when tasks run endlessly while virtual time stands still; the text names the tasks."""
 
 
 @dataclass(slots=True)
-class _Plan:
-    """How a node is started, so that `restart` can do it again."""
+class _StartArguments:
+    """Arguments with which a node was started, so that `restart` can start it again."""
 
     main: NodeMain
     dial_map: DialMap
@@ -52,7 +52,7 @@ class _Plan:
 
 
 class World:
-    """One run. `run` may be called once."""
+    """One simulated world and its run. `run` may be called once."""
 
     def __init__(self, seed: int, options: WorldOptions | None = None) -> None:
         self.seed = seed
@@ -63,22 +63,21 @@ class World:
         self._fabric = Fabric(self._schedule, NamedRandom(seed, "network"), self.options)
         self._hosts: dict[str, Host] = {}
         self._networks: dict[str, FakeNetwork] = {}
-        self._plans: dict[str, _Plan] = {}
+        self._plans: dict[str, _StartArguments] = {}
         self._nursery: trio.Nursery | None = None
         self._error: BaseException | None = None
 
     # the run
 
     def run(self, main: Callable[[World], Awaitable[T]]) -> T:
-        """Run `main(world)` to its end under virtual time, then end every node; returns what it returned.
+        """Run `main(world)` to its end under virtual time, then end every node; return the result of `main`.
 
-        Raises what it raised, what a node without `on_failure` raised, Deadlock or Livelock.
-        """
+        Raises the exception of `main`, or of a node that has no `on_failure`. Raises Deadlock or Livelock."""
         with deterministic_trio(self.seed), quiet_collector():
             watchdog = Watchdog(self._schedule, self._livelocked)
             try:
                 return trio.run(self._supervise, main, clock=self._schedule, instruments=[watchdog])
-            except BaseExceptionGroup as group:  # ctrl-C, in a nursery: its callers know it by its own name
+            except BaseExceptionGroup as group:  # ctrl-C, in a nursery: callers expect it under its own name
                 if group.subgroup(KeyboardInterrupt) is not None:
                     raise KeyboardInterrupt from None
                 raise
@@ -134,12 +133,12 @@ class World:
 
     @property
     def trace_hash(self) -> str:
-        """Stands for everything that has happened so far."""
+        """Hash of all events so far."""
         return self._trace.digest
 
     @property
     def events(self) -> int:
-        """How many events were traced."""
+        """Number of traced events."""
         return self._trace.events
 
     @property
@@ -153,7 +152,7 @@ class World:
         return list(self._trace.lines)
 
     def trace(self, node: str, kind: str, payload: bytes = b"") -> None:
-        """Add an event of the caller's own to the trace."""
+        """Add an event of the caller to the trace."""
         self._trace.add(self.now_ns, node, kind, payload)
 
     async def sleep_ms(self, duration_ms: float) -> None:
@@ -161,29 +160,29 @@ class World:
         await self._schedule.sleep(duration_ms / 1000)
 
     async def sleep_until_ns(self, when_ns: int) -> None:
-        """Let virtual time pass until then; a checkpoint at least."""
+        """Let virtual time pass until this time. At least one trio checkpoint is executed."""
         await self._schedule.sleep(max(0, when_ns - self.now_ns) / 1e9)
 
     async def wait_until(self, condition: Callable[[], bool], timeout_ms: int, poll_ms: int) -> bool:
-        """Let virtual time pass until it holds. False if it did not in time."""
+        """Let virtual time pass until the condition is true. Return False if it was not true in time."""
         until_ns = self.now_ns + timeout_ms * 1_000_000
         return await self._schedule.wait_until(condition, until_ns=until_ns, poll_ns=poll_ms * 1_000_000)
 
     def stop(self, reason: BaseException) -> None:
-        """End the run here and now, from wherever: `run` raises `reason`. What a connection of a node without a main
-        function raises does this too."""
+        """End the run at once, from any code: `run` raises `reason`. An exception in a connection of a node without a
+        main function does this too."""
         if self._nursery is not None and self._error is None:
             self._error = reason
             self._nursery.cancel_scope.cancel()
 
     def watch(self, observer: WorldObserver) -> None:
-        """Tell `observer` what happens from now on."""
+        """Notify `observer` of events from now on."""
         self._fabric.observer = observer
 
     # nodes
 
     def host(self, name: str, address: str | None = None) -> Host:
-        """The host of this node, made at its first mention; `address` (default: the name) is what others dial."""
+        """Return the host of this node, created on first use. `address` (default: the name) is what others dial."""
         host = self._hosts.get(name)
         if host is None:
             chance = NamedRandom(self.seed, f"host/{name}")
@@ -193,7 +192,8 @@ class World:
         return host
 
     def node(self, name: str, host: str | None = None, *, dial_map: DialMap | None = None) -> Seam:
-        """A new life of this node without a main function: for clients and tests. A life that runs is killed first."""
+        """Start an incarnation of this node without a main function, for clients and tests. If the node runs, it is
+        killed first."""
         return self._begin_life(name, host, {} if dial_map is None else dial_map, self.stop).seam
 
     def start(
@@ -205,11 +205,11 @@ class World:
         dial_map: DialMap | None = None,
         on_failure: OnFailure | None = None,
     ) -> Incarnation:
-        """Start a life of this node that runs `main(seam)`; a life that runs is killed first.
+        """Start an incarnation of this node that runs `main(seam)`. If the node runs, it is killed first.
 
-        What `main` or a connection's handler raises goes to `on_failure(name, error)`, else out of `run`.
-        """
-        self._plans[name] = _Plan(main, {} if dial_map is None else dial_map, on_failure)
+        An exception of `main` or of a connection's handler is passed to `on_failure(name, error)`; without
+        `on_failure`, `run` raises it."""
+        self._plans[name] = _StartArguments(main, {} if dial_map is None else dial_map, on_failure)
         incarnation = self._begin_life(name, host, {} if dial_map is None else dial_map, None)
         assert self._nursery is not None
         label = f"{name} (life {incarnation.number})"
@@ -217,7 +217,7 @@ class World:
         return incarnation
 
     def restart(self, name: str) -> Incarnation:
-        """Start this node again as it was started last."""
+        """Start this node again with the arguments of its last start."""
         plan = self._plans[name]
         return self.start(name, plan.main, dial_map=plan.dial_map, on_failure=plan.on_failure)
 
@@ -225,7 +225,7 @@ class World:
         return name in self._hosts and self._hosts[name].running
 
     async def wait_ended(self, name: str) -> None:
-        """Suspend until the current life of this node is over."""
+        """Suspend until the current incarnation of this node is over."""
         incarnation = self._hosts[name].incarnation
         if incarnation is not None:
             await incarnation.ended.wait()
@@ -250,8 +250,8 @@ class World:
         self.trace(name, "start")
         return incarnation
 
-    async def _live(self, incarnation: Incarnation, plan: _Plan) -> None:
-        """One life of a node, to its end."""
+    async def _live(self, incarnation: Incarnation, plan: _StartArguments) -> None:
+        """Run one incarnation of a node, to its end."""
         error: BaseException | None = None
         try:
             with incarnation.scope:
@@ -278,14 +278,15 @@ class World:
     # pauses
 
     def pause(self, name: str) -> None:
-        """Freeze the process of this node (SIGSTOP, a long garbage collection) until `resume`; time goes on."""
+        """Freeze the process of this node (SIGSTOP, a long garbage collection) until `resume`; time passes
+        meanwhile."""
         incarnation = self._hosts[name].incarnation
         if incarnation is not None and not incarnation.revoked:
             self.trace(name, "pause")
             incarnation.pause()
 
     def resume(self, name: str) -> None:
-        """Let it go on: all that became due meanwhile happens at once."""
+        """Unfreeze the process. All that became due while it was frozen happens at once."""
         incarnation = self._hosts[name].incarnation
         if incarnation is not None and incarnation.paused:
             self.trace(name, "resume")
@@ -299,13 +300,14 @@ class World:
     # crashes
 
     def kill(self, name: str) -> None:
-        """The process dies (kill -9): the disk keeps everything, peers see their connections end."""
+        """Kill the process (kill -9): the disk keeps everything, peers see their connections end."""
         if self._hosts[name].running:
             self.trace(name, "kill")
             self._end_life(name)
 
     def power_off(self, name: str) -> None:
-        """The host loses power: peers hear nothing, the disk keeps what was synced and a seeded part of the rest."""
+        """Cut the host's power: peers receive nothing, the disk keeps what was synced and a seeded part of the pending
+        writes."""
         host = self._hosts[name]
         if not host.powered:
             return
@@ -314,7 +316,7 @@ class World:
         host.lose_power()
 
     def _end_life(self, name: str, *, silent: bool = False) -> None:
-        """First revoke, then cut or silence the streams, then cancel."""
+        """End an incarnation: revoke its handles, then end or silence its streams, then cancel its task."""
         incarnation = self._hosts[name].incarnation
         if incarnation is None or incarnation.revoked:
             return
@@ -332,21 +334,21 @@ class World:
         incarnation.ended.set()
 
     def wipe(self, name: str) -> None:
-        """The disk of a host whose node is dead is replaced by an empty one."""
+        """Replace the disk of a host whose node is dead by an empty one."""
         host = self._hosts[name]
         require(not host.running, f"{name} runs: a disk is not replaced under it")
         self.trace(name, "wipe")
         host.replace_disk()
 
-    # the network's faults
+    # network faults
 
     def partition(self, one: str, other: str) -> None:
-        """Hold everything between two nodes, both ways, until `heal`."""
+        """Hold everything between two nodes, in both directions, until `heal`."""
         self.partition_one_way(one, other)
         self.partition_one_way(other, one)
 
     def partition_one_way(self, source: str, target: str) -> None:
-        """Hold everything that `source` sends to `target`; what it has sent already is held too."""
+        """Hold everything that `source` sends to `target`, including what is in flight."""
         self.trace(source, "cut", target.encode())
         self._fabric.cut(source, target)
 
@@ -357,7 +359,7 @@ class World:
                 self.partition(name, other)
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether what `source` sends to `target` is held now."""
+        """Return whether what `source` sends to `target` is held now."""
         return self._fabric.is_cut(self._hosts[source], self._hosts[target])
 
     def heal(self, one: str, other: str) -> None:
@@ -366,7 +368,8 @@ class World:
         self._fabric.heal(lambda source, target: {source, target} == {one, other})
 
     def heal_one_way(self, source: str, target: str) -> None:
-        """What `source` sends to `target` arrives again, what was held first; the other way stays as it is."""
+        """End the partition from `source` to `target`: held data arrives first. The opposite direction does
+        not change."""
         self.trace(source, "heal one way", target.encode())
         self._fabric.heal(lambda *link: link == (source, target))
 
@@ -376,64 +379,68 @@ class World:
         self._fabric.restore_all()
 
     def link_quality(self, source: str, target: str) -> LinkQuality | None:
-        """How what `source` sends to `target` fares now; None: well."""
+        """Return the quality of the link from `source` to `target`; None: normal."""
         return self._fabric.quality(self._hosts[source], self._hosts[target])
 
     def set_link_quality(self, source: str, target: str, quality: LinkQuality | None) -> None:
-        """How what `source` sends to `target` fares from now on; None: well, and what was slow arrives soon."""
+        """Set the quality of the link from `source` to `target`. None: normal; data that a slow link has held back
+        arrives soon."""
         self.trace(source, "quality", f"{target} {quality}".encode())
         self._fabric.set_quality(source, target, quality)
 
     def reset_links(self, one: str, other: str) -> None:
-        """Drop every connection between two nodes; a seeded part of what is under way is lost."""
+        """Drop every connection between two nodes; a seeded part of the data in flight is lost."""
         self.trace(one, "reset", other.encode())
         self._fabric.reset_links(one, other)
 
     def stall_links(self, source: str, target: str, duration_ms: int, *, one_in: int = 2) -> None:
-        """Hold up what is sent from now on over some of the connections from `source` to `target`, as lost packets do
-        that are sent again; others overtake them."""
+        """Delay data sent from now on over some of the connections from `source` to `target`, as retransmission of lost
+        packets does; other connections are not delayed."""
         self.trace(source, "stall", target.encode())
         self._fabric.stall_links(source, target, duration_ms * 1_000_000, one_in)
 
     def set_link_policy(self, name: str, node_id: int, listener: str, policy: LinkPolicy) -> None:
-        """What happens to the link that node `name` dials to (node_id, listener), for its current life."""
+        """Apply `policy` to the link over which node `name` dials (node_id, listener), for its current incarnation."""
         self.trace(name, "policy", f"{node_id}/{listener}/{policy.name}".encode())
         self._networks[name].set_link_policy(node_id, listener, policy)
 
-    # the disk's and the clock's faults
+    # disk and clock faults
 
     def disk_full(self, name: str, full: bool) -> None:
         self.trace(name, "disk full", b"%d" % full)
         self._hosts[name].disk_full = full
 
     def sync_fails(self, name: str, fails: bool) -> None:
-        """While on, every sync of this host fails, and the pages that it covered are lost to the device."""
+        """Switch failing syncs on or off. While on, every sync of this host fails, and the pages that it covered never
+        reach the device."""
         self.trace(name, "sync fails", b"%d" % fails)
         self._hosts[name].sync_fails = fails
 
     def fail_directory(self, name: str, path: str | None) -> None:
-        """Every call to the device below this directory fails, but reads of what is in memory; None: no more."""
+        """Make every device access below this directory fail, except reads from the page cache; None ends the fault."""
         self.trace(name, "directory fails", (path or "").encode())
         self._hosts[name].failing_directory = path
 
     def fail_reads(self, name: str, path: str | None) -> None:
-        """Every read from the device below this directory fails; what is in memory can be read; None: no more."""
+        """Make every read from the device below this directory fail; reads from the page cache succeed. None ends the
+        fault."""
         self.trace(name, "reads fail", (path or "").encode())
         self._hosts[name].unreadable_directory = path
 
-    def take_away(self, name: str, path: str) -> None:
-        """Somebody removes a folder of a host whose node is dead."""
+    def delete_folder(self, name: str, path: str) -> None:
+        """Remove a folder of a host whose node is dead, as an operator may."""
         host = self._hosts[name]
-        require(not host.running, f"{name} runs: its folders are not taken away")
+        require(not host.running, f"{name} runs: its folders cannot be removed")
         self.trace(name, "take away", path.encode())
-        host.take_away(path)
+        host.delete_folder(path)
 
     def slow_disk(self, name: str, extra_ms: int) -> None:
-        """Every sync and every visit to this host's disk takes up to this much longer, until called with 0."""
+        """Make every sync and every access to this host's disk take up to this much longer. A call with 0 ends the
+        fault."""
         self.trace(name, "slow disk", b"%d" % extra_ms)
         self._hosts[name].disk_extra_ns = extra_ms * 1_000_000
 
     def jump_clock(self, name: str, offset_ms: int) -> None:
-        """Step this host's wall clock by so much, either way."""
+        """Step this host's wall clock by this difference, forward or back."""
         self.trace(name, "clock", b"%d" % offset_ms)
         self._hosts[name].clock.wall_offset_ms += offset_ms

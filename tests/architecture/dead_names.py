@@ -20,7 +20,7 @@ FOLDERS = ("broker", "client", "deploy", "kraft", "sim")
 LINKS = ("broker", "client", "deploy", "sim")
 """Links in kraft/ to the folders of the same name."""
 DECORATORS = ("@app.*", "@*.command*", "@*.callback*", "@pytest.*")
-"""typer and pytest call what these decorate."""
+"""Patterns of decorators whose functions typer or pytest calls."""
 
 STAYS: Mapping[str, str] = MappingProxyType(
     {
@@ -42,21 +42,19 @@ STAYS: Mapping[str, str] = MappingProxyType(
         "loaded by name": "ConfluentLibrary KafkaPythonLibrary",
         "one of a row of names, of which others are used": "ADD_VOTER FISH JOIN_AGAIN OPERATION WAITED_FOR ZSH",
         "verbs of the command line": "consume logdirs rolling_restart",
-        "public interface of kraft.client and kraft.sim": "degrade fail_next isolate partitions_for seek_to",
+        "public interface of kraft.client and kraft.sim": """
+            degrade fail_next isolate parse_mark partitions_for seek_to without_duplicates""",
         "how tests look at metrics, files, connections and recovery": """
-            exposition known_peers open_files request_classes segments_read""",
+            admits_row cold_reads exposition known_peers open_files reached_end request_classes segments_read stray""",
         "used by make docs": "JUDGED_ELSEWHERE render_options render_table verdict_from_json",
         "used by benchmarks and interop": """
             QUICK_NODE_JVM TOOL_JVM end_with_parent exit_on_signals leashed of_racks require_alive""",
         "used by tests of simulation and chaos": """
             ballast_bytes calls_as_lines lost_packets meaning_of proxy_log proxy_pid run_chaos""",
-        "to be removed, or moved to the tests that use it, with the next change of its module": """
-            AS_OF_NAMES BAD_OUTCOMES BROKER_TABLE FETCH_OFFSETS admits_row cold_reads cut_at drop_link is_moved
-            parse_mark plain_settings reached_end retired segments_removed stray without_doubles
-            write_partition_metadata""",
+        "fields of a report that is logged whole": "cut_at segments_removed",
     }
 )
-"""Reason → the names that stay for it, or a file with all its names."""
+"""Reason → the names that stay unused for this reason, or a file whose names all stay."""
 
 
 class Unused(NamedTuple):
@@ -66,7 +64,7 @@ class Unused(NamedTuple):
 
 
 def unused_names(root: Path) -> Iterator[Unused]:
-    """All names that vulture finds in the product's folders below `root`."""
+    """Return all names that vulture finds in the product's folders below `root`."""
     found = subprocess.run(
         [
             *(sys.executable, "-m", "vulture", *(folder for folder in FOLDERS if (root / folder).is_dir())),

@@ -1,8 +1,8 @@
-"""Print how well the source is divided: folders with too many files, and import cycles.
+"""Report how well the source is divided: folders with too many files, and import cycles.
 
 `python -m tests.architecture.rooms` prints each folder with more than `FILES_MAX` source files, then each import cycle,
-the largest first. Imports inside functions and under `TYPE_CHECKING` count, because a reader has to follow them too.
-`test_rooms.py` holds the figures to the limits here.
+the largest first. Imports inside functions and under `TYPE_CHECKING` count, because a reader follows them too.
+`test_rooms.py` checks the figures against the limits here.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("broker", "client", "sim", "deploy")
-"""Folders beside `kraft` that are packages of it through symbolic links."""
+"""Folders beside `kraft` that are its subpackages through symbolic links."""
 
 FILES_MAX = 30
 CYCLE_MAX = 6
-"""The largest import cycle, in files. Lower it when a cycle gets smaller; never raise it."""
+"""Maximum size of an import cycle, in files. Lower this limit when the largest cycle gets smaller; never raise it."""
 
 Graph = Mapping[str, frozenset[str]]
 """Each module with the modules that it imports."""
 
 
 def source_files(root: Path = ROOT) -> Iterator[Path]:
-    """Every source file of the product, relative to `root`, once each."""
+    """Return every source file of the product, relative to `root`, once each."""
     for folder in ("kraft", *LINKED):
         for path in sorted((root / folder).rglob("*.py")):
             relative = path.relative_to(root)
@@ -34,13 +34,13 @@ def source_files(root: Path = ROOT) -> Iterator[Path]:
 
 
 def files_of_tests(root: Path = ROOT) -> Iterator[Path]:
-    """Every Python file below `tests`, relative to `root`."""
+    """Return every Python file below `tests`, relative to `root`."""
     for path in sorted((root / "tests").rglob("*.py")):
         yield path.relative_to(root)
 
 
 def module_name(path: Path) -> str:
-    """The name by which other modules import this file."""
+    """Return the name by which other modules import this file."""
     parts = path.with_suffix("").parts
     if parts[0] in LINKED:
         parts = ("kraft", *parts)
@@ -48,13 +48,14 @@ def module_name(path: Path) -> str:
 
 
 def crowded_folders(files: Iterable[Path], files_max: int = FILES_MAX) -> list[tuple[int, Path]]:
-    """Folders with more than `files_max` files directly in them, with their counts, the largest first."""
+    """Return folders with more than `files_max` files directly in them, with their counts, the largest first."""
     counts = Counter(path.parent for path in files)
     return sorted(((count, folder) for folder, count in counts.items() if count > files_max), reverse=True)
 
 
 def imported_names(source: str, module: str, is_package: bool) -> Iterator[str]:
-    """Names that might be modules: of `from a import b` both `a.b` and, where that is no module, `a`."""
+    """Return names that might be modules. For `from a import b` these are both `a.b` and `a`, in case `b` is not a
+    module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -82,10 +83,9 @@ def import_graph(root: Path = ROOT) -> Graph:
 
 
 def import_cycles(graph: Graph) -> list[list[str]]:
-    """Sets of modules that all import each other, directly or through others; the largest first.
+    """Return sets of modules that all import each other, directly or through others; the largest first.
 
-    These are the strongly connected components with more than one module (Tarjan 1972), found without recursion.
-    """
+    These are the strongly connected components with more than one module (Tarjan 1972), found without recursion."""
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []

@@ -1,4 +1,6 @@
-"""Citations in the repository's texts: what follows `Source:`, references to pages under docs/, and checkers' codes."""
+"""Citations in the repository's texts: sources after `Source:`, references to pages under docs/, and checkers'
+codes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _NO_TEXT = {".png", ".svg", ".ico", ".jks", ".p12", ".woff2", ".json", ".lock", 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of text, and where it is: `file:line`, or the file."""
+    """A piece of text, and its location: `file:line`, or the file."""
 
     place: str
     text: str
@@ -45,7 +47,7 @@ class Text:
 
 @cache
 def files() -> tuple[Text, ...]:
-    """Each text file that git knows, whole. The examples of bad citations in the test of this are left out."""
+    """Return each text file that git tracks, except the examples of bad citations in this module's test."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = []
     for name in sorted(listed.split("\0")):
@@ -58,7 +60,7 @@ def files() -> tuple[Text, ...]:
 
 @cache
 def prose() -> tuple[Text, ...]:
-    """The texts for readers that may have a citation: docstrings and comments of modules, and other files whole."""
+    """Return the texts that may have citations: docstrings and comments of modules, and whole other files."""
     found: list[Text] = []
     for file in files():
         if not file.place.endswith(".py"):
@@ -69,7 +71,7 @@ def prose() -> tuple[Text, ...]:
 
 
 def cited_books(text: str) -> list[str]:
-    """The documents in this text that only the authors had."""
+    """Return the documents cited in this text that only the authors had."""
     if not any(part in text for part in _PARTS_OF_BOOKS):
         return []
     return [found[0] for found in _MISSING_BOOK.finditer(text)]
@@ -97,7 +99,7 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
 
 
 def clauses(text: str) -> Iterator[str]:
-    """Each list of sources in a text, on one line, without what stands in brackets."""
+    """Yield each list of sources in a text, on one line, without parenthesized parts."""
     for found in _CLAUSE.finditer(text):
         flat = " ".join(found[1].split())
         while flat != (flat := re.sub(r"\s*\([^()]*\)", "", flat)):
@@ -106,7 +108,7 @@ def clauses(text: str) -> Iterator[str]:
 
 
 def bad_items(clause: str) -> list[str]:
-    """The items of a list of sources that a reader cannot follow."""
+    """Return the items of a list of sources that a reader cannot find."""
     bad = []
     after_paper = False
     for item in re.split(r"[,;] (?:and )?| and ", clause):
@@ -119,7 +121,8 @@ def bad_items(clause: str) -> list[str]:
 
 
 def is_known(item: str) -> bool:
-    """Whether this is a number in a public list, a page of ours, or a message in versions that we serve."""
+    """Return whether this is a number in a public list, a page under docs/, or a message in versions that pykraft
+    serves."""
     if NUMBERED.fullmatch(item):
         return True
     page = PAGE.fullmatch(item)
@@ -151,19 +154,19 @@ def _list() -> str:
 
 @cache
 def listed_names() -> frozenset[str]:
-    """The names in the tables of docs/sources.md."""
+    """Return the names in the tables of docs/sources.md."""
     return frozenset(found["name"] for found in _LIST_ROW.finditer(_list()))
 
 
 @cache
 def papers() -> frozenset[str]:
-    """Those of them that have numbered sections."""
+    """Return those of the listed names that are papers with numbered sections."""
     part = _list().partition("## Papers\n")[2].partition("\n## ")[0]
     return frozenset(found["name"] for found in _LIST_ROW.finditer(part))
 
 
 def page_problem(page: re.Match[str]) -> str | None:
-    """Why this reference to docs/ leads nowhere."""
+    """Return why this reference to docs/ does not resolve."""
     path = ROOT / "docs" / page["path"]
     if not path.exists():
         return f"docs/{page['path']} does not exist"
@@ -171,7 +174,7 @@ def page_problem(page: re.Match[str]) -> str | None:
 
 
 def anchor_problem(path: Path, anchor: str | None) -> str | None:
-    """Why there is no such heading in the page."""
+    """Return an error if the page has no such heading."""
     if anchor is None or (path.suffix == ".md" and anchor in anchors(path)):
         return None
     return f"{path.name} has no heading #{anchor}"
@@ -179,7 +182,7 @@ def anchor_problem(path: Path, anchor: str | None) -> str | None:
 
 @cache
 def anchors(path: Path) -> frozenset[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub generates them."""
     found: dict[str, int] = {}
     for heading in _HEADING.findall(re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
@@ -192,7 +195,7 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def broken_anchors(document: Path) -> Iterator[str]:
-    """Links of a Markdown file to a heading that its target does not have."""
+    """Return the links of a Markdown file to headings that their targets do not have."""
     for link in _LINK.finditer(document.read_text()):
         if "://" in link["path"]:
             continue
@@ -204,7 +207,7 @@ def broken_anchors(document: Path) -> Iterator[str]:
 
 @cache
 def codes() -> frozenset[str]:
-    """The codes of checkers and of planted bugs that have a row in docs/invariants.md or docs/bugbank.md."""
+    """Return the codes of checkers and of planted bugs that have a row in docs/invariants.md or docs/bugbank.md."""
     pages = "".join((ROOT / "docs" / name).read_text() for name in ("invariants.md", "bugbank.md"))
     rows = re.findall(r"^(?:\| |- )([A-Z]\d+b?)\b", pages, re.MULTILINE)
     return frozenset(rows)

@@ -1,6 +1,7 @@
-"""No code of this project names what reads real time, draws real chance, or does real input and output, but in the
-places that are listed here with the reason. The tripwires of a world catch what is called there; this catches also what
-was imported by name, and what no run comes across.
+"""No code uses real time, real randomness, or real input and output, except in the places listed here with the reason.
+
+The tripwires of a simulated world catch calls at run time. This test also catches what was imported by name, and code
+that no run reaches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("kraft", "broker", "client", "sim", "deploy")
 LINKS = tuple(ROOT / "kraft" / name for name in FOLDERS)
-"""The same folders again, under the package."""
+"""Symbolic links in kraft/ to the product's top folders."""
 
 BANNED = {
     "time": (),
@@ -30,11 +31,11 @@ BANNED = {
     "io": ("open", "open_code", "FileIO"),
     "builtins": ("open",),
 }
-"""Module → what of it must not be named; (): anything."""
+"""Module → its banned names; an empty tuple bans all of them."""
 
 REAL_TIME = ("time.monotonic", "time.monotonic_ns", "time.time_ns")
 ALLOWED: dict[str, tuple[str, ...]] = {
-    # the real seam, which no world uses
+    # the real seam, which no simulated world uses
     "kraft/runtime/": (*REAL_TIME, "socket", "builtins.open", "os.open", "os.listdir"),
     "kraft/runtime/disk_faults.py": ("threading.Condition",),
     "kraft/runtime/clock.py": ("random.Random", "os.urandom"),
@@ -42,7 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "kraft/runtime/writeback.py": ("threading",),
     # fresh seeds for tests of applications
     "kraft/testing/": ("random.SystemRandom",),
-    # inside Spark's workers and drivers, which no world runs
+    # inside Spark's workers and drivers, which never run in a simulated world
     "client/spark/": ("time", "datetime.datetime.now"),
     "client/spark/blocking/link.py": ("socket",),
     "client/spark/java.py": ("subprocess",),
@@ -50,24 +51,24 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "client/spark/topics/group_committer.py": ("threading.Condition",),
     "deploy/cli/local/console_beside.py": ("subprocess",),
     "deploy/cli/spark/progress_bar.py": ("threading",),
-    # programs: the command line, and what starts processes
+    # programs: the command line, and code that starts processes
     "deploy/cli/": ("time", "random", "subprocess.Popen", "tempfile", "builtins.open", "os.open"),
     "deploy/launch/": ("time", "random", "socket", "subprocess", "builtins.open", "os.open", "os.fork"),
     "deploy/console/": ("time.time",),
     "deploy/console/guard.py": ("secrets.token_urlsafe",),
     "deploy/console/serving.py": ("socket",),
-    # what keeps chance to the seed
+    # code that makes randomness follow the seed
     "sim/world/chance.py": ("random.Random",),
     "sim/cores/heap.py": ("random.Random",),
     "sim/simulated_stdlib.py": ("random", "tempfile.NamedTemporaryFile"),
     "sim/world/tripwires.py": ("random", "socket", "threading.Thread"),
-    # around the worlds: fresh seeds, fresh processes, and what runs cost
+    # code around the simulated worlds: fresh seeds, fresh processes, and the cost of runs
     "sim/commands.py": ("os.urandom",),
     "sim/run/determinism.py": ("subprocess",),
     "sim/run/seed_campaign.py": ("time.process_time",),
     "sim/run/kept_runs.py": ("os.walk",),
     "sim/cores/runs.py": ("time.process_time",),
-    # campaigns against real clusters: processes, links, hosts, and the threads that watch them
+    # campaigns against real clusters: processes, links, hosts, and the threads that observe them
     "sim/chaos/apache/": ("time", "socket", "subprocess", "secrets", "tempfile.gettempdir"),
     "sim/chaos/application/": ("subprocess",),
     "sim/chaos/clients/": ("time.monotonic", "threading"),
@@ -79,14 +80,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "sim/chaos/proxies/": ("time", "subprocess", "threading.RLock", "tempfile.TemporaryDirectory"),
     "sim/chaos/run/": ("datetime.datetime.now", "time.monotonic_ns", "random.Random"),
-    # what a scenario's clients do, by its seed; also in virtual time
+    # actions of a scenario's clients, determined by its seed; also in virtual time
     "sim/chaos/workloads/": ("random.Random", "secrets.token_hex"),
 }
-"""File or folder → what it may name, by module or in full."""
+"""File or folder → what it may use, by module or by full name."""
 
 
 def named_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, full name) of whatever of the banned modules is named."""
+    """Return (line, full name) of each use of a banned name."""
     modules: dict[str, str] = {"open": "builtins.open"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -129,7 +130,7 @@ def sources() -> Iterator[Path]:
 
 
 def allowance_of(path: Path, name: str) -> tuple[str, str] | None:
-    """The entry of ALLOWED by which this file may name this."""
+    """Return the entry of ALLOWED that permits this file to use this name, if any."""
     place = path.relative_to(ROOT).as_posix()
     for prefix, names in ALLOWED.items():
         for each in names:
@@ -138,7 +139,7 @@ def allowance_of(path: Path, name: str) -> tuple[str, str] | None:
     return None
 
 
-def test_the_real_world_is_named_in_few_places() -> None:
+def test_real_time_chance_and_io_are_used_only_in_listed_places() -> None:
     found, used = [], set()
     for path in sources():
         for line, name in banned_in(path.read_text()):
@@ -173,7 +174,7 @@ def test_the_real_world_is_named_in_few_places() -> None:
         "import socket\nsocket.socket()",
     ],
 )
-def test_what_is_banned_is_found_however_it_is_imported(source: str) -> None:
+def test_checks_catch_banned_calls_however_they_are_imported(source: str) -> None:
     assert banned_in(source), source
 
 
@@ -189,5 +190,5 @@ def test_what_is_banned_is_found_however_it_is_imported(source: str) -> None:
         "def open(): ...",
     ],
 )
-def test_what_is_of_no_harm_is_not_found(source: str) -> None:
+def test_checks_of_banned_calls_accept_harmless_code(source: str) -> None:
     assert not banned_in(source), source

@@ -1,4 +1,6 @@
-"""What an installation brings: each package of an extra is used by the product, and the product runs with a range."""
+"""Extras of the installation: the product uses each package of an extra, and its own dependencies have version
+ranges.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def modules_of(distribution: str) -> set[str]:
 
 
 def used(modules: set[str]) -> bool:
-    """Imported by a statement, or by name where it may be missing."""
+    """Return the imported packages, by statement or by name where a package is optional."""
     return any(re.search(rf"""^\s*(?:import|from) {name}\b|["']{name}["'.]""", CODE, re.MULTILINE) for name in modules)
 
 
@@ -39,12 +41,12 @@ def test_every_package_of_an_extra_is_used_by_the_product(extra: str) -> None:
         assert used(modules_of(name_of(requirement))), requirement
 
 
-def test_a_package_that_nothing_imports_is_noticed() -> None:
+def test_checks_catch_a_package_of_an_extra_that_is_not_imported() -> None:
     assert not used({"no_such_package"})
     assert not used(modules_of("pytest-randomly"))
 
 
-def test_only_extras_pin_a_release() -> None:
+def test_only_extras_pin_exact_releases() -> None:
     assert [one for one in PROJECT["dependencies"] if "==" in one] == []
     (pin,) = EXTRAS["sim"]
     assert pin.startswith("trio==")

@@ -1,4 +1,4 @@
-"""Parts of a broker get what they use: only what assembles a whole knows it."""
+"""Parts of a broker get only what they use: a class that assembles many parts is imported only by listed modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import kraft
 
 BROKER = Path(kraft.__file__).parent / "broker"
 REGISTERS_METRICS = frozenset({"node/node_metrics.py"})
-"""Registers the metrics of all parts."""
+"""The module that registers the metrics of all parts."""
 HANDLERS = frozenset(
     f"api/{name}.py"
     for name in (
@@ -43,11 +43,11 @@ MAY_KNOW = {
     "HandlerContext": frozenset({"api/table.py", "node/request_parts.py"}) | HANDLERS,
     "HandlerParts": frozenset({"node/request_parts.py"}),
 }
-"""Class → the modules that may import it, for its type alone or not."""
+"""Class that assembles many parts → the modules that may import it, even if only for its type."""
 
 
 def imports_of(name: str) -> Iterator[str]:
-    """The modules of the broker that import a class of this name."""
+    """Yield the modules of the broker that import a class of this name."""
     for path in sorted(BROKER.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
@@ -55,19 +55,20 @@ def imports_of(name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", MAY_KNOW)
-def test_a_whole_is_imported_only_where_it_is_assembled(name: str) -> None:
+def test_class_that_assembles_parts_of_a_broker_is_imported_only_by_its_listed_modules(name: str) -> None:
     found = set(imports_of(name))
     assert found - MAY_KNOW[name] == set()
     assert found, "the class has another name now"
 
 
-def test_the_allowed_importers_of_a_whole_still_import_it() -> None:
+def test_modules_listed_as_importers_of_an_assembling_class_still_import_it() -> None:
     unused = {name: allowed - set(imports_of(name)) for name, allowed in MAY_KNOW.items()}
     assert {name: modules for name, modules in unused.items() if modules} == {}
 
 
-def test_no_part_takes_a_parameter_of_a_whole_by_another_way() -> None:
-    """A module could get a whole without its import, as `Any` or through a module: no parameter has its name."""
+def test_no_part_of_a_broker_takes_a_parameter_named_like_an_assembling_class() -> None:
+    """A module could get such a class without importing it, as `Any` or through another module. Therefore no parameter
+    has its name."""
     wholes = {"manager", "replica_manager", "broker_node"}
     found = [
         f"{path.relative_to(BROKER).as_posix()}: {node.name}"

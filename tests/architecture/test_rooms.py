@@ -1,4 +1,4 @@
-"""The source stays divided: how many files a folder has, and how many files an import cycle has, both have a limit."""
+"""The source stays divided: the number of files in a folder and in an import cycle are limited."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def write_tree(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
-def test_a_folder_has_few_files() -> None:
+def test_no_folder_exceeds_the_maximum_number_of_files() -> None:
     assert crowded_folders([*source_files(), *files_of_tests()]) == []
 
 
-def test_an_import_cycle_has_few_files() -> None:
+def test_no_import_cycle_exceeds_the_maximum_number_of_files() -> None:
     largest = max(import_cycles(import_graph()), key=len)
     assert len(largest) <= CYCLE_MAX, largest
 
 
-def test_a_crowded_folder_is_found() -> None:
+def test_checks_catch_a_folder_with_too_many_files() -> None:
     files = [Path(f"broker/node/part{number}.py") for number in range(FILES_MAX + 1)]
     assert crowded_folders([*files, Path("broker/api/one.py")]) == [(FILES_MAX + 1, Path("broker/node"))]
     assert crowded_folders(files[1:]) == []
@@ -65,12 +65,12 @@ def test_a_module_is_named_as_it_is_imported() -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kraft.sim.b import Something",
     ],
 )
-def test_a_cycle_is_found_however_its_modules_are_imported(source: str, tmp_path: Path) -> None:
+def test_checks_catch_an_import_cycle_however_its_modules_are_imported(source: str, tmp_path: Path) -> None:
     write_tree(tmp_path, {"sim/a.py": source, "sim/b.py": "import kraft.sim.a", "sim/c.py": "import kraft.sim.a"})
     assert import_cycles(import_graph(tmp_path)) == [["kraft.sim.a", "kraft.sim.b"]]
 
 
-def test_cycles_are_sorted_by_size() -> None:
+def test_import_cycles_are_sorted_by_size() -> None:
     graph = {
         "a": frozenset({"b"}),
         "b": frozenset({"a", "c"}),
@@ -87,7 +87,7 @@ def test_the_package_of_a_relative_import_is_found() -> None:
     assert list(imported_names("from .b import c", "kraft.sim", is_package=True)) == ["kraft.sim.b.c"]
 
 
-def test_the_command_prints_both_figures(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rooms_command_prints_crowded_folders_and_import_cycles(capsys: pytest.CaptureFixture[str]) -> None:
     main()
     printed = capsys.readouterr().out
     assert f"folders with more than {FILES_MAX} source files: 0\n" in printed

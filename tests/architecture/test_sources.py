@@ -1,4 +1,4 @@
-"""A reader can follow every citation: no `Source:`, page under docs/ or code in brackets leads nowhere."""
+"""A reader can find every citation: each `Source:`, page under docs/ and code in brackets resolves."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from tests.architecture.sources import (
 from tests.docs.links import documents
 
 
-def test_every_source_is_public_or_a_page_of_ours() -> None:
+def test_every_cited_source_is_public_or_a_page_under_docs() -> None:
     bad = [
         f"{piece.place}: {item}" for piece in prose() for clause in clauses(piece.text) for item in bad_items(clause)
     ]
     assert bad == [], "name a KIP, a Kafka message, a page under docs/, or a row of docs/sources.md"
 
 
-def test_every_reference_to_a_page_under_docs_leads_somewhere() -> None:
+def test_every_reference_to_a_docs_page_resolves() -> None:
     found = [(file.place, page) for file in files() if file.place != ".gitignore" for page in PAGE.finditer(file.text)]
     assert len(found) > 100
     problems = [f"{place}: {problem}" for place, page in found if (problem := page_problem(page)) is not None]
     assert problems == []
 
 
-def test_every_link_to_a_heading_leads_somewhere() -> None:
+def test_every_link_to_a_heading_resolves() -> None:
     assert [(str(path), problem) for path in documents() for problem in broken_anchors(path)] == []
 
 
@@ -100,12 +100,12 @@ BAD = (
 
 
 @pytest.mark.parametrize("clause", GOOD)
-def test_a_citation_that_leads_somewhere_is_accepted(clause: str) -> None:
+def test_checks_of_citations_accept_one_that_resolves(clause: str) -> None:
     assert bad_items(clause) == []
 
 
 @pytest.mark.parametrize("clause", BAD)
-def test_checks_catch_a_citation_that_leads_nowhere(clause: str) -> None:
+def test_checks_catch_a_citation_that_does_not_resolve(clause: str) -> None:
     assert bad_items(clause) != []
 
 
@@ -119,7 +119,7 @@ def test_checks_catch_a_citation_that_leads_nowhere(clause: str) -> None:
         ("a ConfigSource: int, and `Source:` alone", []),
     ],
 )
-def test_a_list_of_sources_ends_with_its_sentence(text: str, found: list[str]) -> None:
+def test_a_list_of_sources_ends_at_the_end_of_its_sentence(text: str, found: list[str]) -> None:
     assert list(clauses(text)) == found
 
 
@@ -133,7 +133,7 @@ def test_checks_catch_a_document_that_readers_do_not_have(text: str) -> None:
     assert cited_books(text)
 
 
-def test_checks_catch_a_link_to_a_heading_that_is_not_there(tmp_path: Path) -> None:
+def test_checks_catch_a_link_to_a_missing_heading(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# What it's *for*\n\n```\n# no heading\n```\n\n[a](#what-its-for) [b](#no-heading) [c](page.md#none)\n"

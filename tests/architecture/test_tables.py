@@ -1,4 +1,4 @@
-"""Tables of the product are read-only: a test, or a caller, that changed one would change it for the whole process."""
+"""Tables of the product are read-only: a test or caller that changed one would change it for the whole process."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def assigned_names(module: ModuleType) -> Iterator[str]:
 
 
 def mutable_tables() -> Iterator[str]:
-    """Upper-case names are constants. A cache and a registry that fills while modules are imported have lower-case
-    ones."""
+    """Return mutable tables with upper-case names, which are constants. Caches and registries that fill during imports
+    have lower-case names."""
     for name in module_names():
         try:
             module = import_module(name)
@@ -50,18 +50,18 @@ def mutable_tables() -> Iterator[str]:
                 yield f"{name}.{table}"
 
 
-def test_every_table_of_a_module_is_read_only() -> None:
+def test_every_constant_table_of_a_module_is_read_only() -> None:
     names = set(module_names())
     assert {"kraft.wire.api_keys", "kraft.broker.api.table", "kraft.sim.story.chart"} <= names
     assert list(mutable_tables()) == []
 
 
-def test_a_table_cannot_be_changed() -> None:
+def test_a_constant_table_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         del BROKER_APIS[ApiKey.FETCH]  # type: ignore[attr-defined]
 
 
-def test_a_changed_table_is_as_before_after_the_test() -> None:
+def test_a_table_changed_by_a_test_is_restored_afterwards() -> None:
     before = list(BROKER_APIS.items())
     with pytest.MonkeyPatch.context() as patch:
         replace_row(patch, BROKER_APIS, ApiKey.FETCH, "one")

@@ -1,8 +1,9 @@
-"""python -m tests.bench: ours, the bare loops and Apache Kafka in one go, alternating; writes docs/benchmarks.md.
+"""`python -m tests.bench`: measure our cluster, the bare loops and Apache Kafka in one run, in turn, and write
+docs/benchmarks.md.
 
-Nothing else should run on the machine meanwhile. --quick leaves Kafka out: ours beside bare loops, with targets and
-alarm values; its exit code is 1 if a figure is past its alarm, and past what today's speed of the machine explains, in
-each of three attempts.
+Nothing else should run on the machine during a measurement. --quick omits Kafka: it compares our figures with bare
+loops, targets and alarm values. The exit code of --quick is 1 if a figure is past its alarm value in each of three
+attempts, and the machine's present speed does not explain it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from tests.bench.table import Line, calmest_of, median_of, render
 
 ROUNDS = 3
 ATTEMPTS = 3
-"""An alarm counts that goes off so often, one attempt behind the other."""
+"""Number of consecutive attempts in which an alarm must occur to count."""
 OURS_WARM_SHARE = 0.1
-"""Ours needs no more than its files and connections; a JVM compiles for minutes."""
+"""Share of the work that warms our cluster, compared with Kafka's. Ours needs only its files and connections before
+measuring; a JVM compiles for minutes."""
 LARGE = "metadata-large"
 LINES = (
     *(one.key for one in lifecycles.LIFECYCLES),
@@ -35,8 +37,8 @@ LINES = (
 
 
 def quick(measure: Callable[[], list[Line]]) -> list[Line]:
-    """Today's lines. Where one is alarming, all are measured again, up to ATTEMPTS times in all, and the calmest figure
-    of each line counts."""
+    """Measure the lines of the quick benchmark. If one is past its alarm value, measure all again, up to ATTEMPTS times
+    in total. The best figure of each line counts."""
     attempts: list[list[Line]] = []
     lines: list[Line] = []
     while len(attempts) < ATTEMPTS and (not attempts or any(line.is_alarming for line in lines)):
@@ -49,7 +51,7 @@ def quick(measure: Callable[[], list[Line]]) -> list[Line]:
 
 
 def medians(rounds: int, amounts: Amounts) -> list[Line]:
-    """Every line once; with several rounds, the median of each."""
+    """Return every line once. If there are several rounds, its figure is the median of them."""
     found: dict[str, list[Line]] = defaultdict(list)
     for _ in range(rounds):
         for line in one_round(amounts):
@@ -58,7 +60,7 @@ def medians(rounds: int, amounts: Amounts) -> list[Line]:
 
 
 def compare(wanted: Sequence[str], names: list[str], rounds: int, amounts: Amounts) -> Results:
-    """The wanted lines, side by side."""
+    """Measure the requested lines on our cluster and on Apache Kafka."""
     results = Results()
     lifecycles.play([one for one in lifecycles.LIFECYCLES if one.key in wanted], names, rounds, results)
     _on_clusters(_chosen(versus.ONE_BROKER, wanted), True, names, rounds, amounts, results)

@@ -1,6 +1,7 @@
-"""A connection that asks one thing at a time, to measure what the metadata side answers: no client library, blocking.
+"""A blocking connection that sends one request at a time, to measure the metadata side without a client library.
 
-Kafka's own requests go to brokers or controllers; internal ones to controllers. Every error code is an exception.
+Kafka's own requests go to brokers or controllers, and internal requests to controllers. Every error code in a response
+is raised as an exception.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Refused(Exception):
 
 
 class Admin:
-    """One connection."""
+    """A connection to one node."""
 
     def __init__(self, address: Address, *, timeout_s: float = TIMEOUT_S) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
@@ -37,14 +38,14 @@ class Admin:
         self._socket.close()
 
     def ask(self, key: ApiKey, **fields: Any) -> Any:
-        """The response (newest class) to a request in the newest version."""
+        """Send a request in the newest version, and return the response (newest class)."""
         version = messages.newest_version(key)
         request = messages.build(messages.request_class(key), **fields)
         body = self._exchange(key, version, messages.encode_request(key, version, request))
         return messages.decode_response(key, version, body)
 
     def ask_internal(self, message: RpcMessage) -> Any:
-        """The answer to an internal request."""
+        """Send a request of our internal protocol, and return the response."""
         return decode_rpc_response(
             message.api_key,
             message.max_version,
@@ -69,10 +70,10 @@ class Admin:
             parts += piece
         return bytes(parts)
 
-    # what is measured
+    # measured requests
 
     def create_topics(self, names: Iterable[str], *, partitions: int, replication_factor: int) -> None:
-        """All of them in one request. Refused if one is."""
+        """Create all of these topics in one request. Raise Refused if one fails."""
         topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
         topics = [
             messages.build(topic, name=name, num_partitions=partitions, replication_factor=replication_factor)
@@ -82,26 +83,26 @@ class Admin:
         _require_none((one.name, one.error_code, one.error_message) for one in answer.topics)
 
     def grow_topic(self, name: str, count: int) -> None:
-        """CreatePartitions, up to `count` in all."""
+        """Increase the number of partitions to `count` with CreatePartitions."""
         topic = messages.nested_class(messages.request_class(ApiKey.CREATE_PARTITIONS), "topics")
         wanted = [messages.build(topic, name=name, count=count, assignments=None)]
         answer = self.ask(ApiKey.CREATE_PARTITIONS, topics=wanted, timeout=TIMEOUT_MS)
         _require_none((one.name, one.error_code, one.error_message) for one in answer.results)
 
     def partitions(self, names: Iterable[str]) -> dict[str, list[Any]]:
-        """Metadata of these topics: partitions by topic."""
+        """Return the partitions of these topics, by topic, as a Metadata response reports them."""
         topic = messages.nested_class(messages.request_class(ApiKey.METADATA), "topics")
         topics = [messages.build(topic, name=name, topic_id=None) for name in names]
         answer = self.ask(ApiKey.METADATA, topics=topics, allow_auto_topic_creation=False)
         return {one.name: list(one.partitions) for one in answer.topics}
 
     def is_led(self, name: str, partitions: int) -> bool:
-        """Every partition of the topic has a leader, as this broker tells."""
+        """Whether every partition of the topic has a leader, as this broker reports it."""
         found = self.partitions([name]).get(name, [])
         return len(found) == partitions and all(one.leader_id >= 0 for one in found)
 
     def decide_nothing(self) -> None:
-        """A request that the active controller decides and that changes nothing (validate_only); to a controller."""
+        """Send the active controller a request for a decision that changes nothing (validate_only)."""
         topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
         request = messages.build(
             messages.request_class(ApiKey.CREATE_TOPICS),
@@ -122,7 +123,7 @@ TIMEOUT_MS = int(1000 * TIMEOUT_S)
 
 
 def wait_until_led(addresses: Iterable[Address], name: str, partitions: int, *, limit_s: float = TIMEOUT_S) -> float:
-    """Seconds until every one of these brokers tells a leader for all of the topic's partitions."""
+    """Return the seconds until each of these brokers reports a leader for every partition of the topic."""
     began = time.monotonic()
     for address in addresses:
         admin = Admin(address)

@@ -1,9 +1,11 @@
-"""python -m tests.bench.attacks: a polite load beside each attack on a broker, and what the attack does to it.
+"""`python -m tests.bench.attacks`: send a normal load during each attack on a broker, and show the attack's effect on
+it.
 
-Three controllers and three brokers; the polite client produces RATE messages a second, RF 3, acks=all, one at a time
-per slot. Each attack runs in a process of its own against the partition's leader (`--controllers`: against controller
-1). Shown are the polite latencies, what each broker grew by at most, and the most log lines that a node wrote in a
-second. An attack is a row of ATTACKS: a plain function that has a `Target` and returns when its time is over.
+The cluster has three controllers and three brokers. The normal client produces RATE messages a second with replication
+factor 3 and acks=all, each at its own time. Each attack runs in a separate process against the partition's leader
+(`--controllers`: against controller 1). The output has the normal client's latencies, the maximum memory growth of each
+broker, and the maximum log lines of a node in a second. An attack is a row of ATTACKS: a plain function that gets a
+`Target` and returns when its time is over.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ BROKERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to attack, and until when (`time.monotonic`)."""
+    """The node to attack, and the time at which the attack ends (`time.monotonic`)."""
 
     address: tuple[str, int]
     ends_at: float
@@ -70,7 +72,7 @@ def _string(text: str) -> bytes:
 
 
 def request(key: ApiKey, version: int, body: bytes) -> bytes:
-    """A frame with a header of version 1 and no client id."""
+    """Return a request frame with a header of version 1 and no client id."""
     header = struct.pack(">hhih", key, version, 1, -1)
     return struct.pack(">i", len(header) + len(body)) + header + body
 
@@ -96,7 +98,7 @@ MANY = 5_000
 
 
 def _of_each(row: Callable[[int], bytes]) -> bytes:
-    """One topic with MANY partitions, of which one is there."""
+    """Return the topics of a request: one topic with MANY partitions, one of which exists."""
     return struct.pack(">i", 1) + _string(TOPIC) + struct.pack(">i", MANY) + b"".join(map(row, range(MANY)))
 
 
@@ -133,7 +135,7 @@ LARGE_REQUESTS = {
 
 
 def flood_and_close(target: Target, *, frame: bytes, connections: int = 100, requests: int = 10_000) -> None:
-    """Send as much as the peer takes of so many requests each, read nothing, and close; once a second."""
+    """Once a second, send as many copies of a request as the peer accepts, read nothing, and close the connection."""
     data = memoryview(frame * requests)
     while not target.is_over:
         round_ends_at = time.monotonic() + 1
@@ -143,7 +145,7 @@ def flood_and_close(target: Target, *, frame: bytes, connections: int = 100, req
 
 
 def flood_and_stay(target: Target, *, frame: bytes, connections: int = 100, requests: int = 10_000) -> None:
-    """Send for as long as the peer takes it, read nothing, and stay."""
+    """Send requests for as long as the peer accepts them, read nothing, and stay connected."""
     data = memoryview(frame * requests)
     with target.connected(connections) as streams:
         _send_all(dict.fromkeys(streams, data), target.ends_at)
@@ -151,7 +153,7 @@ def flood_and_stay(target: Target, *, frame: bytes, connections: int = 100, requ
 
 
 def flood_and_read(target: Target, *, frame: bytes, connections: int = 100, window: int = 1_000) -> None:
-    """Send on and on, and read what is answered."""
+    """Send requests endlessly, and read the responses."""
     with target.connected(connections) as streams, selectors.DefaultSelector() as selector:
         data = memoryview(frame * window)
         left = dict.fromkeys(streams, data)
@@ -169,7 +171,7 @@ def flood_and_read(target: Target, *, frame: bytes, connections: int = 100, wind
 
 
 def half_frames(target: Target, *, connections: int = 200, frame_bytes: int = 4 * MIB, trickle_bytes: int = 0) -> None:
-    """Announce a Produce each, send 64 KiB of it, and then `trickle_bytes` each five seconds."""
+    """Announce a Produce request on each connection, send 64 KiB of it, and then `trickle_bytes` every five seconds."""
     head = struct.pack(">ihhih", frame_bytes, ApiKey.PRODUCE, 7, 1, -1)
     with target.connected(connections) as streams:
         for stream in streams:
@@ -181,7 +183,7 @@ def half_frames(target: Target, *, connections: int = 200, frame_bytes: int = 4 
 
 
 def idle_connections(target: Target, *, connections: int = 5_000) -> None:
-    """Connect, and say nothing."""
+    """Open connections, and send nothing."""
     with target.connected(connections):
         target.wait()
 
@@ -196,27 +198,27 @@ def produce_small_records(
     )
     header = struct.pack(">hhih", ApiKey.PRODUCE, PRODUCE_VERSION, 1, -1) + b"\0"
     frame = struct.pack(">i", len(header) + len(body)) + header + body
-    _ask_again_and_again(target, [frame], connections, pause_s)
+    _send_in_a_loop(target, [frame], connections, pause_s)
 
 
 def look_up_by_time(target: Target, *, connections: int = 3) -> None:
-    """Store batches of very many records, and look for a time in them again and again."""
+    """Write batches of very many records, and look up a time in them again and again."""
     stored = replace(target, ends_at=min(target.ends_at, time.monotonic() + 2))
     produce_small_records(stored, records=200_000, compression=Compression.ZSTD, connections=1)
     by_time = struct.pack(">ii", -1, 1) + _string(TOPIC) + struct.pack(">iiq", 1, 0, 1)
-    _ask_again_and_again(target, [request(ApiKey.LIST_OFFSETS, 1, by_time)], connections)
+    _send_in_a_loop(target, [request(ApiKey.LIST_OFFSETS, 1, by_time)], connections)
 
 
 def forge_quorum_messages(target: Target, *, connections: int = 10) -> None:
-    """Send what only nodes send, with any values (`tests.fuzz`)."""
+    """Send messages that only nodes send, with random values (made by `tests.fuzz`)."""
     words = Words(("", TOPIC, "x"), (UUID(int=0), UUID(int=1)), {})
     forged = [internal_request(random.Random(number), words).frame for number in range(500)]
-    _ask_again_and_again(target, [struct.pack(">i", len(frame)) + frame for frame in forged], connections)
+    _send_in_a_loop(target, [struct.pack(">i", len(frame)) + frame for frame in forged], connections)
 
 
-def _ask_again_and_again(target: Target, frames: Sequence[bytes], connections: int, pause_s: float = 0.0) -> None:
-    """On each of so many connections one frame after the other, each when the one before is answered, or ended the
-    connection, and so much later."""
+def _send_in_a_loop(target: Target, frames: Sequence[bytes], connections: int, pause_s: float = 0.0) -> None:
+    """Send one frame after the other on each of this many connections. After a response, or after the end of the
+    connection, wait for a while before the next frame."""
 
     def ask() -> None:
         number = 0
@@ -239,7 +241,7 @@ def _ask_again_and_again(target: Target, frames: Sequence[bytes], connections: i
 
 
 def nothing(target: Target) -> None:
-    """What the polite client sees alone."""
+    """Attack nothing, to get the figures of the normal client alone."""
     target.wait()
 
 
@@ -253,7 +255,7 @@ def _send(stream: socket.socket, data: bytes | memoryview) -> int:
 
 
 def _send_all(left: dict[socket.socket, memoryview], ends_at: float) -> None:
-    """Send what each stream has left, until all is sent or the time is over."""
+    """Send the remaining bytes of each stream, until all are sent or the time is over."""
     with selectors.DefaultSelector() as selector:
         for stream in left:
             selector.register(stream, selectors.EVENT_WRITE)
@@ -296,19 +298,19 @@ ATTACKS: Mapping[str, Callable[[Target], None]] = {
 
 @dataclass(slots=True)
 class Watched:
-    """What the polite client and the watcher of processes and logs saw while one attack ran."""
+    """Figures of the normal client, and of the brokers' memory and logs, during one attack."""
 
     latencies_ms: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     growth_bytes: int = 0
     left_bytes: int = 0
-    """What is still held after the attack."""
+    """Memory growth that remains after the attack, in bytes."""
     log_lines: int = 0
-    """The most of one node in a second."""
+    """Maximum number of log lines that one node wrote in a second."""
 
 
 def produce_politely(address: tuple[str, int], frame: frames.Frame, ends_at: float, watched: Watched) -> None:
-    """RATE requests a second, each at its own time whether the one before is answered or not."""
+    """Send RATE requests a second, each at its own time, whether or not the previous one was answered."""
     with socket.create_connection(address) as stream:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream.settimeout(ANSWER_SECONDS_MAX)
@@ -344,7 +346,8 @@ def produce_politely(address: tuple[str, int], frame: frames.Frame, ends_at: flo
 
 
 class NodeWatch:
-    """Memory of the brokers and lines in all logs, looked at ten times a second while in the block."""
+    """Samples the memory of the brokers and the number of lines in all logs, ten times a second while the context is
+    open."""
 
     def __init__(self, cluster: LocalCluster, watched: Watched) -> None:
         self._processes = [psutil.Process(pid) for pid in cluster.broker_pids]
@@ -383,7 +386,7 @@ class NodeWatch:
 
 
 def _lines_per_second(path: Path, place: int) -> int:
-    """The most lines with one and the same second in their time stamp."""
+    """Return the maximum number of lines whose timestamps have the same second."""
     with path.open("rb") as file:
         file.seek(place)
         seconds = Counter(line[:19] for line in file)
@@ -391,7 +394,7 @@ def _lines_per_second(path: Path, place: int) -> int:
 
 
 def play(cluster: LocalCluster, name: str, seconds: float, target: tuple[str, int]) -> Watched:
-    """One attack beside the polite load."""
+    """Run one attack during the normal load, and return its figures."""
     watched = Watched()
     leader = cluster.leader_address(TOPIC)
     frame = frames.produce_frame(TOPIC, bytes(100), acks=-1)
@@ -406,7 +409,7 @@ def play(cluster: LocalCluster, name: str, seconds: float, target: tuple[str, in
             attacker.join(10)
             attacker.kill()
             attacker.join()
-        time.sleep(3)  # what is left is what is left after housekeeping
+        time.sleep(3)  # measured after housekeeping has freed what it can
     return watched
 
 

@@ -1,10 +1,10 @@
-"""The machine's own limits, without a broker: what receiving, checking, appending and sending cost at the least.
+"""The limits of the machine itself, without a broker: the minimum cost of receiving, checking, appending and sending.
 
-A virtual machine may get its memory from its host at the first touch of each page, and give freed pages back after a
-few seconds. Writing to fresh pages then costs ten times what writing to pages that were used a moment ago costs
-(measured: 500 and 4,900 MB/s), and every bulk figure says more about the host than about the broker. And its speed as
-a whole swings from one minute to the next. So `beside` measures the bare loop right before and right after the broker,
-for the same number of bytes, and memory is touched before each of the three.
+A virtual machine may get its memory from its host at the first touch of each page, and return freed pages after a few
+seconds. Writing to fresh pages then costs ten times more than writing to recently used pages (measured: 500 and 4,900
+MB/s), and every bulk figure depends more on the host than on the broker. The speed of the whole machine also varies
+from one minute to the next. So `beside` measures the bare loop right before and right after the broker, for the same
+number of bytes, and memory is touched before each of the three measurements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ FOLLOWERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """MB (10^6 bytes of values) a second, and CPU seconds per GB of those that do a broker's work."""
+    """Throughput in MB (10^6 bytes of values) a second, and CPU seconds per GB of the processes that do a broker's
+    work."""
 
     megabytes_per_second: float
     cpu_seconds_per_gigabyte: float
@@ -38,8 +39,8 @@ class Bulk:
 def beside(
     loop: Callable[[int], Bulk], megabytes: int, measure: Callable[[], Bulk], *, copies: int = 1
 ) -> tuple[Bulk, Bulk]:
-    """`measure` between two runs of the bare loop over as many MB: its figures, and the mean of the loop's. `copies`:
-    how many times the bytes are kept."""
+    """Run `measure` between two runs of the bare loop with the same number of MB. Return the figures of `measure`, and
+    the mean of the loop's. `copies` is how many times the bytes are stored."""
 
     def touched(work: Callable[[], Bulk]) -> Bulk:
         touch_memory(11 * megabytes * copies // 10)
@@ -53,7 +54,7 @@ def beside(
 
 
 def touch_memory(megabytes: int) -> None:
-    """Have so much memory backed by the host: fill it with a file's pages, and free them."""
+    """Make the host provide this much memory: fill it with pages of a file, and free them."""
     piece = bytes(PIECE_BYTES)
     with tempfile.TemporaryFile(buffering=0) as file:
         for _ in range(megabytes):
@@ -61,13 +62,14 @@ def touch_memory(megabytes: int) -> None:
 
 
 def receive_check_append(megabytes: int) -> Bulk:
-    """Receive 1 MiB pieces from a loopback peer, CRC-32C over each, one write of each to a file."""
+    """Receive pieces of 1 MiB from a loopback peer, compute the CRC-32C of each, and append each to a file with one
+    write."""
     with tempfile.TemporaryFile(buffering=0) as file, _peer(lambda peer: _send(peer, megabytes)) as stream:
         return _timed(megabytes, lambda: _append_all(stream, file.fileno()))
 
 
 def sendfile(megabytes: int) -> Bulk:
-    """Send from the page cache to a loopback peer that drains."""
+    """Send from the page cache with sendfile to a loopback peer that reads everything."""
     with tempfile.TemporaryFile(buffering=0) as file:
         for _ in range(FILE_PIECES):
             file.write(os.urandom(PIECE_BYTES))
@@ -76,8 +78,8 @@ def sendfile(megabytes: int) -> Bulk:
 
 
 def replicate(megabytes: int) -> Bulk:
-    """Receive, check and append as above, then sendfile each piece to two processes that check and append it too; the
-    CPU is that of the three."""
+    """Receive, check and append as in `receive_check_append`, then send each piece with sendfile to two processes that
+    check and append it too. The CPU time is that of all three processes."""
     cpu_before = _children_cpu_s()
     with tempfile.TemporaryFile(buffering=0) as file, _peer(lambda peer: _send(peer, megabytes)) as stream:
         followers = [_forked(_follow) for _ in range(FOLLOWERS)]
@@ -90,7 +92,8 @@ def replicate(megabytes: int) -> Bulk:
                     _send_range(follower, file.fileno(), position, len(piece))
                 position += len(piece)
             for pid, follower in followers:
-                follower.shutdown(socket.SHUT_WR)  # closing is no end: the next follower has inherited this socket
+                # closing is not enough, because the next follower has inherited this socket
+                follower.shutdown(socket.SHUT_WR)
                 os.waitpid(pid, 0)
                 follower.close()
 
@@ -107,7 +110,7 @@ def _timed(megabytes: int, work: Callable[[], None]) -> Bulk:
 
 
 def _children_cpu_s() -> float:
-    """User and system time of the children that have ended."""
+    """Return user and system time of the children that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -168,7 +171,7 @@ def _drain(stream: socket.socket) -> None:
 
 @contextmanager
 def _peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
-    """A connection to a process of its own (a thread would share our interpreter lock) that does `work`."""
+    """Return a connection to a new process that does `work`. A thread would share our interpreter lock."""
     pid, stream = _forked(work)
     with stream:
         yield stream

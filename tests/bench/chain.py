@@ -1,8 +1,9 @@
-"""The least that a replicated acknowledgement costs on this machine: a leader and its followers as bare epoll loops.
+"""The minimum cost of a replicated acknowledgement on this machine: a leader and its followers as bare epoll loops.
 
-The same three processes and the same messages as a produce with acks=all (request, one append, records to each
-follower, their appends, their next fetches, the answer), in the same number of bytes, but with no Kafka in them: no
-parsing, no checks, no state. What a broker adds to these figures is ours; the rest is the kernel's and the machine's.
+The processes and messages are the same as for a produce with acks=all: request, one append, records to each follower,
+the followers' appends, their next fetches, the response. The number of bytes is also the same. But the loops do no
+parsing and no checks, and have no state. The cost that a broker adds to theirs is our own; the rest is that of the
+kernel and the machine.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from kraft.sim.chaos.hosts.leash import end_with_parent
 
 BUFFER_BYTES = 1 << 20
 FETCH_BYTES = 100
-"""What a follower's incremental fetch request takes on the wire."""
+"""Size of a follower's incremental fetch request on the wire."""
 _END = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A running chain: where its leader listens, and the processes whose CPU is counted, leader first."""
+    """A running chain: the leader's address, and the processes whose CPU time is counted, with the leader first."""
 
     address: tuple[str, int]
     pids: tuple[int, ...]
@@ -42,7 +43,7 @@ class Chain:
 
 @contextmanager
 def running(frame_bytes: int, answer: bytes, *, followers: int = 2) -> Iterator[Chain]:
-    """A leader that answers each `frame_bytes` of a client with `answer`, once all followers have them."""
+    """Run a leader that sends `answer` for each `frame_bytes` of a client, once all followers have these bytes."""
     clients = socket.create_server(("127.0.0.1", 0))
     replicas = socket.create_server(("127.0.0.1", 0))
     address = replicas.getsockname()
@@ -104,10 +105,10 @@ class _Leader:
         self._epoll = select.epoll()
         self._streams: dict[int, socket.socket] = {}
         self._followers: dict[int, int] = {}
-        """Each follower's end."""
+        """Log end offset of each follower, in bytes."""
         self._parked: dict[int, int] = {}
         self._rests: dict[int, int] = {}
-        """Bytes of each client that are no whole frame yet."""
+        """Bytes of each client that are not yet a complete frame."""
         self._waiting: deque[tuple[int, int, int]] = deque()
         for _ in range(followers):
             self._followers[self._accept(replicas)] = 0

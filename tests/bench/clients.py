@@ -15,19 +15,20 @@ from tests.stages.started_clusters import LocalCluster
 
 PAYLOADS = 1000
 PARTITION_RUN = 64
-"""So many records go to one partition before the next one's turn."""
+"""Number of consecutive records to one partition before records go to the next one."""
 CONSUME_AT_ONCE = 5000
 
 
 def payloads(size: int) -> list[bytes]:
-    """Different, incompressible values of `size` bytes."""
+    """Return different, incompressible values of `size` bytes."""
     chance = random.Random(7)
     return [chance.randbytes(size) for _ in range(PAYLOADS)]
 
 
 def _bulk(cluster: LocalCluster, value_bytes: int, work: Callable[[], None]) -> Bulk:
     gc.collect()
-    gc.freeze()  # each batch of messages starts the garbage collector: it need not look at all that a benchmark imports
+    # each batch of messages starts the garbage collector, which need not traverse all that a benchmark imports
+    gc.freeze()
     try:
         cpu, start = cluster.cpu_seconds(), time.monotonic()
         work()
@@ -47,7 +48,7 @@ def produce(
     partitions: int,
     settings: Mapping[str, int] = {},
 ) -> Bulk:
-    """Produce with the client's defaults, but for `settings`."""
+    """Produce with the default settings of the client, except for `settings`."""
     values = payloads(size)
     count = megabytes * 1_000_000 // size
     failures: list[object] = []
@@ -84,7 +85,7 @@ def produce(
 
 
 def consume(cluster: LocalCluster, topic: str, *, partitions: int, size: int) -> Bulk:
-    """Read everything from the start, by assignment."""
+    """Read all records of the topic from the start, by assignment."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -120,7 +121,8 @@ def _low_latency_producer(cluster: LocalCluster) -> Producer:
 
 
 def one_in_flight(cluster: LocalCluster, topic: str, *, size: int, count: int) -> list[float]:
-    """Seconds from produce to acknowledgement of single records, one after another; the first 200 are not counted."""
+    """Return the seconds from produce to acknowledgement of single records that are sent one after another. The first
+    200 are not counted."""
     values = payloads(size)
     producer = _low_latency_producer(cluster)
     seconds = []
@@ -140,7 +142,7 @@ def one_in_flight(cluster: LocalCluster, topic: str, *, size: int, count: int) -
 
 @dataclass(frozen=True, slots=True)
 class AtRate:
-    """Seconds to acknowledgement of each record, and broker CPU as a share of one core."""
+    """Seconds until the acknowledgement of each record, and the brokers' CPU time as a share of one core."""
 
     seconds: list[float]
     core_share: float
@@ -155,8 +157,8 @@ def at_rate(
     duration_s: float,
     is_over: Callable[[], bool] = lambda: False,
 ) -> AtRate:
-    """Records at a fixed rate, each a request of its own, for so long or until `is_over`, which is asked ten times a
-    second."""
+    """Send records at a fixed rate, each in its own request, for the given time or until `is_over` returns true.
+    `is_over` is called ten times a second."""
     values = payloads(size)
     producer = _low_latency_producer(cluster)
     producer.list_topics(topic, timeout=10)

@@ -1,5 +1,7 @@
-"""A hot producer beside a reader of what is no longer in memory, and again of what is: the first shows what the
-reader's disk reads do to the producer, the second what its mere share of the machine does."""
+"""Produce while a reader reads records that are no longer in memory, and again while it reads records that are. The
+first measurement shows the effect of the reader's disk reads on the producer, the second that of the reader's use of
+the machine.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,11 @@ from tests.stages.started_clusters import LocalCluster
 PARTITIONS = 6
 COLD_MEGABYTES = 10_000
 PER_SECOND = 500
-"""What a cluster of young JVMs can keep up with, one request each."""
+"""Records per second, one per request: a rate that a cluster of freshly started JVMs can handle."""
 ALONE_S = 10.0
 SETTLE_S = 10.0
-"""A virtual machine gives pages that are free again back to its host for some seconds, and stalls meanwhile."""
+"""Seconds to wait before measuring: a virtual machine returns freed pages to its host for some seconds, and stalls
+meanwhile."""
 READER_SECONDS_MAX = 300.0
 LESS = False
 
@@ -38,7 +41,8 @@ ROWS = (
 
 
 def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """The reader's topic has one replica on each partition; the producer's three, acks=all."""
+    """Measure the producer beside a reader. The reader's topic has one replica of each partition; the producer's topic
+    has three, with acks=all."""
     share = amounts.megabytes / Amounts().megabytes
     hot, cold = f"hot-{secrets.token_hex(4)}", f"cold-{secrets.token_hex(4)}"
     cluster.create_topic(hot, partitions=1, replication_factor=len(cluster.broker_pids))
@@ -64,7 +68,8 @@ def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
 
 
 def _beside_a_reader(cluster: LocalCluster, hot: str, cold: str) -> tuple[clients.AtRate, float]:
-    """The producer while all of `cold` is read by another process, and that one's MB/s."""
+    """Run the producer while another process reads all records of `cold`. Return the producer's figures and the
+    reader's MB/s."""
     command = [sys.executable, "-m", "tests.bench.cold", cluster.bootstrap, cold]
     with leashed(command, stdout=subprocess.PIPE, text=True) as reader:
         beside = clients.at_rate(
@@ -86,7 +91,7 @@ def _p99_ms(rated: clients.AtRate) -> float:
 
 
 def forget(folder: Path, topic: str) -> None:
-    """Have the kernel drop a topic's files from its memory."""
+    """Make the kernel drop a topic's files from the page cache."""
     for path in folder.glob(f"*/data/{topic}-*/*"):
         with path.open("rb+") as file:
             os.fdatasync(file.fileno())
@@ -94,7 +99,7 @@ def forget(folder: Path, topic: str) -> None:
 
 
 def main() -> None:
-    """Read the topic that the arguments name, and print MB/s."""
+    """Read the topic that the arguments name, and print the rate in MB/s."""
     bootstrap, topic = sys.argv[1:]
     reader = LocalCluster(bootstrap, (), Path())
     print(clients.consume(reader, topic, partitions=PARTITIONS, size=KILOBYTE).megabytes_per_second)

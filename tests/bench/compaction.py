@@ -1,8 +1,8 @@
-"""python -m tests.bench.compaction: a storm of offset commits, with the log cleaner and without it.
+"""`python -m tests.bench.compaction`: commit very many offsets, with and without the log cleaner.
 
-One node, one group that commits a hundred partitions at a time, one commit in flight: how large the group's partition
-of `__consumer_offsets` gets, what a commit takes, and the broker's CPU. The cleaner works in a thread of the same
-process; the difference between the two runs is what it costs the loop.
+The cluster is one node, with one group that commits a hundred partitions at a time, one commit in flight. Measured are
+the size of the group's partition of `__consumer_offsets`, the time of a commit, and the broker's CPU time. The cleaner
+works in a thread of the same process; the difference between the two runs is its cost for the event loop.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ COMMITS = 8_000
 PARTITIONS = 100
 SEGMENT_BYTES = 4 << 20
 LAST_ROUNDS_S = 3
-"""The cleaner gets this long after the last commit."""
+"""Seconds that the cleaner gets after the last commit."""
 LESS_IS_BETTER = False
 GROUP = "storm"
 RETRIED = (14, 15, 16)
-"""The coordinator is loading, not there yet, or elsewhere."""
+"""Errors of commits that are retried: the coordinator is loading, does not exist yet, or has moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """`left_bytes` is the size of the group's partition in the end."""
+    """Figures of a run. `left_bytes` is the final size of the group's partition."""
 
     milliseconds: list[float]
     seconds: float
@@ -42,7 +42,7 @@ class Storm:
 
 
 def storm(*, cleans: bool) -> Storm:
-    """All commits, one after another, to a fresh node."""
+    """Send all commits, one after another, to a fresh node, and return the figures."""
     settings = [
         f"offsets.topic.segment.bytes={SEGMENT_BYTES}",
         "offsets.topic.num.partitions=1",
@@ -53,7 +53,7 @@ def storm(*, cleans: bool) -> Storm:
     with running(combined=1, settings=settings) as cluster:
         admin = Admin(cluster.addresses[0])
         admin.create_topics(["orders"], partitions=PARTITIONS, replication_factor=1)
-        _commit_until_taken(admin)
+        _commit_until_accepted(admin)
         taken: list[float] = []
         cpu, began = cluster.cpu_seconds(), time.monotonic()
         for number in range(COMMITS):
@@ -67,8 +67,8 @@ def storm(*, cleans: bool) -> Storm:
         return Storm(taken, seconds, cpu, _size(cluster))
 
 
-def _commit_until_taken(admin: Admin) -> None:
-    """The first commit makes the topic and its coordinator."""
+def _commit_until_accepted(admin: Admin) -> None:
+    """Retry the first commit, which creates the topic and its coordinator."""
     for _ in range(200):
         admin.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=[GROUP], key_type=0)
         try:
@@ -83,7 +83,7 @@ def _commit_until_taken(admin: Admin) -> None:
 
 
 def _commit(admin: Admin, number: int) -> None:
-    """One commit of all partitions. Refused with the error code."""
+    """Send one commit of all partitions. Raise Refused with the error code."""
     topic = messages.nested_class(messages.request_class(ApiKey.OFFSET_COMMIT), "topics")
     row = messages.nested_class(topic, "partitions")
     rows = [messages.build(row, partition_index=index, committed_offset=number) for index in range(PARTITIONS)]
@@ -96,7 +96,7 @@ def _commit(admin: Admin, number: int) -> None:
 
 
 def _size(cluster: LocalCluster) -> int:
-    """Bytes of the segments of the offsets partition."""
+    """Return the size of the offsets partition's segments in bytes."""
     folder = Path(cluster.folder) / "1" / "data" / "__consumer_offsets-0"
     return sum(path.stat().st_size for path in folder.glob("*.log"))
 

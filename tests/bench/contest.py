@@ -1,4 +1,4 @@
-"""What is compared with Apache Kafka: figures, their goals, and what the rounds of a comparison gave."""
+"""The comparison with Apache Kafka: its figures, their goals, and the results of its rounds."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.stages.started_clusters import LocalCluster
 
 OURS, KAFKA, BARE = "pykraft", "Apache Kafka", "bare loop"
 Figures = dict[str, float]
-"""By the key of a row."""
+"""Figures of one measurement, by the key of the row."""
 FAILURES = (
     *(OSError, RuntimeError, ValueError, LookupError, ZeroDivisionError),
     *(subprocess.SubprocessError, psutil.Error, KafkaException, RequestRefused, Refused, ClusterError),
 )
-"""What a measurement can end with that is no reason to give up the others."""
+"""Exceptions of a measurement after which the other measurements continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound on our figure: as it is, or as a multiple of Kafka's in the same run."""
+    """A bound for our figure: an absolute value, or a multiple of Kafka's figure in the same run."""
 
     bound: float
     of_kafka: bool = False
@@ -43,7 +43,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of a comparison."""
+    """One figure of the comparison, as a row of its table."""
 
     key: str
     name: str
@@ -54,8 +54,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Rows that are measured together. `prepare` runs once per cluster and is not measured; `bare` is the work's own
-    bare loop, measured between the two."""
+    """Rows that are measured together. `prepare` runs once per cluster and is not measured. `bare` is the bare loop
+    that does the same work; it is measured between the two clusters."""
 
     key: str
     rows: tuple[Row, ...]
@@ -63,12 +63,12 @@ class Contest:
     prepare: Callable[[LocalCluster, Amounts], None] | None = None
     bare: Callable[[Amounts], Figures] | None = None
     rounds_max: int | None = None
-    """For what takes long or leaves much behind."""
+    """Maximum number of rounds, for measurements that take long or use much disk space."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The rounds of one row, by side."""
+    """The figures of one row in all rounds, for ours and for Kafka."""
 
     row: Row
     rounds: dict[str, list[float]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def ratio(self) -> float | None:
-        """Ours by Kafka's: more than 1 is better for a rate, less than 1 for a time or a cost."""
+        """Our figure divided by Kafka's: above 1 is better for a rate, below 1 for a time or a cost."""
         ours, theirs = self.median(OURS), self.median(KAFKA)
         return ours / theirs if ours is not None and theirs else None
 
@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def is_met(self) -> bool | None:
-        """None: there is no goal, or not what it needs."""
+        """Whether the goal is met. None if there is no goal, or a needed figure is missing."""
         goal = self.row.goal
         figure = None if goal is None else self.ratio if goal.of_kafka else self.median(OURS)
         if goal is None or figure is None:
@@ -119,13 +119,13 @@ HEAD = ("what", "pykraft", "Apache Kafka", "ratio", "bare", "of bare", "target",
 
 @dataclass(slots=True)
 class Results:
-    """All that a run found, in the order in which it was measured."""
+    """All results of a run, in the order of measurement."""
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    """What could not be measured, and why."""
+    """Measurements that failed, each with the reason."""
     has_taken_over: bool = False
-    """Some rows are from an earlier run."""
+    """Whether some rows were taken over from an earlier run."""
 
     def add(self, rows: tuple[Row, ...], side: str, figures: Figures) -> None:
         for row in rows:
@@ -134,8 +134,8 @@ class Results:
 
     @contextmanager
     def noting_failure(self, name: str, rows: Iterable[Row] = ()) -> Iterator[None]:
-        """What fails inside is told and noted, and the run goes on. Those of its `rows` that have no figure stay on the
-        page, with their goals: a target that was not measured is not met."""
+        """Print and record a failure within the block, and let the run continue. If the block's `rows` have no figure,
+        they stay on the page with their goals: a target that was not measured is not met."""
         try:
             yield
         except FAILURES as error:
@@ -145,12 +145,13 @@ class Results:
                 self.outcomes.setdefault(row.key, Outcome(row))
 
     def as_json(self, share: float) -> dict[str, object]:
-        """What `take_over` reads; `share`: how much of each line's work was done."""
+        """Return the JSON that `take_over` reads. `share` is the share of each line's full amount of work that was
+        done."""
         rows = [{"row": asdict(one.row), "rounds": one.rounds} for one in self.outcomes.values()]
         return {"share": share, "rows": rows}
 
     def take_over(self, kept: dict[str, Any]) -> None:
-        """Add what an earlier run measured, but for the rows that this one has measured itself."""
+        """Add the figures of an earlier run, except for rows that this run has measured."""
         for one in kept["rows"]:
             goal = one["row"]["goal"]
             row = Row(**{**one["row"], "goal": None if goal is None else Goal(**goal)})
@@ -160,13 +161,13 @@ class Results:
                 measured.rounds = one["rounds"]
 
     def curve(self, prefix: str, side: str) -> Iterator[tuple[int, float]]:
-        """Points of the rows whose key is `prefix` and a number."""
+        """Return the points of a curve: the rows whose key is `prefix` and a number."""
         for key, outcome in self.outcomes.items():
             figure = outcome.median(side)
             if key.startswith(prefix) and key.removeprefix(prefix).isdigit() and figure is not None:
                 yield int(key.removeprefix(prefix)), figure
 
     def render(self) -> str:
-        """As a text table."""
+        """Return the results as a text table."""
         rows = [HEAD, *(outcome.cells() for outcome in self.outcomes.values())]
         return aligned(rows, left=frozenset({0, 6, 7})) + "".join(f"\nfailed: {text}" for text in self.failures)

@@ -1,4 +1,6 @@
-"""Requests without a client library: prebuilt Produce frames over plain sockets; only the broker is measured."""
+"""Requests without a client library: complete Produce frames sent over plain sockets, so that only the broker is
+measured.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ CLIENT_ID = b"bench"
 _SIZE = struct.Struct(">i")
 _RESPONSE_HEADER_BYTES = 5
 _AFTER_ERROR_CODE_BYTES = 3 * 8 + 2 + 1 + 1 + 4 + 1
-"""Three offsets and times, no record errors, no message, two sets of tags, throttle time, tags."""
+"""Number of bytes after the error code in a Produce response: three offsets and times, no record errors, no message,
+two sets of tags, throttle time, tags."""
 RECEIVE_BYTES = 1 << 18
 SECONDS_MAX = 60.0
 JOINED_FRAME_BYTES_MAX = 64 * 1024
-"""Larger frames are sent one by one: a copy of many would cost more than the calls that it saves."""
+"""Maximum size of frames that are joined for one send. Larger frames are sent one by one, because copying many would
+cost more than the calls that it saves."""
 
 
 class RequestRefused(Exception):
@@ -30,8 +34,8 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A request, whole; a good answer to it; and the part of its body up to the error code, which every good answer
-    has in common."""
+    """A complete request, a successful response to it, and the part of the response's body up to the error code, which
+    is the same in every successful response."""
 
     request: bytes
     answer: bytes
@@ -39,7 +43,7 @@ class Frame:
 
 
 def produce_frame(topic: str, payload: bytes, *, acks: int, partition: int = 0) -> Frame:
-    """One record of `payload` to one partition. Correlation id 0."""
+    """Return a produce request with one record of `payload` for one partition. Its correlation id is 0."""
     batch = encode_batch([Record(0, int(time.time() * 1000), None, payload, ())])
     body = b"".join(
         encode_produce_request(
@@ -55,7 +59,7 @@ def produce_frame(topic: str, payload: bytes, *, acks: int, partition: int = 0) 
 
 @dataclass(slots=True)
 class _Stream:
-    """One connection: what is unread, and when each unanswered request left."""
+    """A connection: its bytes that are not processed yet, and the time at which each unanswered request was sent."""
 
     socket: socket.socket
     unread: bytearray = field(default_factory=bytearray)
@@ -64,7 +68,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class Pipelined:
-    """What a run gave: requests a second, and seconds from sending to answer of each."""
+    """Result of a run: requests a second, and for each request the seconds from sending to the response."""
 
     requests_per_second: float
     latencies: list[float]
@@ -72,7 +76,7 @@ class Pipelined:
 
 def run(address: tuple[str, int], frame: Frame, *, connections: int, window: int, total: int) -> Pipelined:
     """Keep `window` copies of `frame` in flight on each connection until `total` are answered, or a minute is over.
-    RequestRefused if one is answered with an error."""
+    Raise RequestRefused if one is answered with an error."""
     selector = selectors.DefaultSelector()
     streams = []
     for _ in range(connections):
@@ -122,7 +126,7 @@ def _send(stream: _Stream, frame: bytes, count: int) -> int:
 
 
 def _receive(stream: _Stream, accepted: bytes, latencies: list[float]) -> int:
-    """Take what has come; gives the number of whole answers."""
+    """Read the bytes that have arrived. Return the number of complete responses."""
     data = stream.socket.recv(RECEIVE_BYTES)
     if not data:
         raise ConnectionError("the broker ended the connection")

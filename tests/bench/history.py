@@ -1,4 +1,4 @@
-"""A node's metadata log read from its files: the cluster's history, with the time at which each event was appended."""
+"""Read a node's metadata log from its files: the cluster's history, with the time at which each event was appended."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from kraft.runtime import open_seam
 from kraft.wire.records import decode_batch, iter_headers
 
 Batch = tuple[int, list[Event]]
-"""When it was appended (wall clock ms), and its events."""
+"""A batch of events: the time of its append in wall clock ms, and its events."""
 
 
 class History:
-    """What the log of one node held when this was made."""
+    """The content of one node's metadata log at the time when this object was created."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.batches = list(_read(folder / "data" / "__cluster_metadata-0"))
 
     def image(self) -> MetadataImage:
-        """The cluster as of the end of the log, as nodes hold it: replayed from bytes."""
+        """Return the metadata image at the end of the log, replayed from bytes as nodes do it."""
         builder = ImageBuilder(EMPTY_IMAGE)
         apply_encoded(builder, (encode_event(event) for _, events in self.batches for event in events))
         return builder.build(1, 1)
 
     def left_leadership(self, broker_id: int, *, since_ms: int) -> tuple[int, int, int]:
-        """When the last partition that this broker led got another leader (wall clock ms), how many did, and how many
-        it leads still or nobody does."""
+        """Return when the last partition that this broker led got another leader (wall clock ms), how many partitions
+        got one, and how many are still led by it or have no leader."""
         last_ms, moved = since_ms, 0
         for appended_ms, events in self.batches:
             if appended_ms >= since_ms:
@@ -54,7 +54,7 @@ class History:
         return last_ms, moved, left
 
     def measure_snapshot(self) -> tuple[int, float]:
-        """Bytes of memory that the image takes, and seconds from a snapshot's file to the image."""
+        """Return the memory that the image needs in bytes, and the seconds to load the image from a snapshot's file."""
         image = self.image()
         load_s = trio.run(self._load, image)
         del image
@@ -67,7 +67,7 @@ class History:
         return size, load_s
 
     async def _load(self, image: MetadataImage) -> float:
-        """Write the image as a snapshot beside the log, and read it back as a starting node does."""
+        """Write the image as a snapshot beside the log, and load it as a starting node does."""
         properties = dict(
             line.split("=", 1)
             for line in (self._folder / "server.properties").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Measurements with the Java client, by the tools that Apache Kafka brings."""
+"""Measurements of the Java client with Apache Kafka's own performance tools."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _STEADY = re.compile(r"steady state records sent, ([\d.]+) records/sec")
 
 
 def produce(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, acks: str) -> Bulk:
-    """ProducerPerformance with the client's defaults: its own steady figure, without the first third in which Java
-    compiles; the brokers' CPU over the whole run."""
+    """Run ProducerPerformance with the client's defaults. Return its rate without the first third, in which Java
+    compiles, and the brokers' CPU time over the whole run."""
     count = megabytes * 1_000_000 // size
     cpu_s = cluster.cpu_seconds()
     text = _tool(
@@ -36,7 +36,8 @@ def produce(cluster: LocalCluster, topic: str, *, size: int, megabytes: int, ack
 
 
 def consume(cluster: LocalCluster, topic: str, *, size: int, megabytes: int) -> Bulk:
-    """ConsumerPerformance, as a group of one: the rate of its fetch phase, without the rebalance."""
+    """Run ConsumerPerformance as the only member of a group. Return the rate of its fetch phase, without the
+    rebalance."""
     count = megabytes * 1_000_000 // size
     cpu_s = cluster.cpu_seconds()
     text = _tool(

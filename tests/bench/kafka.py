@@ -1,7 +1,8 @@
-"""Apache Kafka to measure beside ours: the same shapes of cluster, from the files that its project publishes.
+"""Apache Kafka for comparison: clusters of the same shapes as ours, from the files that its project publishes.
 
-`tests/interop/kafka.sh install` brings the files. Java options and heaps are those of Kafka's own start scripts;
-settings are Kafka's defaults but for listeners, folders, the replication of internal topics, and what the caller sets.
+`tests/interop/kafka.sh install` downloads the files. Java options and heaps are those of Kafka's own start scripts.
+Settings are Kafka's defaults except for listeners, folders, the replication of internal topics, and the caller's
+settings.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from tests.stages.started_clusters import LocalCluster, held_folder
 SCRIPT = Path(__file__).parents[1] / "interop" / "kafka.sh"
 UP_SECONDS_MAX = 120
 PROBE: dict[str, str | int] = {"log_level": 0, "reconnect.backoff.max.ms": 100}
-"""For librdkafka, which else waits up to ten seconds before it tries a broker again that is not up yet."""
+"""Settings of librdkafka, which otherwise waits up to ten seconds before it retries a broker that is not up yet."""
 
 
 def installed() -> Path:
-    """The folder of Kafka's files, fetched if they are not here yet."""
+    """Return the folder of Kafka's files. Download the files if they are missing."""
     missing = [command for command in ("java", "mvn") if shutil.which(command) is None]
     if missing:
         raise RuntimeError(
@@ -43,8 +44,8 @@ def installed() -> Path:
 
 
 def free_port() -> int:
-    """A port that is free, and so are the two after it and the three 100 further on. Not from the range of our own
-    clusters: formatting takes seconds, in which one of them could take the port."""
+    """Return a free port such that the two ports after it, and the three ports 100 above, are free too. The port is not
+    in the range of our own clusters, because one of them could use it during the seconds that formatting takes."""
     candidates = list(range(12_000, 20_000, 200))
     random.shuffle(candidates)
     for first in candidates:
@@ -60,7 +61,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True, slots=True)
 class KafkaCluster(LocalCluster):
-    """Apache Kafka behind the face of our own local clusters."""
+    """A cluster of Apache Kafka, with the same interface as our own local clusters."""
 
     nodes: KafkaNodes
 
@@ -70,7 +71,7 @@ class KafkaCluster(LocalCluster):
 
 @contextmanager
 def kafka_running(*, is_single: bool, settings: Iterable[str] = ()) -> Iterator[KafkaCluster]:
-    """Three controllers and three brokers, or one node that is both; serving. `settings` are key=value."""
+    """Run three controllers and three brokers, or one node of both roles. `settings` are texts KEY=VALUE."""
     with layout_running(KafkaLayout.plain(free_port(), is_single=is_single), settings) as cluster:
         yield cluster
 
@@ -79,7 +80,8 @@ def kafka_running(*, is_single: bool, settings: Iterable[str] = ()) -> Iterator[
 def layout_running(
     layout: KafkaLayout, settings: Iterable[str] = (), jvm: Sequence[str] = ()
 ) -> Iterator[KafkaCluster]:
-    """A cluster of this layout, serving. Nothing of it outlives the block, nor this process if that is killed."""
+    """Run a cluster of this layout. No process or file of the cluster remains after the block, also if this process is
+    killed."""
     values = dict(setting.split("=", 1) for setting in settings)
     with held_folder("kafka-") as (folder, leash):
         nodes = KafkaNodes(folder, layout, values, libraries=installed(), jvm=jvm, leash=leash)
@@ -94,8 +96,8 @@ def layout_running(
 
 
 def wait_serving(bootstrap: str, brokers: int, require_alive: Callable[[], None] = lambda: None) -> None:
-    """Until every one of the brokers tells of all of them. TimeoutError after two minutes, or what `require_alive`
-    raises."""
+    """Wait until every broker reports all brokers. Raise TimeoutError after two minutes, or the exception of
+    `require_alive`."""
     deadline = time.monotonic() + UP_SECONDS_MAX
     for address in bootstrap.split(","):
         admin = AdminClient({"bootstrap.servers": address, **PROBE})
@@ -114,7 +116,7 @@ def _knows(admin: AdminClient, brokers: int) -> bool:
 
 
 def pause(folder: Path) -> None:
-    """Freeze every node of a cluster: what is measured elsewhere has both cores to itself."""
+    """Freeze every node of a cluster, so that other measurements can use both cores alone."""
     _signal_all(folder, signal.SIGSTOP)
 
 
@@ -124,5 +126,5 @@ def resume(folder: Path) -> None:
 
 def _signal_all(folder: Path, number: signal.Signals) -> None:
     for path in folder.glob("*/pid"):
-        with suppress(ProcessLookupError):  # it has ended by itself: whoever uses it is told
+        with suppress(ProcessLookupError):  # the process has ended by itself, which the user of the cluster will notice
             os.kill(int(path.read_text()), number)

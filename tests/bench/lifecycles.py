@@ -1,6 +1,6 @@
-"""Comparisons that need clusters of their own: how long a start takes, and what a broker's death costs.
+"""Comparisons in which clusters start or lose a broker: the time of a start, and the cost of a broker's death.
 
-No other cluster runs meanwhile, and both have their default time-outs.
+No other cluster runs meanwhile, and both ours and Kafka's have their default timeouts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VALUE = bytes(1000)
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Rows that one side gives in one go."""
+    """Rows that are measured together on one side, ours or Kafka's."""
 
     key: str
     rows: tuple[Row, ...]
@@ -45,7 +45,8 @@ def _start(side: str) -> Figures:
 
 
 def _started_s(side: str, *, is_single: bool) -> float:
-    """From the command until every broker tells of all brokers. Kafka's folders are formatted before."""
+    """Return the time from the start command until every broker reports all brokers. Kafka's folders are formatted
+    before."""
     brokers = 1 if is_single else 3
     port = free_port()
     bootstrap = ",".join(f"127.0.0.1:{port + index}" for index in range(brokers))
@@ -77,12 +78,11 @@ def _gap(side: str) -> Figures:
 
 
 def _acknowledged(cluster: LocalCluster) -> list[float]:
-    """When each record was acknowledged, of a steady stream during which the partition's leader is killed; until three
-    seconds of acknowledgements have followed the kill.
+    """Kill the partition's leader during a steady stream of records. Return the time at which each record was
+    acknowledged. The stream ends three seconds after acknowledgements resume.
 
-    Without linger: librdkafka 2.16 that has no request under way when its only connection ends notes down that metadata
-    are wanted, does not ask, and waits for its timer of 1 s.
-    """
+    The producer does not linger. When its only connection ends with no request in flight, librdkafka 2.16 marks its
+    metadata as outdated, but requests new metadata only at its next timer of 1 s."""
     times: list[float] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
 
@@ -126,7 +126,8 @@ LIFECYCLES = (
 
 
 def play(lifecycles: Iterable[Lifecycle], names: list[str], rounds: int, results: Results) -> None:
-    """Side after side, the other way round in every second round. What fails is noted in the results."""
+    """Measure one side after the other, in reverse order in every second round. Failures are recorded in the
+    results."""
     for lifecycle in lifecycles:
         for index in range(rounds):
             for side in names if index % 2 == 0 else reversed(names):

@@ -1,8 +1,9 @@
-"""python -m tests.bench.metadata [small] [big] [one] [restart]: what topics cost, up to 100,000 partitions.
+"""`python -m tests.bench.metadata [small] [big] [one] [restart]`: measure the cost of topics, up to 100,000 partitions.
 
-`small`: CreateTopics one by one, back to back, and 500 at once. `big`: 100,000 partitions in 100 topics, `one`: in one
-topic; creation, image and snapshot, kill -9 of a broker that leads a third. `restart`: a broker of three with 5,000
-partitions. Three controllers and three brokers as processes; nothing else should run on the machine meanwhile.
+`small`: CreateTopics one by one, back to back, and 500 at once. `big`: 100,000 partitions in 100 topics; `one`: in one
+topic. Both measure creation, image and snapshot, and kill -9 of a broker that leads a third. `restart`: a broker of
+three with 5,000 partitions. Three controllers and three brokers run as processes; nothing else should run on the
+machine.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ SMALL_ROWS = (
 
 
 def small_figures(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """One topic of one partition at a time, answered and visible; many in a row; many at once."""
+    """Measure the creation of topics with one partition, until the response and until they are visible: one at a time,
+    many in a row, and many at once."""
     share = min(1.0, amounts.megabytes / Amounts().megabytes)
     in_a_row, mark = max(20, int(TOPICS_IN_A_ROW * share)), secrets.token_hex(4)
     admin = Admin(cluster.addresses[0])
@@ -82,7 +84,7 @@ SMALL_ALARMS = {"topic-p50": 40, "topic-visible": 65, "topics-row": 25, "topics-
 
 
 def small() -> list[Line]:
-    """The figures above, of ours alone."""
+    """Return the figures of `small_figures` for our cluster, as lines."""
     with running() as cluster:
         figures = small_figures(cluster, Amounts())
     return [
@@ -99,7 +101,7 @@ def small() -> list[Line]:
 
 
 def large(topics: int) -> list[Line]:
-    """100,000 partitions in so many topics; then the death of a broker that leads a third of them."""
+    """Create 100,000 partitions in this many topics. Then kill a broker that leads a third of them."""
     name = f"100,000 partitions in {topics} topic{'s' if topics > 1 else ''}"
     each = PARTITIONS // topics
     names = [f"large-{number:03}" for number in range(topics)]
@@ -140,8 +142,8 @@ def _image_lines(name: str, history: History) -> list[Line]:
 
 
 def _kill_lines(name: str, cluster: LocalCluster) -> list[Line]:
-    """kill -9 of broker 3: when the last partition that it led has another leader in the log, and how long others
-    waited for the active controller meanwhile."""
+    """Kill broker 3 with SIGKILL. Measure when the last partition that it led has another leader in the log, and how
+    long other requests waited for the active controller meanwhile."""
     asker = Asker(cluster)
     asker.start()
     time.sleep(0.5)
@@ -160,7 +162,8 @@ def _kill_lines(name: str, cluster: LocalCluster) -> list[Line]:
 
 
 class Asker(threading.Thread):
-    """Asks the active controller for a decision again and again; how long each answer took, whoever gave it."""
+    """Requests a decision of the active controller again and again, and records the time of each response, from any
+    controller."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         super().__init__(daemon=True)
@@ -204,7 +207,8 @@ def _active_controller(cluster: LocalCluster) -> Address:
 
 
 def _settle(cluster: LocalCluster) -> float:
-    """Seconds until the brokers, which make a hundred thousand folders each, use less than a fifth of a core."""
+    """Return the seconds until the brokers use less than a fifth of a core. Before, they create a hundred thousand
+    folders each."""
     began = time.monotonic()
     while time.monotonic() - began < SETTLE_SECONDS_MAX:
         before = cluster.cpu_seconds()
@@ -220,8 +224,8 @@ def _resident_mb(pids: tuple[int, ...]) -> float:
 
 
 def restart() -> list[Line]:
-    """A broker of a cluster with 5,000 partitions: from its start until it leads its share, after a stop and after
-    kill -9."""
+    """Restart a broker of a cluster with 5,000 partitions, after a clean stop and after kill -9. Measure until it leads
+    its share."""
     with running() as cluster:
         admin = Admin(cluster.addresses[0])
         admin.create_topics(["many"], partitions=RESTART_PARTITIONS, replication_factor=1)
@@ -245,7 +249,7 @@ def restart() -> list[Line]:
 
 
 def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
-    """Seconds from the start command until the broker itself tells a leader for every partition."""
+    """Return the seconds from the start command until the broker itself reports a leader for every partition."""
     end()
     time.sleep(1.5)
     began = time.monotonic()
@@ -264,7 +268,7 @@ def _restart_once(cluster: LocalCluster, end: Callable[[], None]) -> float:
 
 
 def large_figures() -> Iterator[tuple[tuple[Row, ...], Figures]]:
-    """What a hundred thousand partitions and restarts cost ours, for the comparison's table."""
+    """Return the figures of ours for a hundred thousand partitions and for restarts, for the comparison's table."""
     for line in (*large(100), *large(1), *restart()):
         goal = None if line.target is None else Goal(line.target)
         yield (Row(line.name, line.name, line.unit, line.more_is_better, goal),), {line.name: line.figure}

@@ -1,7 +1,7 @@
-"""Today's lines: our brokers beside bare loops, each with its target and its alarm value.
+"""The lines of the quick benchmark: figures of our brokers and of bare loops, each with its target and its alarm value.
 
-Every line's bare loop runs within the same seconds as the line, before and after it: the machine's speed swings.
-Targets and alarms are those of the design; the bare loop's figure that belongs to them stands in `REFERENCE`.
+The bare loop of a line runs right before and right after the line, because the machine's speed varies. Targets and
+alarm values are those of the design; `REFERENCE` has the bare loop's figures for which the alarm values were set.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ KILOBYTE = 1000
 LESS_IS_BETTER = False
 CHAIN_MORE = 4
 LARGE_ROUNDS = 7
-"""So many times more pipelined requests to a bare chain than to a broker: it would be done in a tenth of a second."""
+"""Factor by which a bare chain gets more pipelined requests; it would otherwise finish in a tenth of a second."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The bare loops' figures on the machine for which the alarm values were set, as far as they were written down;
-    else the best that was measured on machines of its kind."""
+    """The bare loops' figures on the machine for which the alarm values were set, where they were recorded; otherwise
+    the best figures of machines of its kind."""
 
     append: bare.Bulk
     replicate: bare.Bulk
@@ -54,7 +54,7 @@ REFERENCE = Reference(
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """A bulk line: what is produced, the bare loop beside it, and what its figures are held against."""
+    """A line with bulk data: the data to produce, its bare loop, and the values with which its figures are compared."""
 
     replicas: int
     acks: str
@@ -73,13 +73,13 @@ THREE_REPLICAS = Bulk(
 
 
 def _first(megabytes: int) -> int:
-    """What is produced before a bulk line is measured."""
+    """Return the data that is produced before a bulk line is measured."""
     return max(1, megabytes // 7)
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much work each line does."""
+    """Amount of work in each line."""
 
     megabytes: int = 700
     replicated_megabytes: int = 400
@@ -90,7 +90,7 @@ class Amounts:
     rated_s: float = 8
 
     def scaled(self, share: float) -> Amounts:
-        """So much less of everything: to see that it runs."""
+        """Return smaller amounts of work, for a trial run."""
         return Amounts(
             max(20, int(self.megabytes * share)),
             max(20, int(self.replicated_megabytes * share)),
@@ -104,7 +104,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """One request in flight: the times of the requests, and CPU us for one."""
+    """Figures with one request in flight: the seconds of each request, and CPU microseconds per request."""
 
     p50_ms: float
     p99_ms: float
@@ -112,7 +112,7 @@ class Alone:
 
 
 class Chains:
-    """A bare leader without followers and one with two, idle until they are asked."""
+    """Two bare leaders, one without followers and one with two. They are idle until they get requests."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._frame = frames.produce_frame("bare", bytes(100), acks=-1)
@@ -131,21 +131,22 @@ class Chains:
 
 
 def alone(cpu_seconds: Callable[[], float], address: tuple[str, int], frame: frames.Frame, total: int) -> Alone:
-    """One request in flight, again and again."""
+    """Send one request at a time, again and again, and return the figures."""
     cpu_s = cpu_seconds()
     times = [1000 * one for one in frames.run(address, frame, connections=1, window=1, total=total).latencies]
     return Alone(percentile(times, 0.5), percentile(times, 0.99), 1e6 * (cpu_seconds() - cpu_s) / total)
 
 
 def between(loop: Callable[[], float], measure: Callable[[], float]) -> tuple[float, float]:
-    """`measure` between two runs of a bare loop: its figure, and the mean of the loop's."""
+    """Run `measure` between two runs of a bare loop. Return the figure of `measure`, and the mean of the loop's
+    figures."""
     before = loop()
     measured = measure()
     return measured, (before + loop()) / 2
 
 
 def between_chains(chains: Chains, total: int, measure: Callable[[], Result]) -> tuple[Result, Alone]:
-    """`measure` between two runs of the bare chain with one request in flight."""
+    """Run `measure` between two runs of the bare chain, with one request in flight."""
     before = chains.alone(total)
     measured = measure()
     after = chains.alone(total)
@@ -155,7 +156,7 @@ def between_chains(chains: Chains, total: int, measure: Callable[[], Result]) ->
 
 
 class Own:
-    """One round of all lines."""
+    """Measures all lines in one round."""
 
     def __init__(self, amounts: Amounts, chains: Chains) -> None:
         self._amounts = amounts
@@ -175,7 +176,7 @@ class Own:
             yield from self._rated(cluster)
 
     def _bulk(self, cluster: LocalCluster, kind: Bulk, megabytes: int) -> Iterator[Line]:
-        """Produce 1 KB records with the client's defaults."""
+        """Produce records of 1 KB with the client's defaults."""
         cluster.create_topic("bulk", partitions=PARTITIONS, replication_factor=kind.replicas)
 
         def produce(amount: int) -> bare.Bulk:
@@ -224,7 +225,7 @@ class Own:
     def _requests(
         self, cluster: LocalCluster, replicas: int, *, targets: tuple[float, float], alarms: tuple[float, float]
     ) -> Iterator[Line]:
-        """Prebuilt frames: pipelined on one connection, and one in flight on 64."""
+        """Send prebuilt frames: pipelined on one connection, and one in flight on each of 64 connections."""
         topic = f"requests-rf{replicas}"
         cluster.create_topic(topic, partitions=1, replication_factor=replicas)
         cluster.wait_in_sync(topic, replicas)
@@ -251,8 +252,9 @@ class Own:
             yield Line(name, "/s", rate, target, alarm, bare=beside, reference=limits[replicas])
 
     def _large(self, cluster: LocalCluster) -> Line:
-        """1 MB requests against the bare loop: a ratio already, so its alarm is not scaled. The median of short rounds:
-        one with pages that the host has yet to give is several times slower than the others."""
+        """Send requests of 1 MB, compared with the bare loop. The figure is already a ratio, so its alarm value is not
+        scaled. It is the median of short rounds, because a round in which the host must provide memory pages is several
+        times slower."""
         cluster.create_topic("large", partitions=1, replication_factor=1)
         frame = frames.produce_frame("large", bytes(1_000_000), acks=1)
         address = cluster.leader_address("large")
@@ -268,7 +270,7 @@ class Own:
         return Line("RF 1, 1 MB requests, of the bare loop", "%", share, 85, 70)
 
     def _prebuilt_alone(self, cluster: LocalCluster) -> Iterator[Line]:
-        """One prebuilt request in flight: what the client library adds is not in it."""
+        """Measure one prebuilt request in flight, without the cost of a client library."""
         cluster.create_topic("alone", partitions=1, replication_factor=3)
         cluster.wait_in_sync("alone", 3)
         frame, address = frames.produce_frame("alone", bytes(100), acks=-1), cluster.leader_address("alone")
@@ -296,7 +298,7 @@ class Own:
             yield Line(name, "ms", figure, target, alarm, LESS_IS_BETTER, bare_ms, reference_ms)
 
     def _rated(self, cluster: LocalCluster) -> Iterator[Line]:
-        """2,000 records a second, each a request of its own, to the topic that the lines before made."""
+        """Send 2,000 records a second, each in its own request, to the topic of the lines measured before."""
         rated, beside = between_chains(
             self._chains,
             self._amounts.alone,
@@ -312,6 +314,6 @@ class Own:
 
 
 def one_round(amounts: Amounts) -> list[Line]:
-    """Every line once."""
+    """Measure every line once."""
     with ExitStack() as stack:
         return list(Own(amounts, Chains(stack)).lines())

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the table of ratios with machine, date and versions, its spread, and the picture beside it."""
+"""Write docs/benchmarks.md: the table of ratios with machine, date and versions, its spread, and the picture."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 _INTRODUCTION = """# Side by side with Apache Kafka
 
 This page is generated: `make bench`. Figures are medians of {rounds}. In each round both clusters do the same
-work with the same client, one after the other, in alternating order; the one that does not is frozen. Where a bare loop
-is named, it does the same work with no Kafka in it, measured between the two. All processes, the client's among them,
-share the machine.
+work with the same client, one after the other, in alternating order; the idle cluster is frozen. A bare loop does the
+same work with no Kafka in it, and is measured between the two clusters. All processes, including the client's, share
+the machine.
 
 {machine}
 
 - pykraft {ours} on Python {python}
 - Apache Kafka {theirs} on {java}, warmed before its first figure
-- confluent-kafka {client} on librdkafka {librdkafka}, with its defaults unless said; Java: ProducerPerformance without
-  its first third, and ConsumerPerformance without its rebalance
+- confluent-kafka {client} on librdkafka {librdkafka}, with its defaults unless stated; Java: ProducerPerformance
+  without its first third, and ConsumerPerformance without its rebalance
 - MB are 10^6 bytes of values; broker CPU is user and system time of all brokers
 
 ![ratios and curves](benchmarks.svg)
@@ -39,7 +39,8 @@ share the machine.
 
 
 def write(results: Results, rounds: int, path: Path = PAGE, *, share: float = 1) -> None:
-    """Write the page, and its picture next to it. `share`: how much of each line's work was done."""
+    """Write the page, and its picture next to it. `share` is the share of each line's full amount of work that was
+    done."""
     path.write_text(render(results, rounds, share=share))
     draw(results, path.with_suffix(".svg"))
 
@@ -62,7 +63,7 @@ def render(results: Results, rounds: int, *, share: float = 1) -> str:
 
 
 def _targets(results: Results) -> str:
-    """How many targets there are, and what became of them."""
+    """Return how many targets there are, and how many are met."""
     met = [outcome.is_met for outcome in results.outcomes.values() if outcome.row.goal is not None]
     unknown = f", {met.count(None)} not measured" if None in met else ""
     why = "" if all(met) else " What is not met is explained in [performance](performance.md)."
@@ -90,7 +91,7 @@ def _markdown(rows: list[tuple[str, ...]]) -> str:
 
 
 def machine() -> str:
-    """Day, processor, memory and system, in one paragraph."""
+    """Return a paragraph that describes the date and the machine: processor, memory and system."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     release = platform.release().split("-")[0]
@@ -117,7 +118,7 @@ def _versions() -> dict[str, str]:
 
 
 def kafka_version() -> str:
-    """As the project's own list of its files pins it."""
+    """Return the Kafka version that is pinned in the project's list of Kafka's files."""
     listed = (SCRIPT.parent / "kafka" / "jars.sha256").read_text()
     return next(
         name.removeprefix("kafka-server-").removesuffix(".jar")

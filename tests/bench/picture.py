@@ -1,4 +1,4 @@
-"""The picture of a comparison: how many times ours is ahead, line by line, and how costs grow."""
+"""Draw the picture of a comparison: by which factor ours is better, line by line, and how costs grow."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CURVES = (
 
 
 def times_ahead(outcome: Outcome) -> float | None:
-    """More than 1: ours is so many times faster, or needs so many times less."""
+    """Return the factor by which ours is better: above 1, ours is faster or needs less."""
     if not outcome.ratio:
         return None
     return outcome.ratio if outcome.row.more_is_better else 1 / outcome.ratio
 
 
 def draw(results: Results, path: Path) -> None:
-    """One bar for each figure that both sides have, and the curves; an SVG file."""
+    """Draw an SVG file: one bar for each figure that both sides have, and the curves."""
     prefixes = tuple(prefix for prefix, _ in CURVES)
     bars = [
         (outcome, ahead)

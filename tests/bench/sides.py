@@ -1,8 +1,9 @@
-"""Two clusters side by side, of which one runs while the other is frozen, and the rounds between them.
+"""Two clusters, of which one runs while the other is frozen, and the rounds of measurements between them.
 
-Both get the same settings: brokers keep their sessions and replicas their places in sync however long a cluster is
-frozen. Its controllers elect anew when it goes on (as they do by default: with longer time-outs there, a quorum that is
-started on a busy machine may wait for a leader that has given up), so a side is awake once it has filled a new topic.
+Both clusters have the same settings: sessions and ISR membership survive however long a cluster is frozen. The
+controllers of a cluster hold a new election when it resumes, because their timeouts are the defaults. (With longer
+timeouts, a quorum that is started on a busy machine may wait for a leader that has resigned.) So a cluster counts as
+awake once it has accepted records for a new topic.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.stages.started_clusters import LocalCluster, running
 PATIENCE_MS = 3_600_000
 PATIENT = tuple(f"{key}={PATIENCE_MS}" for key in ("broker.session.timeout.ms", "replica.lag.time.max.ms"))
 ON_BOTH = (*PATIENT, "min.insync.replicas=1")
-"""Kafka's default, which `kraft up` has only with --profile kafka."""
+"""Settings of both clusters that are Kafka's defaults, and that `kraft up` has only with --profile kafka."""
 CANARY_REQUESTS = 200
 SETTLE_S = 1.0
 AWAKE_SECONDS_MAX = 60
@@ -34,15 +35,15 @@ AWAKE_SECONDS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two; frozen unless it is awake."""
+    """One of the two clusters. It is frozen except while its `awake` context is open."""
 
     name: str
     cluster: LocalCluster
 
     @contextmanager
     def awake(self) -> Iterator[LocalCluster]:
-        """Let it run for so long; it has answered produces before it is handed out. What the side before left to be
-        written is on disk first."""
+        """Let the cluster run within the block. Before the block starts, pending writes of the other cluster are on
+        disk, and this cluster has answered produce requests."""
         os.sync()
         resume(self.cluster.folder)
         try:
@@ -75,7 +76,7 @@ class Side:
 
 @contextmanager
 def both(names: Iterable[str], *, is_single: bool) -> Iterator[list[Side]]:
-    """The named sides, started one after the other and frozen."""
+    """Start the named clusters one after the other, and freeze each."""
     sides = []
     with ExitStack() as stack:
         for name in names:
@@ -93,8 +94,8 @@ def _started(name: str, is_single: bool) -> AbstractContextManager[LocalCluster]
 
 
 def play(contests: Iterable[Contest], sides: list[Side], amounts: Amounts, rounds: int, results: Results) -> None:
-    """Every contest's rounds: bare loop, one side, the other, and the other way round in every second round. What fails
-    is noted in the results, and the next contest goes on."""
+    """Run the rounds of every contest: the bare loop, one cluster, the other; in reverse order in every second round. A
+    failure is recorded in the results, and the next contest continues."""
     for contest in contests:
         with results.noting_failure(contest.key, contest.rows):
             _play_one(contest, sides, amounts, rounds, results)

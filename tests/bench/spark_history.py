@@ -1,8 +1,8 @@
-"""Time travel in a long metadata log: CPU seconds from the files to the rows of a table, with no Spark around it.
+"""Time travel in a long metadata log: CPU seconds from the files to the rows of a table, without Spark.
 
     python -m tests.bench.spark_history [EVENTS] [EVENTS-A-BATCH]
 
-The log has a tenth of its events for topics and partitions that are created, and then changes of leaders and ISRs.
+A tenth of the log's events create topics and partitions; the others change leaders and ISRs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def topic_id(number: int) -> UUID:
 
 
 def made_events(count: int, random: Random) -> Iterator[list[Event]]:
-    """Events in batches: a topic with its partitions in one, then changes one by one."""
+    """Return events in batches: first a batch with each topic and its partitions, then changes one by one."""
     topics = max(1, count // 10 // (PARTITIONS_A_TOPIC + 1))
     made = 0
     for number in range(topics):
@@ -55,7 +55,7 @@ def made_events(count: int, random: Random) -> Iterator[list[Event]]:
 
 
 class Writer:
-    """Writes segments with their offset indexes, as a node does."""
+    """Writes segments with their offset indexes, in the same way as a node."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ class Writer:
 
 
 def write_log(folder: Path, count: int, changes_a_batch: int) -> int:
-    """Write the log; gives its end offset."""
+    """Write the log, and return its end offset."""
     log = folder / "__cluster_metadata-0"
     log.mkdir(parents=True)
     writer = Writer(log)
@@ -99,7 +99,7 @@ def write_log(folder: Path, count: int, changes_a_batch: int) -> int:
 
 
 def cpu_seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """User and system time of this process for the work, and its result."""
+    """Run the work. Return its user and system time in this process, and its result."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     result = work()
     after = resource.getrusage(resource.RUSAGE_SELF)

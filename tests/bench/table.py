@@ -1,4 +1,4 @@
-"""The lines of the benchmark: what is measured, its target, and the value at which something is wrong."""
+"""The lines of the quick benchmark: each has a figure, its target, and its alarm value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure. `more_is_better` says on which side of `alarm` trouble lies; None: there is no alarm value."""
+    """One figure. If `more_is_better` is true, a figure below `alarm` is bad, else one above it. If `alarm` is None, no
+    figure is bad."""
 
     name: str
     unit: str
@@ -18,14 +19,15 @@ class Line:
     alarm: float | None
     more_is_better: bool = True
     bare: float | None = None
-    """The figure of the bare loop that does the same work with no Kafka in it, measured right beside this one: on a
-    slow machine or day both are worse, and their ratio says what is ours."""
+    """Figure of the bare loop that does the same work without Kafka, measured right before and after. On a slow machine
+    or day both figures are worse, so their ratio shows our part."""
     reference: float | None = None
-    """The bare loop's figure on the machine and day for which `alarm` was set."""
+    """Figure of the bare loop on the machine and day for which `alarm` was set."""
 
     @property
     def scaled_alarm(self) -> float | None:
-        """The alarm at today's speed: scaled by the bare loop's figure today; never stricter than the alarm itself."""
+        """Return the alarm value at the machine's present speed: scaled by the bare loop's present figure, but never
+        stricter than `alarm`."""
         if self.alarm is None or not self.bare or not self.reference:
             return self.alarm
         scaled = self.alarm * self.bare / self.reference
@@ -33,7 +35,7 @@ class Line:
 
     @property
     def is_alarming(self) -> bool:
-        """Past the alarm, and past what today's speed of the machine explains."""
+        """Whether the figure is past the alarm value, and the machine's present speed does not explain it."""
         return self._is_past(self.scaled_alarm)
 
     @property
@@ -42,7 +44,8 @@ class Line:
 
     @property
     def of_bare(self) -> str:
-        """A rate as a share of the bare loop's; a time as a multiple of it."""
+        """Return the figure compared with the bare loop: a rate as a share of the loop's rate, a time as a multiple of
+        its time."""
         if not self.bare:
             return ""
         ratio = self.figure / self.bare
@@ -75,7 +78,7 @@ class Line:
 
 
 def median_of(lines: list[Line]) -> Line:
-    """One line's rounds as one: the medians of its figures and of its bare loop's."""
+    """Return one line for several rounds: with the median of its figures, and the median of the bare loop's."""
     bare = [line.bare for line in lines if line.bare is not None]
     return replace(
         lines[0],
@@ -85,26 +88,26 @@ def median_of(lines: list[Line]) -> Line:
 
 
 def calmest_of(lines: list[Line]) -> Line:
-    """One line's attempts as one: the best of those that are not alarming; the best of all if each is. Other work on
-    the host only ever slows a figure down; a fault of ours is in every attempt."""
+    """Return one line for several attempts: the best one that is not past its alarm value, or the best of all if each
+    is. Other work on the host only makes a figure worse, while a defect of ours is in every attempt."""
     return max(lines, key=lambda line: (not line.is_alarming, line.figure if line.more_is_better else -line.figure))
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of the values lie."""
+    """Return the value such that `share` of the values are below it."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def number(value: float | None) -> str:
-    """Three digits at the least where they say something; nothing for None."""
+    """Return a number as text with at least three significant digits; "" for None."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def aligned(rows: list[tuple[str, ...]], *, left: frozenset[int]) -> str:
-    """Rows of cells as text, the columns of `left` flush left and the others flush right."""
+    """Return rows of cells as text. The columns of `left` are aligned left, and the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
@@ -116,7 +119,7 @@ def aligned(rows: list[tuple[str, ...]], *, left: frozenset[int]) -> str:
 
 
 def render(lines: list[Line]) -> str:
-    """The lines as a text table."""
+    """Return the lines as a text table."""
     rows = [("what", "figure", "unit", "target", "alarm", "alarm today", "of bare", "")]
     rows += [
         (

@@ -1,4 +1,4 @@
-"""The bare loops come to their end, and count the CPU of all that do a broker's work."""
+"""The bare loops finish, and count the CPU time of all processes that do a broker's work."""
 
 import json
 import subprocess
@@ -16,8 +16,8 @@ print(json.dumps(astuple(getattr(bare, sys.argv[1])(int(sys.argv[2])))))
 
 @pytest.mark.parametrize("loop", ["receive_check_append", "replicate", "sendfile"])
 @pytest.mark.parametrize("megabytes", [1, 30])
-def test_a_bare_loop_ends_with_a_rate(loop: str, megabytes: int) -> None:
-    """In a process of its own: it forks, and this one has threads."""
+def test_each_bare_loop_of_the_benchmark_returns_a_rate(loop: str, megabytes: int) -> None:
+    """The loop runs in a separate process, because it forks and this process has threads."""
     command = [sys.executable, "-c", PROGRAM, loop, str(megabytes)]
     told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     rate, cpu_seconds_per_gigabyte = json.loads(told)

@@ -1,4 +1,4 @@
-"""What the rounds of a comparison say: medians, ratios, goals, and the page that is written of them."""
+"""Results of a comparison's rounds: medians, ratios, goals, and the page that is written from them."""
 
 import json
 from pathlib import Path
@@ -33,11 +33,11 @@ def outcome(row: Row, ours: list[float], theirs: list[float]) -> Outcome:
         (outcome(Row("free", "no goal", "s"), [1.0], [1.0]), None),
     ],
 )
-def test_a_goal_is_judged_by_the_medians(found: Outcome, is_met: bool | None) -> None:
+def test_a_benchmark_goal_is_judged_by_the_medians(found: Outcome, is_met: bool | None) -> None:
     assert found.is_met is is_met
 
 
-def test_ahead_means_faster_or_cheaper() -> None:
+def test_a_benchmark_ratio_above_one_means_that_ours_is_faster_or_cheaper() -> None:
     assert times_ahead(outcome(RATE, [300], [100])) == 3
     assert times_ahead(outcome(COST, [1], [4])) == 4
     assert times_ahead(outcome(TIME, [1], [])) is None
@@ -55,13 +55,13 @@ def results() -> Results:
     return found
 
 
-def test_a_curve_has_the_rows_of_its_prefix_alone() -> None:
+def test_a_benchmark_curve_has_only_rows_of_its_prefix() -> None:
     found = results()
     found.add((Row("partitions-cpu-1", "curve", "s"),), OURS, {"partitions-cpu-1": 5.0})
     assert list(found.curve("partitions-", OURS)) == [(1, 400.0), (10, 40.0), (100, 4.0)]
 
 
-def test_what_fails_is_noted_and_the_rest_goes_on() -> None:
+def test_a_failed_benchmark_measurement_is_recorded_and_the_others_continue() -> None:
     found = Results()
     with found.noting_failure("cold"):
         raise OSError("no space left")
@@ -70,7 +70,7 @@ def test_what_fails_is_noted_and_the_rest_goes_on() -> None:
     assert "- cold: OSError: no space left" in render(found, rounds=1)
 
 
-def test_a_target_that_was_not_measured_stays_on_the_page_and_is_not_met() -> None:
+def test_a_benchmark_target_that_was_not_measured_stays_on_the_page_as_not_met() -> None:
     found = results()
     with found.noting_failure("single", (TIME, RATE)):
         raise OSError("no space left")
@@ -79,7 +79,7 @@ def test_a_target_that_was_not_measured_stays_on_the_page_and_is_not_met() -> No
     assert "Of 3 targets, 2 are met, 1 not measured. What is not met is explained in [performance]" in text
 
 
-def test_a_line_that_failed_now_is_taken_over_from_an_earlier_run() -> None:
+def test_a_benchmark_line_whose_measurement_failed_keeps_the_figure_of_an_earlier_run() -> None:
     earlier, later = Results(), Results()
     earlier.add((TIME,), OURS, {"time": 0.3})
     with later.noting_failure("single", (TIME,)):
@@ -89,16 +89,16 @@ def test_a_line_that_failed_now_is_taken_over_from_an_earlier_run() -> None:
     assert later.has_taken_over
 
 
-def test_a_figure_without_a_unit_has_no_comma() -> None:
+def test_a_benchmark_figure_without_a_unit_is_shown_without_a_comma_after_its_name() -> None:
     assert outcome(Row("files", "open files", ""), [31.0], []).cells()[0] == "open files"
 
 
-def test_a_fault_of_our_own_is_not_swallowed() -> None:
+def test_a_programming_error_in_a_benchmark_is_not_swallowed() -> None:
     with pytest.raises(TypeError), Results().noting_failure("cold"):
         raise TypeError("a bug")
 
 
-def test_the_page_has_each_figure_with_ratio_target_and_verdict() -> None:
+def test_the_benchmark_page_has_each_figure_with_ratio_target_and_verdict() -> None:
     text = render(results(), rounds=3)
     assert "| produce, MB/s | 250 | 100 | 2.50 × | 1,000 | 0.25 × | ≥ 2 × Kafka | yes |" in text
     assert "| produce | 200 / 250 / 300 | 100 / 100 / 100 | 1,000 / 1,000 / 1,000 |" in text
@@ -107,14 +107,14 @@ def test_the_page_has_each_figure_with_ratio_target_and_verdict() -> None:
 
 
 @pytest.mark.slow
-def test_the_picture_is_drawn_alike_from_alike_results(tmp_path: Path) -> None:
+def test_equal_benchmark_results_give_equal_pictures(tmp_path: Path) -> None:
     draw(results(), tmp_path / "one.svg")
     draw(results(), tmp_path / "other.svg")
     assert (tmp_path / "one.svg").read_text() == (tmp_path / "other.svg").read_text()
     assert "<svg" in (tmp_path / "one.svg").read_text()
 
 
-def test_kept_figures_are_taken_over_but_for_what_was_measured_again() -> None:
+def test_benchmark_figures_of_an_earlier_run_are_kept_unless_measured_again() -> None:
     earlier, later = Results(), Results()
     earlier.add((RATE, COST), OURS, {"rate": 100.0, "cost": 4.0})
     earlier.add((RATE, TIME), KAFKA, {"rate": 40.0, "time": 7.0})
@@ -127,7 +127,7 @@ def test_kept_figures_are_taken_over_but_for_what_was_measured_again() -> None:
     assert later.outcomes["cost"].row == COST
 
 
-def test_figures_of_trials_and_of_whole_runs_do_not_go_onto_one_page(
+def test_benchmark_figures_of_trial_and_full_runs_are_not_mixed_on_one_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "kept.json"
@@ -137,7 +137,7 @@ def test_figures_of_trials_and_of_whole_runs_do_not_go_onto_one_page(
     assert "has figures of 5% of each line's work, and --share asks for 100%" in capsys.readouterr().err
 
 
-def test_the_page_shows_the_spread_of_rounds_where_there_are_several() -> None:
+def test_the_benchmark_page_shows_the_spread_of_several_rounds() -> None:
     results = Results()
     results.add((RATE,), OURS, {"rate": 100.0})
     assert "## Spread" not in render(results, 1)

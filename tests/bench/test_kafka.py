@@ -1,4 +1,4 @@
-"""The properties that Apache Kafka's nodes are given."""
+"""The properties of Apache Kafka's nodes."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from kraft.sim.chaos.apache.kafka_files import java
 from kraft.sim.chaos.apache.kafka_layout import KafkaLayout, uuid
 
 
-def test_one_node_is_controller_and_broker() -> None:
+def test_a_single_kafka_node_is_controller_and_broker() -> None:
     layout = KafkaLayout.plain(9000, is_single=True)
     values = layout.properties(1, Path("/data"))
     assert layout.nodes == [1]
@@ -15,7 +15,7 @@ def test_one_node_is_controller_and_broker() -> None:
     assert values["transaction.state.log.min.isr"] == values["offsets.topic.replication.factor"] == "1"
 
 
-def test_three_brokers_have_three_controllers_beside_them() -> None:
+def test_three_kafka_brokers_have_three_controllers() -> None:
     layout = KafkaLayout.plain(9000, is_single=False)
     assert layout.nodes == [101, 102, 103, 1, 2, 3]
     assert layout.properties(102, Path("/data"))["process.roles"] == "controller"
@@ -28,7 +28,7 @@ def test_three_brokers_have_three_controllers_beside_them() -> None:
     ]
 
 
-def test_nodes_of_racks_have_both_roles_and_vote_together() -> None:
+def test_kafka_nodes_with_racks_have_both_roles_and_are_all_voters() -> None:
     layout = KafkaLayout.of_racks(9000, ("near", "far"))
     assert layout.nodes == [1, 2]
     values = layout.properties(2, Path("/data"))
@@ -38,11 +38,11 @@ def test_nodes_of_racks_have_both_roles_and_vote_together() -> None:
     assert "broker.rack" not in KafkaLayout.plain(9000, is_single=True).properties(1, Path("/data"))
 
 
-def test_an_id_is_no_option_to_kafkas_tools() -> None:
+def test_a_cluster_id_is_not_mistaken_for_an_option_of_kafkas_tools() -> None:
     found = [uuid() for _ in range(500)]
     assert {len(one) for one in found} == {22}
     assert not any(one.startswith("-") for one in found)
 
 
-def test_java_runs_a_class_with_its_words_last() -> None:
+def test_the_java_command_for_kafka_has_the_class_and_its_arguments_last() -> None:
     assert java(Path("/libs"), ("-Xmx1G",), "kafka.Kafka", "it")[-4:] == ["-cp", "/libs/*", "kafka.Kafka", "it"]

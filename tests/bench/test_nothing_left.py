@@ -1,4 +1,4 @@
-"""Nothing is left of the benchmark's clusters, frozen or not, however the process that started them ends."""
+"""Nothing remains of the benchmark's clusters, frozen or not, however the process that started them ends."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ with sides.both(sys.argv[2:], is_single=sys.argv[1] == "single"):
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Whatever a command starts: by a mark in its environment, which its children have too, and by the folder in which
-    it makes its temporary ones, for those that write their titles over their environment."""
+    """Processes and files of a command. They are found by a mark in the environment, which children inherit. Processes
+    that overwrite their environment with a title are found by the folder of the command's temporary files."""
 
     mark: str
     folder: Path
@@ -48,7 +48,7 @@ class Traces:
         return {**os.environ, MARK: self.mark, "TMPDIR": str(self.folder)}
 
     def processes(self) -> list[psutil.Process]:
-        """Those that run now; not those that nobody has reaped."""
+        """Return the running processes, without zombies."""
         return [process for process in psutil.process_iter() if self._is_ours(process, frozen=False)]
 
     def _is_ours(self, process: psutil.Process, *, frozen: bool) -> bool:
@@ -68,7 +68,7 @@ class Traces:
 
 @pytest.fixture
 def traces() -> Iterator[Traces]:
-    folder = Path(tempfile.mkdtemp(prefix="b-"))  # short: the name of a Unix socket has an end
+    folder = Path(tempfile.mkdtemp(prefix="b-"))  # short: the name of a Unix socket has a maximum length
     found = Traces(secrets.token_hex(8), folder)
     yield found
     for process in found.processes():
@@ -111,15 +111,14 @@ def _end_while_frozen(traces: Traces, number: signal.Signals, frozen: int, *word
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_a_frozen_node_after_a_signal_to_the_benchmark_is_gone(traces: Traces, number: signal.Signals) -> None:
+def test_a_frozen_cluster_node_ends_after_a_signal_to_the_benchmark(traces: Traces, number: signal.Signals) -> None:
     _end_while_frozen(traces, number, 1, "single", OURS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_frozen_node_after_signals_that_interrupt_the_clean_up_is_gone(
-    traces: Traces, number: signal.Signals
-) -> None:
-    """`timeout make bench` sends SIGTERM to the whole group, and make sends it on: it arrives more than once."""
+def test_a_frozen_node_ends_although_signals_interrupt_the_clean_up(traces: Traces, number: signal.Signals) -> None:
+    """`timeout make bench` sends SIGTERM to the whole group, and make forwards it, so the signal arrives more than
+    once."""
     with _started(traces, "-c", STAND_IN, "single", OURS) as bench:
         assert bench.stdout is not None
         assert bench.stdout.readline() == "frozen\n"
@@ -132,17 +131,17 @@ def test_a_frozen_node_after_signals_that_interrupt_the_clean_up_is_gone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_six_frozen_nodes_after_a_signal_to_the_benchmark_are_gone(traces: Traces, number: signal.Signals) -> None:
+def test_six_frozen_nodes_end_after_a_signal_to_the_benchmark(traces: Traces, number: signal.Signals) -> None:
     _end_while_frozen(traces, number, 6, "three", OURS)
 
 
 @pytest.mark.interop
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_frozen_nodes_of_both_sides_after_a_signal_are_gone(traces: Traces, number: signal.Signals) -> None:
+def test_frozen_nodes_of_both_sides_end_after_a_signal(traces: Traces, number: signal.Signals) -> None:
     _end_while_frozen(traces, number, 2, "single", OURS, KAFKA)
 
 
-def test_a_frozen_node_after_an_exception_is_gone(traces: Traces) -> None:
+def test_a_frozen_node_ends_after_an_exception(traces: Traces) -> None:
     with _started(traces, "-c", STAND_IN, "single", OURS) as bench:
         bench.communicate("fail\n", timeout=SECONDS_MAX)
         assert bench.returncode == 1
@@ -151,7 +150,7 @@ def test_a_frozen_node_after_an_exception_is_gone(traces: Traces) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_the_bench_command_after_a_signal_leaves_nothing(traces: Traces, number: signal.Signals) -> None:
+def test_the_bench_command_leaves_no_process_or_file_after_a_signal(traces: Traces, number: signal.Signals) -> None:
     with _started(traces, "-m", "tests.bench", "--only", "failover", "--side", OURS, "--runs", "1") as bench:
         _wait_until(lambda: any(traces.folder.glob("*/3/pid")) or bench.poll() is not None)
         assert bench.poll() is None
@@ -162,7 +161,7 @@ def test_the_bench_command_after_a_signal_leaves_nothing(traces: Traces, number:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_the_bench_command_after_a_signal_during_its_start_leaves_nothing(
+def test_the_bench_command_leaves_nothing_after_a_signal_during_its_start(
     traces: Traces, number: signal.Signals
 ) -> None:
     with _started(traces, "-m", "tests.bench", "--only", "start", "--side", OURS, "--runs", "1") as bench:

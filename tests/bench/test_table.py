@@ -1,4 +1,4 @@
-"""When a figure is alarming, and when the machine is only slow."""
+"""A figure counts as alarming only if it is past its alarm value and the machine is not just slow."""
 
 from collections.abc import Callable, Iterable
 
@@ -34,34 +34,36 @@ def time(figure: float, bare: float | None = 0.1, reference: float | None = 0.1)
         (time(0.91, bare=0.2), "ALARM"),
     ],
 )
-def test_only_what_is_past_both_alarms_is_an_alarm(line: Line, verdict: str) -> None:
+def test_a_benchmark_figure_raises_an_alarm_only_if_it_is_past_both_the_fixed_and_the_scaled_alarm_value(
+    line: Line, verdict: str
+) -> None:
     assert line.verdict == verdict
     assert line.is_alarming == (verdict == "ALARM")
 
 
 @pytest.mark.parametrize("line", [rate(600, bare=4000), time(0.4, bare=0.01)])
-def test_a_fast_machine_makes_no_alarm_stricter(line: Line) -> None:
+def test_a_fast_machine_does_not_make_the_alarm_value_of_a_benchmark_line_stricter(line: Line) -> None:
     assert line.scaled_alarm == line.alarm
     assert line.verdict == "below target"
 
 
-def test_a_line_without_an_alarm_never_alarms() -> None:
+def test_a_benchmark_line_without_an_alarm_value_never_raises_an_alarm() -> None:
     assert Line("core", "%", 500, 60, None, more_is_better=False, bare=1, reference=1).verdict == "below target"
 
 
-def test_the_median_is_taken_of_figure_and_bare_loop_apart() -> None:
+def test_medians_of_benchmark_figures_and_of_bare_loop_figures_are_computed_separately() -> None:
     found = median_of([rate(700, bare=3000), rate(300, bare=1000), rate(900, bare=2000)])
     assert (found.figure, found.bare, found.alarm) == (700, 2000, 500)
 
 
-def test_the_table_shows_both_alarms() -> None:
+def test_the_benchmark_table_shows_both_alarm_values() -> None:
     head, row = render([rate(400, bare=500)]).splitlines()
     assert head.split("  ")[-1] == "of bare"
     assert row.split() == ["produce", "400", "MB/s", "800", "500", "250", "80", "%", "slow", "machine"]
 
 
 def measuring(*rounds: list[Line]) -> tuple[Callable[[], list[Line]], list[list[Line]]]:
-    """What measures these rounds, and those that are still to come."""
+    """Return a function that returns these rounds one by one, and the list of rounds that it has not returned yet."""
     left = list(rounds)
     return lambda: left.pop(0), left
 
@@ -78,21 +80,23 @@ CALM, SLOW, SLOWER = rate(700, bare=None), rate(450, bare=None), rate(300, bare=
         ((SLOWER, SLOW, SLOWER, CALM), 450, 1),
     ],
 )
-def test_an_alarm_counts_when_it_goes_off_in_every_attempt(rounds: Iterable[Line], figure: float, unused: int) -> None:
+def test_a_benchmark_alarm_counts_only_if_it_occurs_in_every_attempt(
+    rounds: Iterable[Line], figure: float, unused: int
+) -> None:
     measure, left = measuring(*([one] for one in rounds))
     (line,) = quick(measure)
     assert (line.figure, len(left)) == (figure, unused)
     assert line.is_alarming == (figure == 450)
 
 
-def test_two_lines_that_alarm_in_turns_are_no_alarm() -> None:
+def test_alarms_of_two_benchmark_lines_in_different_attempts_do_not_count() -> None:
     measure, left = measuring([SLOW, time(0.3)], [CALM, time(0.9)], [SLOW, time(0.9)])
     lines = quick(measure)
     assert [line.verdict for line in lines] == ["below target", "ok"]
     assert len(left) == ATTEMPTS - 2
 
 
-def test_the_calmest_of_many_is_the_best_that_its_bare_loop_does_not_accuse() -> None:
+def test_the_figure_of_several_attempts_is_the_best_one_that_raised_no_alarm() -> None:
     explained, accused = rate(300, bare=500), rate(450, bare=1000)
     assert calmest_of([accused, explained]) is explained
     assert calmest_of([time(0.4), time(0.3), time(0.5)]) == time(0.3)

@@ -1,4 +1,4 @@
-"""The comparisons with Apache Kafka on clusters that live through all rounds: throughput, requests, latency, curves."""
+"""The comparisons with Apache Kafka on clusters that run through all rounds: throughput, requests, latency, curves."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.bench.table import percentile
 from tests.stages.started_clusters import LocalCluster
 
 LESS = False
-"""Less is better."""
+"""Argument for a row in which a lower figure is better."""
 SMALL_BYTES = 100
 SMALL_SHARE = 5
-"""So many times less of small records: they take the client longer."""
+"""Factor by which the number of small records is reduced, because they take the client longer."""
 WARM_BATCHES = {"batch.size": 131_072, "linger.ms": 5}
 WARM_MEGABYTES, WARM_SMALL_MEGABYTES = 2_000, 400
 READ_TOPIC = "read"
@@ -29,7 +29,7 @@ Amount = Callable[[Amounts], int]
 
 
 def replicas_of(cluster: LocalCluster) -> int:
-    """As many as there are brokers."""
+    """Return the number of brokers."""
     return len(cluster.broker_pids)
 
 
@@ -38,7 +38,7 @@ def acks_of(cluster: LocalCluster) -> str:
 
 
 def fresh_topic(cluster: LocalCluster, *, partitions: int) -> str:
-    """A new topic on all brokers, led and in sync."""
+    """Create a topic with replicas on all brokers, and wait until it has leaders and is in sync."""
     name = f"bench-{secrets.token_hex(4)}"
     cluster.create_topic(name, partitions=partitions, replication_factor=replicas_of(cluster))
     cluster.wait_in_sync(name, replicas_of(cluster))
@@ -46,7 +46,8 @@ def fresh_topic(cluster: LocalCluster, *, partitions: int) -> str:
 
 
 def warm(cluster: LocalCluster, amounts: Amounts) -> None:
-    """What a young JVM needs before its figures mean something: large batches, small records, single requests."""
+    """Run the work that a fresh JVM needs before its figures are meaningful: large batches, small records, single
+    requests."""
     share = amounts.megabytes / Amounts().megabytes
     for size, megabytes in ((KILOBYTE, WARM_MEGABYTES), (SMALL_BYTES, WARM_SMALL_MEGABYTES)):
         clients.produce(
@@ -86,7 +87,7 @@ def _whole(amounts: Amounts) -> int:
 
 
 def _produce(key: str, size: int, amount: Amount) -> Callable[[LocalCluster, Amounts], Figures]:
-    """librdkafka with its defaults; memory is touched before, as before the bare loop."""
+    """Produce by librdkafka with its defaults; memory is touched before, as before the bare loop."""
 
     def measure(cluster: LocalCluster, amounts: Amounts) -> Figures:
         topic, megabytes, acks = fresh_topic(cluster, partitions=PARTITIONS), amount(amounts), acks_of(cluster)
@@ -119,7 +120,7 @@ def _prepare_reads(cluster: LocalCluster, amounts: Amounts) -> None:
 
 
 def _consume(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """The same records with librdkafka, by assignment, and with Java, as a group of one."""
+    """Consume the same records with librdkafka by assignment, and with Java as the only member of a group."""
     suffix = f"rf{replicas_of(cluster)}"
     bare.touch_memory(11 * amounts.megabytes // 10)
     ours = clients.consume(cluster, READ_TOPIC, partitions=PARTITIONS, size=KILOBYTE)
@@ -201,7 +202,7 @@ def _rated(cluster: LocalCluster, amounts: Amounts) -> Figures:
 
 
 def _partitions(cluster: LocalCluster, amounts: Amounts) -> Figures:
-    """The same records spread over more and more partitions."""
+    """Spread the same records over an increasing number of partitions."""
     found: Figures = {}
     for count in PARTITION_CURVE:
         topic, megabytes = fresh_topic(cluster, partitions=count), max(5, amounts.replicated_megabytes // CURVE_SHARE)
@@ -236,7 +237,7 @@ ONE_BROKER = (
     _requests_contest(1, Goal(60_000), Goal(50_000)),
     _connections_contest(1),
 )
-"""On one node that is controller and broker."""
+"""Contests on one node that is both controller and broker."""
 
 THREE_BROKERS = (
     Contest(
@@ -288,4 +289,4 @@ THREE_BROKERS = (
     Contest("metadata", metadata.SMALL_ROWS, metadata.small_figures),
     Contest("cold", cold.ROWS, cold.measure, rounds_max=1),
 )
-"""On three controllers and three brokers; what leaves much behind comes last."""
+"""Contests on three controllers and three brokers; those that use much disk space come last."""

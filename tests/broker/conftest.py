@@ -1,4 +1,4 @@
-"""What every test of the broker's shell leaves as it found it."""
+"""Process-wide state that every test of the broker restores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def log_levels() -> Iterator[None]:
-    """Levels of loggers are the process's: give them back."""
+    """Fixture that restores the levels of loggers, which are process-wide."""
     names = (None, "kraft", "kraft.broker", "kraft.controller", "kraft.quorum", "kraft.storage")
     before = {name: logging.getLogger(name).level for name in names}
     yield

@@ -1,5 +1,7 @@
-"""The bug bank: known ways to get consensus, replication, groups and clients wrong, each planted as a twin for one run.
+"""The bug bank: known errors in consensus, replication, groups and clients. Each is planted for one run by a function
+(twin) that replaces the original.
 
-A mutation is a replaced function that lives here; production code knows nothing of it. Each has a directed schedule,
-which exposes it, and most a swarm, which finds it by seeds. `make bugbank` runs them all and writes docs/bugbank.md.
+A mutation is a bug with its twins; production code has no trace of it. Each mutation has a directed schedule that
+exposes it, and most have a swarm, which finds it by random seeds. `make bugbank` runs them all and writes
+docs/bugbank.md.
 """

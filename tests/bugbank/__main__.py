@@ -1,5 +1,6 @@
-"""`python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests [TEST …]]`, or
-`--matrix [--seeds N]`"""
+"""Run `python -m tests.bugbank [--only B01,B06] [--ranges N] [--fresh] [--directed] [--digests [TEST …]]`, or `--matrix
+[--seeds N]`.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +22,24 @@ from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
 
 
 def main() -> int:
-    """0: all caught; 1: a mutation or the bug of a clause was missed, or the clean code failed."""
+    """Run the campaign. Return 0 if all bugs were caught; 1 if a mutation or the bug of a clause was missed, or if the
+    unchanged code failed."""
     parser = argparse.ArgumentParser(prog="make bugbank", description="Plant every bug of the bank and catch it.")
     parser.add_argument("--only", default="", help="ids, separated by commas; writes no page")
     parser.add_argument("--ranges", type=int, default=1, help="seed ranges per mutation")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier campaign found on the same code")
     parser.add_argument("--directed", action="store_true", help="the directed schedules alone; writes no page")
-    parser.add_argument("--matrix", action="store_true", help="which checks of whole clusters catch what; on the page")
+    parser.add_argument(
+        "--matrix", action="store_true", help="which checks of whole clusters catch which bug; written to the page"
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each row of the matrix")
     parser.add_argument(
         "--digests",
         nargs="*",
         metavar="TEST",
-        help="see whether twins whose originals have changed are caught, note the originals as they are now, and stop; "
-        "TEST: one that plants something new, such as tests/raft/test_planted_bugs.py::test_commit_by_count_is_caught",
+        help="check whether twins whose originals have changed are caught, record the present originals, and stop; "
+        "TEST: one that plants something new, such as tests/raft/test_planted_bugs.py::"
+        "test_checks_catch_a_commit_by_count_of_an_older_epoch",
     )
     options = parser.parse_args()
     if options.digests is not None:
@@ -56,7 +61,8 @@ def main() -> int:
 
 
 def catch_clauses() -> bool:
-    """Whether the tests catch the bugs of each clause of fast failure detection; pytest says how many, and how long."""
+    """Run the tests of fast failure detection with the bug of each clause. Return whether they catch all. pytest prints
+    how many bugs there were, and how long it took."""
     print(f"the {len(CLAUSES)} clauses of fast failure detection:", flush=True)
     files = sorted({file for bugs in CLAUSES.values() for file, _ in bugs})
     command = [sys.executable, "-m", "pytest", "-q", *(f"tests/{file}" for file in files)]
@@ -64,7 +70,7 @@ def catch_clauses() -> bool:
 
 
 def write_matrix(chosen: Sequence[Mutation], seeds: int, *, fresh: bool, is_all: bool) -> int:
-    """1 if there is no verdict on one of them."""
+    """Write the kill matrix into the page. Return 1 if a mutation has no verdict."""
     rows = Matrix(fresh=fresh).run([mutation for mutation in chosen if is_of_whole_nodes(mutation)], seeds)
     if is_all:
         PAGE.write_text(with_matrix(PAGE.read_text(), render_matrix(BANK, rows, seeds)))

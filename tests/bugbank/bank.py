@@ -1,4 +1,4 @@
-"""All mutations, in the order of their numbers, and those of the list that are not open here, with the reason."""
+"""All mutations, in the order of their numbers, and the numbers without a mutation here, with the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.bugbank import client_bugs, control_bugs, group_bugs, harness_bugs, i
 from tests.bugbank.mutation import MUTATIONS, Mutation
 
 FILES = (raft_bugs, log_bugs, control_bugs, isr_bugs, group_bugs, client_bugs, node_bugs, harness_bugs)
-"""Importing them has registered their mutations."""
+"""Modules with mutations. Importing them registers the mutations."""
 
 
 def _order(mutation: Mutation) -> tuple[str, int, str]:
@@ -30,5 +30,5 @@ NOT_OPEN = {
     "B58": TRANSACTIONS,
     "B62": TRANSACTIONS,
 }
-"""Numbers of the bank without a mutation, and why."""
+"""Numbers of the bank that have no mutation, each with the reason."""
 EVERY_ID = (*(f"B{number:02}" for number in range(1, 70)), *(f"X{number:02}" for number in range(1, 11)))

@@ -1,7 +1,8 @@
-"""The campaign: for each mutation its directed schedule, then seeds until the first kill; each clean first.
+"""The campaign: for each mutation, run its directed schedule, and then seeds until the first kill. Before each run with
+the bug, the same run without the bug must succeed.
 
-What was found is kept in `build/bugbank.json` under a digest of all the code, so that a campaign that was interrupted
-goes on where it was, and one after a change begins anew.
+Results are stored in `build/bugbank.json` under a digest of all the code. So an interrupted campaign continues, and a
+campaign after a change of the code starts over.
 """
 
 from __future__ import annotations
@@ -15,24 +16,25 @@ from typing import Any
 
 from tests.bugbank.judging import Outcome, judge
 from tests.bugbank.mutation import Mutation, Schedule
-from tests.bugbank.originals import Rotten
+from tests.bugbank.originals import OriginalChanged
 
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / "build" / "bugbank.json"
 CODE = ("kraft", "broker", "client", "sim", "tests")
 SEEDS_CORE, SEEDS_CLUSTER = 40, 8
-"""Length of a seed range: cores run in a fraction of a second, clusters take seconds."""
+"""Number of seeds in a range. Runs of cores take a fraction of a second, and runs of clusters take seconds."""
 RANGE_STEP = 10_000
 DIRECTED_SEED = 1
 
 
 class FalseAlarm(Exception):
-    """A schedule fails without any bug planted."""
+    """A schedule fails although no bug is planted."""
 
 
 @dataclass(slots=True)
 class Kill:
-    """The first kill in one seed range. `seeds` were needed; 0 means that the whole range passed."""
+    """The first kill in one seed range. `seeds` is the number of seeds that were needed; 0 if the bug was not caught in
+    the range."""
 
     seeds: int
     checks: tuple[str, ...] = ()
@@ -41,8 +43,9 @@ class Kill:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of one mutation. `alarm`: this is no kill, for the clean code failed, the twin does not fit, or what
-    fired on its directed schedule is none of the checks that guard against it."""
+    """Result of one mutation. `alarm` is the reason why a failure does not count as a kill. Either the code fails
+    without the bug, or the twin does not fit the code, or checks failed in the directed schedule that do not guard
+    against this bug."""
 
     id: str
     directed: Kill
@@ -64,7 +67,7 @@ def say_now(line: str) -> None:
 
 
 class Campaign:
-    """Judges mutations, and remembers."""
+    """Judges mutations by their schedules, and stores the results."""
 
     def __init__(self, *, ranges: int = 1, fresh: bool = False, say: Callable[[str], None] = say_now) -> None:
         self._ranges = ranges
@@ -79,7 +82,7 @@ class Campaign:
             self._verdicts[raw["id"]] = Verdict(raw["id"], kills[0], kills[1:], raw["alarm"])
 
     def run(self, mutations: Iterable[Mutation]) -> list[Verdict]:
-        """A verdict for each, in this order."""
+        """Yield the verdict of each mutation, in the given order."""
         return [self._verdict(mutation) for mutation in mutations]
 
     def _verdict(self, mutation: Mutation) -> Verdict:
@@ -94,7 +97,7 @@ class Campaign:
             for number in range(wanted):
                 assert mutation.swarm is not None
                 verdict.swarm.append(self._hunt(mutation, mutation.swarm, seed_range(mutation.swarm, number)))
-        except (FalseAlarm, Rotten) as problem:
+        except (FalseAlarm, OriginalChanged) as problem:
             verdict.alarm = str(problem)
         self._verdicts[mutation.id] = verdict
         self._save()
@@ -102,7 +105,7 @@ class Campaign:
         return verdict
 
     def _hunt(self, mutation: Mutation, schedule: Schedule, seeds: Iterable[int]) -> Kill:
-        """Seeds until the first kill."""
+        """Run the seeds of one range until the first kill."""
         spent = 0.0
         for count, seed in enumerate(seeds, start=1):
             self._require_clean(schedule, seed)
@@ -128,20 +131,21 @@ class Campaign:
 
 
 def unexpected(mutation: Mutation, fired: tuple[str, ...]) -> str:
-    """What is wrong if checks fired and none of them is one that the bank names, in words; else ""."""
+    """Return a description of an unexpected result: checks failed, and the bank names none of them for this mutation.
+    Return "" if the result is as expected."""
     if not fired or set(fired) & set(mutation.expected):
         return ""
     return f"{', '.join(fired)} fired and none of {', '.join(mutation.expected)}: look whether this is the same bug"
 
 
 def seed_range(schedule: Schedule, number: int) -> range:
-    """The seeds of range `number`, counted from 0."""
+    """Return the seeds of range `number`, counted from 0."""
     first = number * RANGE_STEP
     return range(first, first + (SEEDS_CLUSTER if getattr(schedule, "is_slow", False) else SEEDS_CORE))
 
 
 def slow(schedule: Schedule) -> Schedule:
-    """Mark a swarm whose seeds take seconds."""
+    """Mark a swarm whose runs take seconds."""
     schedule.is_slow = True  # type: ignore[attr-defined]
     return schedule
 
@@ -151,7 +155,7 @@ def name_of(schedule: Schedule) -> str:
 
 
 def describe(mutation: Mutation, verdict: Verdict) -> str:
-    """One line for the terminal."""
+    """Return the verdict as one line for the terminal."""
     if verdict.alarm:
         return f"{mutation.id:5} NO VERDICT {verdict.alarm}"
     word = "caught" if verdict.is_caught else "MISSED"
@@ -166,7 +170,7 @@ def _told(kill: Kill) -> str:
 
 
 def code_digest() -> str:
-    """Of every Python file that a run may execute."""
+    """Return a digest of every Python file that a run may execute."""
     found = hashlib.sha256()
     for folder in CODE:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -176,7 +180,7 @@ def code_digest() -> str:
 
 
 def outcome_of(mutation: Mutation) -> tuple[Outcome, Outcome]:
-    """The directed schedule's, without and with the bug."""
+    """Return the outcomes of the directed schedule: without the bug, and with it."""
     clean = judge(mutation.directed, DIRECTED_SEED)
     with mutation.planted():
         return clean, judge(mutation.directed, DIRECTED_SEED)

@@ -1,4 +1,4 @@
-"""Clients: B64 to B69."""
+"""Mutations of clients: B64 to B69."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from kraft.client.cluster import Cluster
 from kraft.client.core.accumulator import Accumulator
-from kraft.client.core.assigned import Assigned, Assignment, _committed
-from kraft.client.core.batch import Batch
+from kraft.client.core.assigned import Assignment, ConsumerPartition, _committed
+from kraft.client.core.batch import OutgoingBatch
 from kraft.client.core.fetched import FetchedBytes
 from kraft.client.core.partition_queue import PartitionQueue
-from kraft.client.core.topology import Leader
+from kraft.client.core.topology import LeaderAndEpoch
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import client_schedules as play
 from tests.bugbank.mutation import bug
@@ -30,14 +30,14 @@ PART = "Clients"
 def new_identity_in_doubt(plant: Planting) -> None:
     original = Accumulator.answered
 
-    def twin(self: Accumulator, batch: Batch, code: ErrorCode, **options: Any) -> None:
+    def twin(self: Accumulator, batch: OutgoingBatch, code: ErrorCode, **options: Any) -> None:
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             batch.in_doubt = batch.was_in_doubt = False
         original(self, batch, code, **options)
 
     restart = PartitionQueue.restart
 
-    def without_doubt(self: PartitionQueue) -> list[Batch]:
+    def without_doubt(self: PartitionQueue) -> list[OutgoingBatch]:
         restart(self)
         return []
 
@@ -49,7 +49,7 @@ def new_identity_in_doubt(plant: Planting) -> None:
     "B65",
     "a batch that failed goes behind later ones",
     part=PART,
-    # D1: a batch gets a number that another one had, is taken for its duplicate, and so acknowledged and not written.
+    # D1: a batch reuses a sequence number, is taken for a duplicate, and so is acknowledged and not written.
     expected=("C1", "D1"),
     directed=play.retries_with_a_queue,
     swarm=play.producers,
@@ -59,8 +59,8 @@ def retry_overtakes(plant: Planting) -> None:
 
     original = PartitionQueue.take
 
-    def twin(self: PartitionQueue, identity: Any, route: object) -> Batch:
-        """Numbers are given when batches leave, as if nothing had been on its way."""
+    def twin(self: PartitionQueue, identity: Any, route: object) -> OutgoingBatch:
+        """Assign sequence numbers when batches are sent, as if no batch were in flight."""
         sent = [batch.base_sequence for batch in self.waiting if batch.base_sequence >= 0]
         if sent and not self.in_flight:
             self._next_sequence = min(sent)
@@ -76,7 +76,7 @@ def retry_overtakes(plant: Planting) -> None:
     "auto-commit commits what was fetched",
     part=PART,
     expected=("C5",),
-    directed=play.a_client_dies_before_it_has_dealt_with_what_it_got,
+    directed=play.a_client_dies_before_it_processed_its_records,
     swarm=play.consumers,
 )
 def commit_ahead(plant: Planting) -> None:
@@ -95,13 +95,13 @@ def commit_ahead(plant: Planting) -> None:
     no_swarm="the swarm has no requests that are under way",
 )
 def stale_fetch(plant: Planting) -> None:
-    original = Assigned._drop
+    original = ConsumerPartition._drop
 
-    def twin(self: Assigned) -> None:
+    def twin(self: ConsumerPartition) -> None:
         original(self)
         self.version -= 1
 
-    plant.replace(Assigned, "_drop", twin)
+    plant.replace(ConsumerPartition, "_drop", twin)
 
 
 @bug(
@@ -129,11 +129,11 @@ def aborted_list_too_early(plant: Planting) -> None:
     "older metadata are believed",
     part=PART,
     expected=("C3", "L7"),
-    directed=play.a_paused_broker_tells_old_metadata,
+    directed=play.a_paused_broker_reports_old_metadata,
     swarm=play.metadata,
 )
 def old_metadata_win(plant: Planting) -> None:
-    def twin(self: Cluster, topic_partition: Any, leader: Leader) -> None:
+    def twin(self: Cluster, topic_partition: Any, leader: LeaderAndEpoch) -> None:
         self._leaders[topic_partition] = leader
 
     plant.replace(Cluster, "_learn_from_metadata", twin)

@@ -1,4 +1,4 @@
-"""Stories for our client: an idempotent producer against a model broker, and a consumer's positions and metadata."""
+"""Schedules for our client: an idempotent producer against a model broker, and a consumer's positions and metadata."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _judge(play: Play) -> None:
 
 
 def producers(seed: int) -> None:
-    """Answers are lost, batches refused, connections break, time passes; four plays."""
+    """Lose responses, reject batches, break connections and let time pass, in four rounds."""
     draw = random.Random(seed)
     for _ in range(4):
         story = Play()
@@ -61,7 +61,7 @@ def producers(seed: int) -> None:
 
 
 def an_answer_is_lost_and_the_leader_changes(seed: int) -> None:
-    """The answer to the first of five batches is lost; the next leader has forgotten the producer."""
+    """Lose the response to the first of five batches. The next leader has no state of the producer."""
     story = Play()
     for _ in range(5):
         story.step("add")
@@ -74,7 +74,7 @@ def an_answer_is_lost_and_the_leader_changes(seed: int) -> None:
 
 
 def _judge_without_state(story: Play) -> None:
-    """A broker without producer state says OUT_OF_ORDER_SEQUENCE_NUMBER to a batch that it has."""
+    """Answer OUT_OF_ORDER_SEQUENCE_NUMBER to a batch that is in the log, from a broker that has no producer state."""
     story.take()
     batch_sent, _ = story.wire.popleft()
     story.producer.answered(batch_sent, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -82,7 +82,7 @@ def _judge_without_state(story: Play) -> None:
 
 
 def retries_with_a_queue(seed: int) -> None:
-    """The leader changes while a batch is on its way, and others wait behind it."""
+    """Change the leader while one batch is in flight and others wait behind it."""
     story = Play()
     for name in ("add", "take", "add", "refuse: NOT_LEADER_OR_FOLLOWER", "answer"):
         story.step(name)
@@ -92,8 +92,9 @@ def retries_with_a_queue(seed: int) -> None:
 # the consumer
 
 
-def a_client_dies_before_it_has_dealt_with_what_it_got(seed: int) -> None:
-    """What was fetched and handed out is not consumed before the application comes back."""
+def a_client_dies_before_it_processed_its_records(seed: int) -> None:
+    """Fetch records and return them to the application, which dies before it polls again. The records are not
+    consumed."""
     made = Assignment()
     made.replace([A])
     made.partitions[A].seek(FetchPosition(0))
@@ -101,7 +102,7 @@ def a_client_dies_before_it_has_dealt_with_what_it_got(seed: int) -> None:
     arrive(made, A, consumer_batch(4, 4))
     done = 0
     for _ in range(3):
-        made.come_back()
+        made.mark_consumed()
         committed = {tp: entry.offset for tp, entry in made.consumed().items()}.get(A, 0)
         require("C5", committed <= done, f"{committed} is committed, the application has dealt with {done}")
         taken = made.take(3)
@@ -111,7 +112,7 @@ def a_client_dies_before_it_has_dealt_with_what_it_got(seed: int) -> None:
 
 
 def consumers(seed: int) -> None:
-    """Random fetches, polls and seeks of one partition."""
+    """Draw fetches, polls and seeks of one partition at random."""
     draw = random.Random(seed)
     made = Assignment()
     made.replace([A])
@@ -124,7 +125,7 @@ def consumers(seed: int) -> None:
             arrive(made, A, consumer_batch(fetched, count))
             fetched += count
         elif step == 1:
-            made.come_back()
+            made.mark_consumed()
             done = given
             for record in made.take(draw.randint(1, 5)):
                 require("C2", record.offset == given, f"{record.offset} was given, {given} was next")
@@ -137,7 +138,7 @@ def consumers(seed: int) -> None:
 
 
 def a_seek_while_a_fetch_is_on_its_way(seed: int) -> None:
-    """The answer is held; the application goes back to the begin."""
+    """Hold a fetch response while the application seeks to the beginning of the partition."""
 
     async def story(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
@@ -159,7 +160,7 @@ def a_seek_while_a_fetch_is_on_its_way(seed: int) -> None:
 
 
 def short_transactions_in_one_fetch(seed: int) -> None:
-    """Three of one producer; the middle one was aborted."""
+    """Fetch three transactions of one producer at once. The second one was aborted."""
     data, base = b"", 0
     for value, kind in ((b"a", "COMMIT"), (b"b", "ABORT"), (b"c", "COMMIT")):
         data += batch(base, value, value, producer=7, transactional=True)
@@ -171,7 +172,7 @@ def short_transactions_in_one_fetch(seed: int) -> None:
 
 
 def transactions(seed: int) -> None:
-    """Random short transactions of three producers in one fetch."""
+    """Draw short transactions of three producers, all in one fetch."""
     draw = random.Random(seed)
     data, opened = b"", dict[int, int]()
     pending: dict[int, list[bytes]] = {}
@@ -193,7 +194,8 @@ def transactions(seed: int) -> None:
             opened.setdefault(producer, base)
             pending.setdefault(producer, []).append(value)
     for producer, first in opened.items():
-        aborted.append((producer, first))  # what is open at the end is not read further than its begin
+        # reading stops at the start of a transaction that is still open at the end of the log
+        aborted.append((producer, first))
     found = {value for _, value in values_of(data, read_committed=True, aborted=tuple(aborted))}
     require("T6", found <= wanted, f"aborted or open records were given: {found - wanted}")
     require("C2", found == wanted, f"committed records were left out: {wanted - found}")
@@ -212,7 +214,7 @@ def _answer(epoch: int, leader: int, topic_id: int) -> Any:
 
 
 def _learning(seed: int, *answers: tuple[int, int, int]) -> None:
-    """Answers of several brokers, some of them stale, as (epoch, leader, topic id)."""
+    """Return responses of several brokers as (epoch, leader, topic id); some are stale."""
 
     async def main(world: World) -> None:
         cluster = Cluster(parse_bootstrap("b1:9092"), world.node("client"), client_id="client")
@@ -230,7 +232,7 @@ def _learning(seed: int, *answers: tuple[int, int, int]) -> None:
     World(seed).run(main)
 
 
-def a_paused_broker_tells_old_metadata(seed: int) -> None:
+def a_paused_broker_reports_old_metadata(seed: int) -> None:
     _learning(seed, (5, 2, 1), (3, 1, 1), (6, 3, 1))
 
 
@@ -239,7 +241,7 @@ def a_topic_is_created_again(seed: int) -> None:
 
 
 def metadata(seed: int) -> None:
-    """Epochs rise, answers are sometimes old, and now and then the topic is another one."""
+    """Let epochs rise, some responses be stale, and sometimes the topic be recreated."""
     draw = random.Random(seed)
     answers, topic_id, epoch = [], 1, 0
     leaders = {0: 1}

@@ -1,4 +1,4 @@
-"""Stories for whole clusters in a world, under all checks of the simulator; and its seeds as a swarm."""
+"""Schedules for whole clusters in a world, under all checks of the simulator; and its seeds as a swarm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORT = FaultSettings(duration_ms=10_000)
 
 @slow
 def clusters(seed: int) -> list[str]:
-    """A seed of the simulator, with ten seconds of its faults."""
+    """Run one seed of the simulator, with faults for ten seconds."""
     findings = run_seed(seed, RunSettings(faults=SHORT)).findings
     return [finding.check for finding in sorted(findings, key=lambda finding: finding.at_ms)]
 
@@ -43,7 +43,7 @@ async def _change_metadata(cluster: SimCluster) -> None:
 
 
 async def _restart_a_follower(cluster: SimCluster) -> None:
-    """It holds committed records that its checkpoint of the high watermark does not know of."""
+    """Restart a follower that has committed records above its checkpointed high watermark."""
     follower = next(one for one in state_of(cluster).isr if one != state_of(cluster).leader)
     await produce(cluster, 20)
     await kill_and_settle(cluster, follower)
@@ -52,7 +52,7 @@ async def _restart_a_follower(cluster: SimCluster) -> None:
 
 
 async def _delete_records_beyond_a_follower(cluster: SimCluster) -> None:
-    """A follower is down while the log is cut from the front, behind all that it has."""
+    """Delete a prefix of the log while a follower is down, up to an offset beyond the follower's log end."""
     follower = next(one for one in state_of(cluster).isr if one != state_of(cluster).leader)
     await produce(cluster, 5)
     await kill_and_settle(cluster, follower)
@@ -64,7 +64,7 @@ async def _delete_records_beyond_a_follower(cluster: SimCluster) -> None:
 
 
 async def _create_a_topic_again(cluster: SimCluster) -> None:
-    """A broker is down while the topic is deleted and created again under its name."""
+    """Delete a topic and create one with the same name, while a broker is down."""
     down = state_of(cluster).isr[-1]
     await produce(cluster, 5)
     await kill_and_settle(cluster, down)

@@ -1,4 +1,4 @@
-"""The controller: B12, B13, B17, B31 to B40, and B63."""
+"""Mutations of the controller: B12, B13, B17, B31 to B40, and B63."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kraft.control.partitions import isr, plans
 from kraft.control.partitions.partition_change import Election
 from kraft.control.partitions.plans import Slice
 from kraft.controller import command_queue as controller_commands
-from kraft.controller.command_queue import CommandLine
+from kraft.controller.command_queue import CommandQueue
 from kraft.image import MetadataImage, events
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import control_schedules as play
@@ -33,16 +33,16 @@ PART = "Controller"
     "a new leader answers reads before it has committed in its epoch",
     part=PART,
     expected=("R20", "M9"),
-    directed=play.a_new_leader_is_asked_at_once,
+    directed=play.a_new_leader_gets_requests_at_once,
     no_swarm="in whole nodes the line is told that it leads only once a record of its epoch is committed",
 )
 def read_before_the_first_commit(plant: Planting) -> None:
-    original = CommandLine.activate
+    original = CommandQueue.activate
 
-    def twin(self: CommandLine, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
+    def twin(self: CommandQueue, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
         original(self, committed, epoch, max(high_watermark, committed.offset))
 
-    plant.replace(CommandLine, "activate", twin)
+    plant.replace(CommandQueue, "activate", twin)
 
 
 @bug(
@@ -89,10 +89,10 @@ def snapshots_forget_features(plant: Planting) -> None:
     swarm=play.lines,
 )
 def reply_on_append(plant: Planting) -> None:
-    def twin(self: CommandLine, parked: Any) -> None:
+    def twin(self: CommandQueue, parked: Any) -> None:
         parked.asked.waiter.reply(parked.reply)
 
-    plant.replace(CommandLine, "_park", twin)
+    plant.replace(CommandQueue, "_park", twin)
 
 
 @bug(
@@ -104,20 +104,20 @@ def reply_on_append(plant: Planting) -> None:
     swarm=play.lines,
 )
 def no_rollback(plant: Planting) -> None:
-    original = CommandLine.activate
+    original = CommandQueue.activate
     last: list[MetadataImage] = []
 
-    def deactivate(self: CommandLine) -> None:
+    def deactivate(self: CommandQueue) -> None:
         if self.image is not None:
             last.append(self.image)
         forget(self)
 
-    def activate(self: CommandLine, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
+    def activate(self: CommandQueue, committed: MetadataImage, epoch: int, high_watermark: int) -> None:
         original(self, last.pop() if last else committed, epoch, high_watermark)
 
-    forget = CommandLine.deactivate
-    plant.replace(CommandLine, "deactivate", deactivate)
-    plant.replace(CommandLine, "activate", activate)
+    forget = CommandQueue.deactivate
+    plant.replace(CommandQueue, "deactivate", deactivate)
+    plant.replace(CommandQueue, "activate", activate)
 
 
 @bug(
@@ -226,7 +226,7 @@ def accidental_unclean_election(plant: Planting) -> None:
     def twin(*arguments: Any, **options: Any) -> Slice:
         return original(*arguments, **{**options, "may_be_unclean": True})
 
-    plant.replace(plans.TopicSettings, "unclean_election", lambda self, located: Election.UNCLEAN)
+    plant.replace(plans.ElectionSettings, "unclean_election", lambda self, located: Election.UNCLEAN)
     plant.replace(fencing, "leave_partitions", twin)
 
 
@@ -234,7 +234,7 @@ def accidental_unclean_election(plant: Planting) -> None:
     "B39",
     "a broker that lost its tail returns and stays in sync",
     part=PART,
-    # M6: who registers anew is fenced, and so an inactive broker is in sync.
+    # M6: a registration leaves the broker fenced, so an inactive broker is in sync.
     expected=("M16", "D18", "D1", "M6"),
     directed=play.a_follower_loses_its_tail,
     swarm=play.control_plane,

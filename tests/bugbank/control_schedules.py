@@ -1,7 +1,7 @@
-"""Stories for the controller: decisions on a little cluster of plain values, and the line of commands around them.
+"""Schedules for the controller: decisions on a small cluster of plain values, and the command queue around them.
 
-The swarm draws commands; what each decision writes is compared with what the image said before it, by rules that are
-written down here once more.
+The swarm draws commands at random. The records of each decision are compared with the image before it. The rules for
+this comparison are written here a second time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kraft.control import AllocateProducerIds, AlterPartition, BrokerHeartbeat, 
 from kraft.control.commands import PartitionProposal, ProposedMember, RegisterBrokerCommand
 from kraft.control.decision import BrokerSession
 from kraft.control.features import SUPPORTED_FEATURES
-from kraft.controller.command_queue import Waiter
+from kraft.controller.command_queue import CommandWaiter
 from kraft.image import Endpoint, MetadataImage, PartitionState, digest, replay
 from kraft.image.dump import dump
 from kraft.image.events import BrokerRegistrationChange, decode_event
@@ -26,19 +26,21 @@ BROKERS = (1, 2, 3, 4)
 
 
 class Judged:
-    """A cluster whose every decision is judged. `block_ends` are the ends of the producer-id blocks handed out."""
+    """A cluster in which every decision is checked. `block_ends` has the ends of the allocated blocks of producer
+    ids."""
 
     def __init__(self, *brokers: int) -> None:
         self.cluster = Cluster()
         self.cluster.add_brokers(*(brokers or BROKERS))
         self.lives = dict.fromkeys(brokers or BROKERS, 1)
         self.unclean: set[int] = set()
-        """Brokers that came back after an unclean stop, and what they may not be in until they are heard again."""
+        """Brokers that restarted uncleanly and have not sent a heartbeat since then: they may not be in an ISR or
+        ELR."""
         self.highest_epoch = max(self.cluster.epoch(one) for one in self.lives)
         self.block_end = 0
 
     def decide(self, command: Any) -> Any:
-        """Carry a command out to its end; all partitions are judged after it."""
+        """Carry out a command, and then check all partitions."""
         before = self.cluster.image
         reply = self.cluster.decide_all(command)
         self._judge(before)
@@ -67,7 +69,7 @@ class Judged:
         require("M3", new.partition_epoch > old.partition_epoch, f"partition epoch {new.partition_epoch}: {new}")
         rises = new.leader_epoch > old.leader_epoch
         require("M3", rises or (new.leader == old.leader and new.leader_epoch == old.leader_epoch), f"{old} to {new}")
-        clean = (*old.isr, *old.elr) or old.last_known_elr  # the last leader may come back (KIP-966)
+        clean = (*old.isr, *old.elr) or old.last_known_elr  # the last leader may return (KIP-966)
         require("M5", new.leader in (-1, old.leader) or new.leader in clean, f"unclean: {old} to {new}")
 
     def is_active(self, broker: int) -> bool:
@@ -100,7 +102,7 @@ class Judged:
             self.unclean.discard(broker)
 
     def register(self, broker: int, *, clean: bool, life: int | None = None) -> Any:
-        """A new incarnation; gives the reply."""
+        """Register a new incarnation of a broker, and return the reply."""
         cluster = self.cluster
         life = self.lives[broker] + 1 if life is None else life
         old = cluster.image.brokers[broker]
@@ -134,7 +136,7 @@ class Judged:
                 require("M16", not inside or not had_others, f"{broker} lost its tail and is in {state.isr}{state.elr}")
 
     def alter(self, index: int, members: tuple[ProposedMember, ...], **changed: Any) -> Any:
-        """The leader proposes these members."""
+        """Let the leader propose these members of the ISR."""
         cluster = self.cluster
         state = cluster.partition("orders", index)
         if state.leader < 0:
@@ -161,7 +163,7 @@ class Judged:
         return ProposedMember(broker, self.cluster.epoch(broker) - stale)
 
     def block(self) -> None:
-        """A block of producer ids."""
+        """Request a block of producer ids."""
         broker = next(one for one in self.lives)
         reply = self.decide(AllocateProducerIds(broker_id=broker, broker_epoch=self.cluster.epoch(broker)))
         if reply.error_code == 0:
@@ -170,7 +172,8 @@ class Judged:
 
 
 def control_plane(seed: int) -> None:
-    """Brokers die, in twos and threes, come back clean and not, stop, and are proposed for in-sync sets meanwhile."""
+    """Let brokers die (also two or three at once), restart cleanly or uncleanly, and stop, while leaders propose
+    brokers for ISRs."""
     draw = random.Random(seed)
     judged = Judged()
     judged.cluster.add_topic("orders", (1, 2, 3), (2, 3, 4), (3, 4, 1), (4, 1, 2))
@@ -213,7 +216,7 @@ def _propose(judged: Judged, draw: random.Random) -> None:
 
 
 def _round_trip(image: MetadataImage) -> None:
-    """A snapshot's content gives the image again."""
+    """Check that the content of a snapshot gives the same image."""
     loaded = replay(MetadataImage(), list(dump(image)), image.offset, image.epoch)
     for name in ("brokers", "features", "cluster_id", "next_producer_id"):
         require("M2", getattr(loaded, name) == getattr(image, name), f"{name} is not what the snapshot was made of")
@@ -243,7 +246,8 @@ def the_isr_shrinks_and_expands(seed: int) -> None:
 
 
 def a_proposal_is_late(seed: int) -> None:
-    """A follower was proposed, lost its tail, registered again and was unfenced; then the proposal arrives."""
+    """Propose a follower for the ISR, and deliver the proposal late: meanwhile the follower has lost its last records,
+    registered again, and been unfenced."""
     judged = _three()
     judged.alter(0, (judged.member(1), judged.member(3)))
     late = (judged.member(1), judged.member(2), judged.member(3))
@@ -278,7 +282,8 @@ def the_last_in_sync_dies(seed: int) -> None:
 
 
 def a_follower_loses_its_tail(seed: int) -> None:
-    """It is back before its session ends: only its registration can tell."""
+    """Restart a follower that has lost its last records, before its session expires. Only its registration reveals the
+    loss."""
     judged = _three()
     cluster = judged.cluster
     cluster.sessions[2] = cluster.sessions[2]._replace(last_heard_ms=0)
@@ -291,7 +296,7 @@ def a_twin_starts(seed: int) -> None:
 
 
 def blocks_across_a_failover(seed: int) -> None:
-    """A snapshot is loaded between two blocks."""
+    """Allocate two blocks of producer ids, with a snapshot loaded in between."""
     judged = _three()
     judged.block()
     judged.block()
@@ -300,7 +305,7 @@ def blocks_across_a_failover(seed: int) -> None:
     judged.block()
 
 
-# the line of commands
+# the command queue
 
 
 def _told_uncommitted(host: Host) -> None:
@@ -308,42 +313,44 @@ def _told_uncommitted(host: Host) -> None:
 
 
 class JudgedLine(Host):
-    """A line of commands under a quorum that commits late and is lost; `committed` is the fold of what is committed."""
+    """A command queue whose quorum commits late and loses leadership. `committed` is the image of all committed
+    events."""
 
     def __init__(self) -> None:
         super().__init__()
         self.committed = self.cluster.image
 
     def ask(self, command: Any, *, waits: bool) -> None:
-        """Submit. A reply depends on all that stands in the log when it has been decided."""
+        """Submit a command. Its reply must not be sent before all records are committed that were in the log when it
+        was decided."""
         if not waits:
-            self.line.submit(command)
+            self.queue.submit(command)
             return
         told: list[int] = []
 
         def tell(_: Any) -> None:
             told.append(self.quorum.high_watermark)
 
-        self.line.submit(command, Waiter(tell, lambda: None, tell))
+        self.queue.submit(command, CommandWaiter(tell, lambda: None, tell))
         end = self.quorum.log_end_offset
         require("M9", not told or told[0] >= end, f"told at once, at {told} of {end}")
 
     def fail_over(self) -> None:
-        """Another leader for a while, and then this one again, with what is committed."""
+        """Let another leader lead for a while, and then this one again, with the committed records only."""
         quorum = self.quorum
         quorum.truncate()
-        self.line.deactivate()
+        self.queue.deactivate()
         start = self.committed.offset
         values = quorum.values[start : quorum.high_watermark]
         self.committed = replay(self.committed, [decode_event(value) for value in values], quorum.high_watermark, 1)
         quorum.epoch += 1
-        self.line.activate(self.committed, quorum.epoch, quorum.high_watermark)
-        image = self.line.image
+        self.queue.activate(self.committed, quorum.epoch, quorum.high_watermark)
+        image = self.queue.image
         require("M1", image is not None and digest(image) == digest(self.committed), "it begins with what was lost")
 
 
 def lines(seed: int) -> None:
-    """Commands with and without somebody who waits, commits of a part, and losses of leadership."""
+    """Submit commands with and without a waiting client, while commits are partial and leadership is lost."""
     draw = random.Random(seed)
     line = JudgedLine()
     for _ in range(60):
@@ -368,34 +375,35 @@ def a_reply_waits_for_the_quorum(seed: int) -> None:
 
 
 def a_read_behind_an_uncommitted_change(seed: int) -> None:
-    """What is asked depends on a change that followers do not hold yet, for which nobody waits."""
+    """Read a value that depends on a change that followers do not have yet, and for which no client waits."""
     host = Host()
-    host.line.submit(host.block())
+    host.queue.submit(host.block())
     host.submit(replace(host.block(), broker_epoch=-1), "read")
     _told_uncommitted(host)
     host.commit()
     require("M11", host.names == ["read"], f"{host.told}")
 
 
-def a_new_leader_is_asked_at_once(seed: int) -> None:
-    """It has appended its first changes, and its quorum has not committed any of this epoch."""
+def a_new_leader_gets_requests_at_once(seed: int) -> None:
+    """Send requests to a new leader that has appended its first changes, before its quorum has committed a record of
+    this epoch."""
     host = Host()
-    host.line.deactivate()
+    host.queue.deactivate()
     host.quorum.values.append(b"")
     host.quorum.high_watermark = host.cluster.image.offset - 1
-    host.line.activate(host.cluster.image, 2, host.quorum.high_watermark)
+    host.queue.activate(host.cluster.image, 2, host.quorum.high_watermark)
     host.told.clear()
     host.submit(replace(host.block(), broker_epoch=-1), "read")
     _told_uncommitted(host)
 
 
 def leadership_is_lost_and_won(seed: int) -> None:
-    """Uncommitted changes, then another leader, then this one again."""
+    """Lose leadership with uncommitted changes to another leader, and then win it again."""
     host = Host()
-    host.line.submit(host.block())
+    host.queue.submit(host.block())
     committed = host.cluster.image
     host.quorum.truncate()
-    host.line.deactivate()
-    host.line.activate(committed, 3, host.quorum.high_watermark)
-    image = host.line.image
+    host.queue.deactivate()
+    host.queue.activate(committed, 3, host.quorum.high_watermark)
+    image = host.queue.image
     require("M1", image is not None and digest(image) == digest(committed), "what was never committed is in the image")

@@ -1,4 +1,4 @@
-"""Groups: B48 to B53."""
+"""Mutations of groups: B48 to B53."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraft.broker.group.classic_group import ClassicGroup, GroupState
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.requests import CommitReply, CommitRequest, PartitionError
 from kraft.client.core.assignors import sticky
-from kraft.client.group import Group
+from kraft.client.group import GroupMembership
 from kraft.wire.error_codes import ErrorCode
 from tests.bugbank import group_schedules as play
 from tests.bugbank.mutation import bug
@@ -119,11 +119,11 @@ def replaced_member_commits(plant: Planting) -> None:
     no_swarm="the swarm's members are not our client",
 )
 def stale_answer_resets(plant: Planting) -> None:
-    def twin(self: Group, member: Any, reaction: Any) -> None:
+    def twin(self: GroupMembership, member: Any, reaction: Any) -> None:
         self._react(reaction, ErrorCode.NONE, "")
         self.rejoin()
 
-    plant.replace(Group, "_on_refused", twin)
+    plant.replace(GroupMembership, "_on_refused", twin)
 
 
 @bug(

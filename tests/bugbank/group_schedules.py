@@ -1,4 +1,4 @@
-"""Stories for group coordinators and members: a coordinator on a bench whose log is kept in memory."""
+"""Schedules for group coordinators and members. The tested coordinator has its log in memory."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import trio
 
-from kraft.broker.group.requests import CommitRequest, ExpireRequest, HeartbeatRequest, OffsetToCommit
+from kraft.broker.group.requests import CommitRequest, ExpireRequest, GroupHeartbeatRequest, OffsetToCommit
 from kraft.client.cluster import Cluster
 from kraft.client.core.assigned import Assignment
-from kraft.client.core.assignors.base import GroupMember
+from kraft.client.core.assignors.base import SubscribedMember
 from kraft.client.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from kraft.client.core.configs import ConsumerConfig, parse_bootstrap
 from kraft.client.core.consumer_protocol import Subscription
-from kraft.client.core.membership import Member, Reaction
+from kraft.client.core.membership import MemberIdentity, Reaction
 from kraft.client.core.records import TopicPartition
-from kraft.client.group import Group
-from kraft.client.subscription import Topics
+from kraft.client.group import GroupMembership
+from kraft.client.subscription import SubscribedTopics
 from kraft.sim.world import World
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.group.test_random_groups import Client, Trial
@@ -28,7 +28,7 @@ RETENTION_MS = 60_000
 
 
 class NamedTrial(Trial):
-    """What each assertion of the trial is."""
+    """A trial in which each assertion has the name of its check."""
 
     def assigned(self, client: Client, assignment: bytes) -> None:
         try:
@@ -50,7 +50,8 @@ class NamedTrial(Trial):
 
 
 def groups(seed: int) -> None:
-    """Members come, go, return and die; the log loses, refuses and moves."""
+    """Let members join, leave, return and die, while the log loses records, rejects appends and moves to another
+    broker."""
     trial = NamedTrial(seed)
     trial.clients = [Client(trial, None), Client(trial, "i1")]
     try:
@@ -73,7 +74,7 @@ def groups(seed: int) -> None:
 
 
 def a_coordinator_dies(seed: int) -> None:
-    """One member is paused meanwhile, and commits when it is back."""
+    """End the coordinator while one member is paused; the member commits when it resumes."""
     bench = Bench()
     first, second = bench.stable(None, None)
     generation = bench.group.generation
@@ -88,7 +89,7 @@ def a_coordinator_dies(seed: int) -> None:
 
 
 def the_partition_has_moved(seed: int) -> None:
-    """The offsets partition is led elsewhere; members still ask here."""
+    """Let another broker lead the offsets partition, while members still send requests to this one."""
     bench = Bench()
     (member,) = bench.stable(None)
     generation = bench.group.generation
@@ -96,7 +97,7 @@ def the_partition_has_moved(seed: int) -> None:
     bench.move()
     rows = (OffsetToCommit("orders", 0, 9, 3, "", None),)
     for request in (
-        HeartbeatRequest(GROUP, generation, member, None),
+        GroupHeartbeatRequest(GROUP, generation, member, None),
         CommitRequest(group=GROUP, member_id=member, generation=generation, instance_id=None, offsets=rows),
     ):
         told: list[Any] = []
@@ -113,7 +114,8 @@ def _error(reply: Any) -> ErrorCode:
 
 
 def a_rebalance_hangs(seed: int) -> None:
-    """One member is silent for as long as it may be; the clock jumps past the retention time."""
+    """Let one member stay silent for its maximum time during a rebalance, while the clock jumps past the retention
+    time."""
     bench = Bench(retention_ms=RETENTION_MS)
     first, _ = bench.stable(None, None)
     require("G3", bench.commit_offset(5, first, bench.group.generation).reply.rows[0].error is ErrorCode.NONE, "")
@@ -125,7 +127,7 @@ def a_rebalance_hangs(seed: int) -> None:
 
 
 def a_static_member_is_replaced(seed: int) -> None:
-    """Its twin joins under the same instance id; then the first one's commit arrives."""
+    """Let a replacement join under the instance id of a static member; then deliver a commit of the replaced member."""
     bench = Bench()
     _, old = bench.stable("i1", "i2")
     generation = bench.group.generation
@@ -134,18 +136,18 @@ def a_static_member_is_replaced(seed: int) -> None:
     require("G4", late.reply.rows[0].error is not ErrorCode.NONE, "a replaced static member has committed")
 
 
-def _claims(assignor: StickyAssignor | CooperativeStickyAssignor, *claims: tuple[str, int]) -> list[GroupMember]:
-    """Members that all claim partition 0, each since a generation."""
+def _claims(assignor: StickyAssignor | CooperativeStickyAssignor, *claims: tuple[str, int]) -> list[SubscribedMember]:
+    """Return members that all claim partition 0, each since another generation."""
     found = []
     for name, generation in claims:
         owned: tuple[TopicPartition, ...] = (("orders", 0),)
         data = assignor.user_data(owned, generation)
-        found.append(GroupMember(name, Subscription(("orders",), data, owned, generation)))
+        found.append(SubscribedMember(name, Subscription(("orders",), data, owned, generation)))
     return found
 
 
 def a_stale_claim(seed: int) -> None:
-    """A member was paused over a whole rebalance, and claims what another has got meanwhile."""
+    """Pause a member during a whole rebalance. It then claims partitions that other members own now."""
     for names in (("a", "b"), ("b", "a")):
         cooperative = CooperativeStickyAssignor()
         members = _claims(cooperative, (names[0], 5), (names[1], 3))
@@ -155,7 +157,7 @@ def a_stale_claim(seed: int) -> None:
 
 
 def claims(seed: int) -> None:
-    """Random claims of random generations: nobody is given what somebody else owns beyond doubt."""
+    """Draw claims and generations at random. No member may get a partition that another member certainly owns."""
     draw = random.Random(seed)
     cooperative = CooperativeStickyAssignor()
     names = [f"m{number}" for number in range(draw.randint(2, 5))]
@@ -167,7 +169,7 @@ def claims(seed: int) -> None:
         for partition in owned:
             truth[partition] = (generation, name)
         data = cooperative.user_data(owned, generation)
-        members.append(GroupMember(name, Subscription(("orders",), data, owned, generation)))
+        members.append(SubscribedMember(name, Subscription(("orders",), data, owned, generation)))
     assigned = cooperative.assign({"orders": 6}, members)
     for name, partitions in assigned.items():
         for partition in partitions:
@@ -176,18 +178,20 @@ def claims(seed: int) -> None:
 
 
 def a_late_refusal(seed: int) -> None:
-    """The refusal of a commit of the last generation arrives when the member has joined the next one."""
+    """Reject a commit of the previous generation so late that the member has joined the next one."""
 
     async def main(world: World) -> None:
         seam = world.node("member")
         config = ConsumerConfig(bootstrap_servers="nobody:9092", group_id=GROUP)
         cluster = Cluster(parse_bootstrap("nobody:9092"), seam, client_id="member")
         failures: list[Exception] = []
-        topics = Topics(cluster, ("orders",), failures.append)
-        group = Group(config, seam, cluster, Assignment(), topics, lambda: None, failures.append)
-        group.member = Member("m", 6, "range")
-        group._on_refused(Member("m", 5, "range"), Reaction.FORGET_GENERATION)
-        require("G8", group.member == Member("m", 6, "range"), f"an answer to generation 5 made it {group.member}")
+        topics = SubscribedTopics(cluster, ("orders",), failures.append)
+        group = GroupMembership(config, seam, cluster, Assignment(), topics, lambda: None, failures.append)
+        group.member = MemberIdentity("m", 6, "range")
+        group._on_refused(MemberIdentity("m", 5, "range"), Reaction.FORGET_GENERATION)
+        require(
+            "G8", group.member == MemberIdentity("m", 6, "range"), f"an answer to generation 5 made it {group.member}"
+        )
         require("L12", not group._must_join.is_set(), "it joins again, and again")
         require("L12", not failures, f"the application is told of {failures}")
         await trio.lowlevel.checkpoint()
@@ -197,7 +201,7 @@ def a_late_refusal(seed: int) -> None:
 
 
 def commits_that_are_lost(seed: int) -> None:
-    """The log takes a commit and loses it: nobody may have been told that it is there."""
+    """Let the log accept a commit and lose it. No client may have received a success for it."""
     bench = Bench()
     (member,) = bench.stable(None)
     asked = bench.commit_offset(5, member, bench.group.generation)

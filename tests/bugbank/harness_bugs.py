@@ -1,4 +1,4 @@
-"""The harness: X01 to X10. These twins stand in for code of the simulator and its checks."""
+"""Mutations of the test harness: X01 to X10. They replace code of the simulator and its checks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kraft.seam import File
 from kraft.sim.check.histories import client_histories
 from kraft.sim.check.partitions import Damage
 from kraft.sim.cores.core_alone import CoreAlone
-from kraft.sim.cores.node import Node
-from kraft.sim.cores.world import World
+from kraft.sim.cores.node import CoreNode
+from kraft.sim.cores.world import CoreWorld
 from kraft.sim.workload import group_work
 from kraft.sim.world import world
 from kraft.sim.world.chance import NamedRandom
@@ -136,7 +136,7 @@ def partitions_drop(plant: Planting) -> None:
     no_swarm=NO_SEEDS,
 )
 def one_draw_without_a_seed(plant: Planting) -> None:
-    """The generator was made outside of the world, so that no tripwire sees it."""
+    """Draw from a generator that was created outside the world, so no tripwire detects it."""
     original, unseeded = FakeDisk.sync, random.Random()
 
     async def twin(self: FakeDisk, file: File) -> None:
@@ -184,8 +184,8 @@ def heal_everybody(plant: Planting) -> None:
     no_swarm=NO_SEEDS,
 )
 def the_wrong_leader(plant: Planting) -> None:
-    def twin(self: World) -> Node | None:
+    def twin(self: CoreWorld) -> CoreNode | None:
         leading = [node for node in self.nodes.values() if node.raft is not None and node.raft.is_leader]
         return min(leading, key=lambda node: node.raft.epoch if node.raft is not None else 0) if leading else None
 
-    plant.replace(World, "leader", property(twin))
+    plant.replace(CoreWorld, "leader", property(twin))

@@ -1,4 +1,4 @@
-"""ISR replication: B42 to B47."""
+"""Mutations of ISR replication: B42 to B47."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def committed_isr_only(plant: Planting) -> None:
     "B43",
     "the high watermark is not looked at again after a shrink",
     part=PART,
-    # D4: the swarm's twin has the right high watermark at once, and nobody waits.
+    # D4: the high watermark of the swarm's model is right at once, without waiting.
     expected=("L7", "N3", "L6", "D4"),
     directed=play.a_shrink_is_committed,
     swarm=play.leaders,
 )
-def no_look_after_a_shrink(plant: Planting) -> None:
+def no_check_after_a_shrink(plant: Planting) -> None:
     original = LeaderState.answered
 
     def twin(self: LeaderState, *arguments: Any) -> tuple[AnswerVerdict, bool]:
@@ -60,7 +60,7 @@ def no_look_after_a_shrink(plant: Planting) -> None:
 )
 def early_expansion(plant: Planting) -> None:
     def twin(self: LeaderState, replica_id: int, progress: Any, eligible: Any) -> bool:
-        is_there = replica_id not in self.left and replica_id not in self.offline
+        is_there = replica_id not in self.removed_by_controller and replica_id not in self.offline
         return (
             is_there
             and progress.end_offset >= self.high_watermark
@@ -116,7 +116,8 @@ def undefined_is_the_end(plant: Planting) -> None:
     "B47",
     "min.insync.replicas is asked for at the append alone",
     part=PART,
-    # D4: the swarm compares the high watermark with a twin's, which stays under min.insync.replicas.
+    # D4: the swarm compares the high watermark with that of a model, which stays when the ISR is below
+    # min.insync.replicas.
     expected=("D11", "D4"),
     directed=play.followers_are_cut_off_after_an_append,
     swarm=play.leaders,

@@ -1,10 +1,17 @@
-"""Stories for the replicas of one partition: a leader's view of its followers, and logs that part and come together."""
+"""Schedules for the replicas of one partition: a leader's view of its followers, and logs that diverge and converge."""
 
 from __future__ import annotations
 
 import random
 
-from kraft.broker.replica.follower import FollowerState, Resolution, Sent, StepKind, decide_answer, decide_out_of_range
+from kraft.broker.replica.follower import (
+    FollowerState,
+    Resolution,
+    SentFetch,
+    StepKind,
+    decide_answer,
+    decide_out_of_range,
+)
 from kraft.broker.replica.isr import IsrAnswer, IsrProposal
 from kraft.broker.replica.leader import LeaderState
 from kraft.image.partitions import PartitionState
@@ -20,7 +27,7 @@ ROUNDS_MAX = 20
 
 
 def leaders(seed: int) -> None:
-    """A leader and a naive twin that knows the truth about every log, through random steps."""
+    """Take a leader, and a simple model that has the content of every log, through random steps."""
     try:
         run_steps(seed)
     except Disagreement as error:
@@ -34,14 +41,14 @@ def leaders(seed: int) -> None:
 
 
 class Leading:
-    """A leader of three, and where the logs of its followers truly end."""
+    """A leader with two followers, and the actual end offsets of the followers' logs."""
 
     def __init__(self, *isr: int, min_isr: int = 1, high_watermark: int = 10, end: int = 10) -> None:
         self.state = LeaderState(
             1,
             PartitionState(REPLICAS, isr, 1, 5, 7),
             log_end_offset=end,
-            own_share=end,
+            own_acked_offset=end,
             high_watermark=high_watermark,
             min_isr=min_isr,
             lag_ms_max=LAG_MS,
@@ -55,7 +62,7 @@ class Leading:
         self.state.appended(end, end, self.now_ms, ELIGIBLE)
 
     def fetch(self, replica: int, offset: int) -> IsrProposal | None:
-        """The follower holds everything below `offset`."""
+        """Let the follower have all records below `offset`, and fetch from there."""
         self.ends[replica] = offset
         effects = self.state.fetched(replica, offset, 0, self.ends[1], self.now_ms, 100 + replica, ELIGIBLE)
         if effects.proposal is not None:
@@ -70,7 +77,8 @@ class Leading:
 
 
 def an_expansion_is_pending(seed: int) -> None:
-    """A third replica is proposed; its answer is held, a write goes on with the two that were in sync."""
+    """Propose a third replica for the ISR and hold the response. A write continues with the two replicas that were in
+    sync."""
     leading = Leading(1, 2)
     leading.fetch(2, 10)
     require("L5", leading.fetch(3, 10) is not None, "a replica that is caught up is not proposed")
@@ -81,7 +89,7 @@ def an_expansion_is_pending(seed: int) -> None:
 
 
 def a_shrink_is_committed(seed: int) -> None:
-    """One write is in flight, a follower is frozen, and no other traffic comes."""
+    """Commit the removal of a frozen follower from the ISR while one write is in flight and nothing else is sent."""
     leading = Leading(*REPLICAS, min_isr=2)
     for one in (2, 3):
         leading.fetch(one, 10)
@@ -99,13 +107,14 @@ def a_shrink_is_committed(seed: int) -> None:
 
 
 def a_new_leader_behind_its_epoch(seed: int) -> None:
-    """Its high watermark is behind the start of its epoch; a slow follower has reached the former."""
+    """Elect a leader whose high watermark is below the start of its epoch. A slow follower has reached that high
+    watermark."""
     leading = Leading(1, 2, high_watermark=5)
     leading.fetch(3, 6)
 
 
 def followers_are_cut_off_after_an_append(seed: int) -> None:
-    """The ISR falls below the minimum while a produce waits."""
+    """Cut followers off while a produce waits, so that the ISR falls below the minimum."""
     leading = Leading(*REPLICAS, min_isr=2)
     for one in (2, 3):
         leading.fetch(one, 10)
@@ -117,11 +126,11 @@ def followers_are_cut_off_after_an_append(seed: int) -> None:
     require("D11", not is_told, "success, with one replica in sync of two that are asked for")
 
 
-# logs that part
+# diverging logs
 
 
 class ReplicaLog:
-    """Records as (epoch, number), and the epochs as production keeps them."""
+    """A replica's log: records as (epoch, number), and the epochs as production code stores them."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -156,7 +165,7 @@ class ReplicaLog:
         self.epochs.truncate_from_end(offset)
 
     def restart(self, offset: int) -> None:
-        """Begin anew, empty."""
+        """Restart the replica with an empty log."""
         self.records.clear()
         self.start = offset
         self.epochs.clear()
@@ -167,13 +176,14 @@ class ReplicaLog:
         self.epochs.truncate_from_start(offset)
 
     def is_out_of_range(self, offset: int, epoch: int) -> bool:
-        """Whether a leader serves no fetch from here; `epoch` is -1 if the follower knows of none."""
+        """Whether a leader rejects a fetch from this position as out of range. `epoch` is -1 if the follower has
+        none."""
         if epoch < 0:
             return not self.start <= offset <= self.log_end_offset
         return offset < self.start or self.end_offset_for(epoch) == UNDEFINED
 
     def resolve(self, leader: ReplicaLog) -> None:
-        """The leader has been asked for its ends."""
+        """Truncate the log as the offsets returned by the leader require."""
         found = decide_out_of_range(self.log_end_offset, leader.log_end_offset, leader.start)
         assert found is not None
         resolution, offset = found
@@ -183,7 +193,7 @@ class ReplicaLog:
             self.truncate(offset)
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
-        """What a leader tells a follower that ends with `epoch` at `offset`."""
+        """Return the divergence that a leader reports to a follower whose log ends with `epoch` at `offset`."""
         if epoch < 0:
             return None
         floor, end = self.end_offset_for(epoch)
@@ -193,7 +203,7 @@ class ReplicaLog:
 
 
 def replicate(leader: ReplicaLog, follower: ReplicaLog, epoch: int, count: int) -> None:
-    """Rounds of fetches until the histories agree, then up to `count` records."""
+    """Fetch until both histories agree, and then up to `count` records."""
     for _ in range(ROUNDS_MAX):
         offset, latest = follower.log_end_offset, follower.epochs.latest_epoch
         if leader.is_out_of_range(offset, latest):
@@ -203,7 +213,7 @@ def replicate(leader: ReplicaLog, follower: ReplicaLog, epoch: int, count: int) 
         if diverging is None:
             break
         state = FollowerState(1, epoch, offset, latest)
-        step = decide_answer(state, Sent(offset, epoch), follower, ErrorCode.NONE, diverging)
+        step = decide_answer(state, SentFetch(offset, epoch), follower, ErrorCode.NONE, diverging)
         require("D9", step.kind is StepKind.TRUNCATE, f"{diverging} makes {step}")
         require("L5", step.offset < offset or latest > 0, f"cut to {step.offset} of {offset}")
         follower.truncate(step.offset)
@@ -224,7 +234,8 @@ def _compare(leader: ReplicaLog, follower: ReplicaLog) -> None:
 
 
 def _common_end(replicas: list[ReplicaLog]) -> int:
-    """Retention takes committed records only: here, those that all replicas share."""
+    """Return the offset up to which all replicas agree. Retention deletes only committed records; here, these are the
+    records that all replicas share."""
     offset = max(replica.start for replica in replicas)
     while len({tuple(replica.records[offset - replica.start :][:1]) for replica in replicas}) == 1:
         if offset >= replicas[0].log_end_offset:
@@ -234,7 +245,8 @@ def _common_end(replicas: list[ReplicaLog]) -> int:
 
 
 def histories(seed: int) -> None:
-    """Three replicas, min ISR 1: leaders change in quick succession, each with a tail that few have seen."""
+    """Change the leader of three replicas (min.insync.replicas 1) in quick succession. Each leader writes last records
+    that few others get."""
     draw = random.Random(seed)
     replicas = [ReplicaLog() for _ in REPLICAS]
     number = 0
@@ -252,7 +264,8 @@ def histories(seed: int) -> None:
 
 
 def three_leaders_in_succession(seed: int) -> None:
-    """KIP-279: the follower's epoch is unknown to the leader, which names an older one; and that must be looked up."""
+    """Elect three leaders in succession (KIP-279): the leader does not have the follower's epoch and names an older
+    one, which the follower must look up."""
     follower, leader = ReplicaLog(), ReplicaLog()
     for record in ((1, 1), (1, 2)):
         follower.append(record)
@@ -268,7 +281,8 @@ def three_leaders_in_succession(seed: int) -> None:
 
 
 def an_epoch_behind_the_leaders_begin(seed: int) -> None:
-    """The leader's epochs begin behind the follower's, which still holds an unseen tail of the older one."""
+    """Elect a leader whose epochs begin after those of a follower. The follower still has last records of the older
+    epoch."""
     follower, leader = ReplicaLog(), ReplicaLog()
     for number in range(4):
         follower.append((1, number))

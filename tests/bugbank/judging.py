@@ -1,4 +1,6 @@
-"""Runs one schedule and says which checks fired; a run that takes too long is ended, which is no catch."""
+"""Run one schedule and report the checks that failed. A run that takes too long is stopped, which does not count as a
+catch.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,24 @@ from tests.bugbank.mutation import Schedule, Violation
 
 RUN_SECONDS_MAX = 60
 STOPPED = "N1"
-"""A node's own invariant stopped it."""
+"""Check name for a node that is stopped by its own invariant."""
 BANNED = "N5"
-"""The real world was reached for from within a simulated one."""
+"""Check name for a call of a real-world function from within a simulated world."""
 DEADLOCK = "L13"
 STUCK = "L"
-"""Something that must happen did not: an assertion of a schedule that has no check's name."""
+"""Check name for missing progress: an assertion in a schedule that has no check's name."""
 TIMED_OUT = "time-out"
 BROKEN = "broken"
-"""Neither a check nor an invariant: most likely the twin itself does not fit the code any more."""
+"""Check name for any other error. Most likely, the twin no longer fits the code."""
 
 
 class TookTooLong(BaseException):
-    """Not an Exception: no node may swallow it."""
+    """The run takes too long. It is not an Exception, so that no node can catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`checks` in the order in which they fired; none if the run was clean."""
+    """Checks that failed in a run, in this order; empty if the run was clean."""
 
     checks: tuple[str, ...]
     evidence: str
@@ -49,7 +51,7 @@ class Outcome:
 
 
 def judge(schedule: Schedule, seed: int) -> Outcome:
-    """Carry out one run."""
+    """Run the schedule once, and return the outcome."""
     began = time.process_time()
     checks, evidence = _fired(schedule, seed)
     return Outcome(checks, evidence[:300], time.process_time() - began)
@@ -94,7 +96,8 @@ def _first(error: BaseException) -> BaseException:
 
 @contextmanager
 def _time_limit() -> Iterator[None]:
-    """Only in the main thread, where signals arrive."""
+    """Stop the run after a time. The limit is set only in the main thread, because only that thread receives
+    signals."""
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         raise TookTooLong

@@ -1,4 +1,4 @@
-"""Logs and storage: B19 to B24, B27 to B30, and the producer state B59 to B61."""
+"""Mutations of logs and storage: B19 to B24, B27 to B30, and the producer state B59 to B61."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def skip_at_a_roll(plant: Planting) -> None:
     part=PART,
     expected=("T6", "D17", "T5"),
     directed=play.markers_outlive_their_data,
-    no_swarm="the log swarm does not compact; tests/storage/test_cleaner_against_a_twin.py does",
+    no_swarm="the log swarm does not compact; tests/storage/test_cleaner_against_a_model.py does",
 )
 def forget_markers(plant: Planting) -> None:
     original = CleanedTransactions.on_marker

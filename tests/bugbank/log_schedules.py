@@ -1,4 +1,4 @@
-"""Stories for logs on a simulated disk: the naive twin of tests/storage, with a check's name on each comparison."""
+"""Schedules for logs on a simulated disk: the model of tests/storage, with the name of a check for each comparison."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TINY = LogConfig(segment_bytes=300, index_interval_bytes=150)
 
 
 class NamedRun(Run):
-    """Each comparison with the twin has the id of the invariant that it is."""
+    """A run of the model in which each comparison has the id of its invariant."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.recent: dict[int, deque[bytes]] = {}
-        """The last batches of each producer since the log was opened or cut, as they stand in it."""
+        """The last batches of each producer that are in the log and were appended since it was opened or truncated."""
 
     def go(self) -> None:
         super().go()
@@ -45,7 +45,7 @@ class NamedRun(Run):
             super().lead()
         except AppendRefused as refused:
             raise Violation("T3", f"a batch in sequence is refused: {refused}") from refused
-        data = self.twin.batches[-1]
+        data = self.model.batches[-1]
         producer = read_header(data).producer_id
         if producer >= 0:
             self.recent.setdefault(producer, deque(maxlen=BATCHES_REMEMBERED)).append(data)
@@ -63,20 +63,20 @@ class NamedRun(Run):
         super().reopen(clean=clean)
 
     def resend(self) -> None:
-        """The answer to one of a producer's last batches was lost: it comes again."""
+        """Send a producer's last batches again, as if the response to one of them had been lost."""
         for batches in self.recent.values():
             data = self.draw.choice(list(batches))
             try:
-                info = lead(self.log, bytearray(data), self.twin.epoch)
+                info = lead(self.log, bytearray(data), self.model.epoch)
             except AppendRefused as refused:
                 raise Violation("T1", f"a batch that is in the log is refused: {refused}") from refused
             again = info.duplicate and info.base_offset == read_header(data).base_offset
             require("T1", again, f"a batch that is in the log was written again at {info.base_offset}")
 
     def compare(self) -> None:
-        log, twin = self.log, self.twin
-        require("D5", log.log_start_offset == twin.log_start, f"start {log.log_start_offset}, not {twin.log_start}")
-        require("D6", log.log_end_offset == twin.log_end, f"end {log.log_end_offset}, not {twin.log_end}")
+        log, model = self.log, self.model
+        require("D5", log.log_start_offset == model.log_start, f"start {log.log_start_offset}, not {model.log_start}")
+        require("D6", log.log_end_offset == model.log_end, f"end {log.log_end_offset}, not {model.log_end}")
         try:
             assert read_all(log) == b"".join(self.from_offset(log.log_start_offset)), "all of it"
             for _ in range(3):
@@ -86,17 +86,17 @@ class NamedRun(Run):
         self.compare_epochs()
 
     def compare_epochs(self) -> None:
-        held = [entry for entry in self.log.epochs.entries if entry[1] >= self.twin.log_start]
-        beyond = [entry for entry in held if entry[1] > self.twin.log_end]
-        require("D7", not beyond, f"epochs {beyond} begin behind the log's end {self.twin.log_end}")
-        known = dict(self.twin.epochs())
-        # The first one may begin in a hole at the log's start.
-        wrong = [entry for entry in held[1:] if entry[1] < self.twin.log_end and known.get(entry[0], -1) != entry[1]]
+        held = [entry for entry in self.log.epochs.entries if entry[1] >= self.model.log_start]
+        beyond = [entry for entry in held if entry[1] > self.model.log_end]
+        require("D7", not beyond, f"epochs {beyond} begin behind the log's end {self.model.log_end}")
+        known = dict(self.model.epochs())
+        # The first batch may begin in a gap at the log start offset.
+        wrong = [entry for entry in held[1:] if entry[1] < self.model.log_end and known.get(entry[0], -1) != entry[1]]
         require("D7", not wrong, f"epochs {wrong}, the log has {known}")
 
 
 def logs(seed: int) -> None:
-    """Appends, rolls, truncations, retention and restarts; then power losses; then a rebuild of all that is derived."""
+    """Append, roll, truncate, delete by retention and restart; then lose power; then rebuild all derived files."""
     NamedRun(seed).go()
     _power_losses(NamedRun(seed + 1))
     _bit_rot(NamedRun(seed + 2))
@@ -119,8 +119,8 @@ def _reopen_after_power_loss(run: NamedRun, synced: int) -> None:
     except StorageCorrupt as corrupt:
         raise Violation("D12", f"a power loss is taken for damage: {corrupt}") from corrupt
     end = run.log.log_end_offset
-    require("D12", synced <= end <= run.twin.log_end, f"the log ends at {end}, {synced} was synced")
-    run.twin.truncate(end, run.log)
+    require("D12", synced <= end <= run.model.log_end, f"the log ends at {end}, {synced} was synced")
+    run.model.truncate(end, run.log)
     whole = b"".join(run.from_offset(run.log.log_start_offset))
     try:
         require("D12", read_all(run.log) == whole, "what is left is no prefix")
@@ -130,7 +130,7 @@ def _reopen_after_power_loss(run: NamedRun, synced: int) -> None:
 
 
 def _bit_rot(run: NamedRun) -> None:
-    """One bit of a synced batch flips while the node is down: it must be told, not cut away."""
+    """Flip one bit of a synced batch while the node is down. The damage must be reported, and not truncated."""
     for _ in range(20):
         run.lead()
     run.sync()
@@ -155,9 +155,9 @@ def _rebuild(run: NamedRun) -> None:
     run.log.close(clean=True)
     files = {name: data for name, data in run.machine.files(LOG).items() if name.endswith(".log")}
     run.machine.copy(LOG, files)
-    rebuilt = describe(open_log(run.machine, CONFIG, log_start=run.twin.log_start))
+    rebuilt = describe(open_log(run.machine, CONFIG, log_start=run.model.log_start))
     require("D13", derived.offsets == rebuilt.offsets, "the offset indexes are not what the batches say")
-    if run.log.segments[0].base_offset == 0:  # else the begin of the producers' history is gone
+    if run.log.segments[0].base_offset == 0:  # otherwise the first records of the producers are deleted
         require("T3", derived.producers == rebuilt.producers, f"{derived.producers} rebuilt {rebuilt.producers}")
 
 
@@ -176,7 +176,7 @@ def _written(machine: Machine, count: int = 6, *, config: LogConfig = BIG) -> li
 
 
 def a_torn_sector(seed: int) -> None:
-    """A sector of the last write never reached the disk: it reads as zeros, and the length is right."""
+    """Lose one sector of the last write: it reads as zeros, and the length of the file is right."""
     for lost in range(1, 7):
         machine = Machine(seed)
         datas = _written(machine)
@@ -200,7 +200,7 @@ def rot_below_the_synced_end(seed: int) -> None:
 
 
 def power_off_after_a_roll(seed: int) -> None:
-    """New files are synced, and what their directory says of them is lost."""
+    """Roll segments, sync the new files, and lose power, so that their directory entries are lost."""
     for number in range(30):
         run = NamedRun(seed * 100 + number)
         for _ in range(3):
@@ -227,7 +227,7 @@ def power_off_before_the_sync_of_a_roll(seed: int) -> None:
 
 
 def a_sync_fails_once(seed: int) -> None:
-    """The pages count as clean from then on: what a second sync says is worth nothing."""
+    """Let one sync fail. The pages count as clean afterwards, so the success of a second sync proves nothing."""
     machine = Machine(seed)
     log = open_log(machine, BIG)
     lead(log, batch(2))
@@ -256,7 +256,7 @@ def a_sync_fails_once(seed: int) -> None:
 
 
 class HalfDisk(DyingDisk):
-    """When it is full it has taken half of the write before it says so."""
+    """A full disk that accepts half of a write before it raises an error."""
 
     def write(self, file: FakeFile, data: bytes) -> None:
         if self._host.disk_full:
@@ -265,7 +265,7 @@ class HalfDisk(DyingDisk):
 
 
 def space_comes_back(seed: int) -> None:
-    """ENOSPC in the middle of a batch, then room again."""
+    """Let the disk become full (ENOSPC) in the middle of a batch, and then have space again."""
     machine = Machine(seed)
     machine.kill()
     machine.disk = HalfDisk(Incarnation(machine.host, 99))
@@ -293,7 +293,7 @@ def space_comes_back(seed: int) -> None:
 
 
 def elections_without_data(seed: int) -> None:
-    """Epochs begin and are cut away again; then a restart."""
+    """Begin epochs without records and truncate them; then restart."""
     machine = Machine(seed)
     log = open_log(machine, BIG)
     lead(log, batch(4), 1)
@@ -309,7 +309,7 @@ def elections_without_data(seed: int) -> None:
 
 
 def fetches_at_every_offset(seed: int) -> None:
-    """Tiny segments; no fault at all."""
+    """Fetch at every offset of a log with tiny segments, without any fault."""
     log = open_log(Machine(seed), TINY)
     datas = [batch(2, size=60) for _ in range(12)]
     for data in datas:
@@ -320,7 +320,8 @@ def fetches_at_every_offset(seed: int) -> None:
 
 
 def a_crash_while_a_snapshot_is_written(seed: int) -> None:
-    """At every operation of the disk: a snapshot that has its name is whole."""
+    """Crash at every disk operation while a snapshot is written. A snapshot that has its final name must be
+    complete."""
     snapshot = SnapshotId(120, 4)
     for number in range(20):
         machine = Machine(seed * 100 + number)
@@ -345,10 +346,10 @@ def a_crash_while_a_snapshot_is_written(seed: int) -> None:
 
 
 def markers_outlive_their_data(seed: int) -> None:
-    """Transactions over two segments are compacted: their markers stay as long as anything of them."""
+    """Compact transactions that span two segments. A marker must stay as long as any record of its transaction."""
     for story in (
-        test_cleaner_transactions.test_a_marker_stays_as_long_as_any_of_its_data,
-        test_cleaner_transactions.test_an_aborted_transaction_whose_empty_batch_stays_keeps_marker_and_index_entry,
+        test_cleaner_transactions.test_compaction_keeps_a_marker_while_any_of_its_data_remains,
+        test_cleaner_transactions.test_an_aborted_transaction_with_a_remaining_empty_batch_keeps_marker_and_entry,
     ):
         try:
             story()
@@ -357,7 +358,7 @@ def markers_outlive_their_data(seed: int) -> None:
 
 
 def five_in_flight(seed: int) -> None:
-    """All five are written, the answer to the oldest is lost, and the client sends it again."""
+    """Write five batches, lose the response to the oldest, and let the client retry it."""
     log = open_log(Machine(seed), BIG)
     for sequence in range(5):
         lead(log, batch(1, producer=(7, 0, sequence)))
@@ -370,7 +371,8 @@ def five_in_flight(seed: int) -> None:
 
 
 def producers_after_a_restart(seed: int) -> None:
-    """The log is opened again, cleanly and not: the next batch follows, and the last one is a duplicate."""
+    """Reopen the log, cleanly and uncleanly. The next batch must be accepted, and the last one must be recognized as a
+    duplicate."""
     for clean in (True, False):
         machine = Machine(seed)
         log = open_log(machine, TINY)
@@ -385,7 +387,8 @@ def producers_after_a_restart(seed: int) -> None:
 
 
 def a_marker_keeps_its_producer(seed: int) -> None:
-    """Data with old timestamps, then an abort by its coordinator that raises the epoch; then time for expiry."""
+    """Write data with old timestamps, abort the transaction by its coordinator, which raises the epoch, and wait until
+    expiry."""
     log = open_log(Machine(seed), LogConfig(segment_bytes=1 << 20, producer_id_expiration_ms=1_000))
     lead(log, batch(1, producer=(7, 0, 0), transactional=True, timestamp=NOW_MS - 100_000))
     lead(log, marker(7, 1, commit=False), origin=AppendOrigin.COORDINATOR)
@@ -398,7 +401,7 @@ def a_marker_keeps_its_producer(seed: int) -> None:
 
 
 def replicas_of_producers(seed: int) -> None:
-    """A leader, a follower, and a log that is rebuilt, at the same offset."""
+    """Compare the producer state of a leader, a follower, and a rebuilt log at the same offset."""
     draw = random.Random(seed)
     leader_log, follower_log = open_log(Machine(seed), TINY), open_log(Machine(seed + 1), TINY)
     sequences: dict[int, int] = {}

@@ -1,10 +1,11 @@
-"""The kill matrix: bugs of the bank planted into whole nodes, under the default swarm of the simulator, and which of
-its checks catch each. A directed schedule often judges by an assertion of its own; here only `kraft.sim` does.
+"""The kill matrix: bugs of the bank planted into whole nodes, with the default swarm of the simulator, and the checks
+that catch each bug. A directed schedule may have its own assertions; here only the checks of `kraft sim` count.
 
-Seeds are tried in turn, each without the bug first, until a check has named the bug. That a node stopped by its own
-invariant (N1), that something did not happen (L1 to L13), and that a run took too long, is noted, but the search goes
-on: it names nothing. What was found is kept in `build/bugbank-matrix.json` under a digest of all the code, so that a
-matrix that was interrupted goes on where it was. `python -m tests.bugbank --matrix` writes it into docs/bugbank.md.
+Seeds are tried one after the other, each first without the bug, until a check has identified the bug. Some failures
+identify nothing: a node stopped by its own invariant (N1), missing progress (L1 to L13), or a run that took too long.
+They are recorded, and the search continues. Results are stored in `build/bugbank-matrix.json` under a digest of all the
+code, so that an interrupted matrix can continue. `python -m tests.bugbank --matrix` writes the matrix into
+docs/bugbank.md.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from tests.bugbank.campaign import FalseAlarm, code_digest, say_now
 from tests.bugbank.cluster_schedules import clusters
 from tests.bugbank.judging import BROKEN, STOPPED, STUCK, TIMED_OUT, Outcome, judge
 from tests.bugbank.mutation import Mutation, Schedule
-from tests.bugbank.originals import Rotten
+from tests.bugbank.originals import OriginalChanged
 
 STATE = Path(__file__).parents[2] / "build" / "bugbank-matrix.json"
 SEEDS = 20
 FIRST_SEED = 1
 LOST = "L10"
-"""Of progress by its letter, and of safety by what it says: an acknowledged record is lost."""
+"""Safety check that has the letter of progress checks: an acknowledged record is lost."""
 HEADING = "## In whole nodes, under the default swarm"
 Judge = Callable[[Schedule, int], Outcome]
 
 
 @dataclass(slots=True)
 class Row:
-    """What became of one bug. `seeds` were run; `sharp` are the checks of the run that named it, in their order, `weak`
-    what else was noted in the runs before: how often. `alarm`: why there is no verdict."""
+    """Result of one bug. `seeds` is the number of seeds that were run. `sharp` has the checks that identified the bug,
+    in order. `weak` counts the other failures in the runs before. `alarm` is the reason if there is no verdict."""
 
     id: str
     seeds: int = 0
@@ -50,18 +51,18 @@ class Row:
 
 
 def is_of_whole_nodes(mutation: Mutation) -> bool:
-    """Whether its twins stand in for code that whole nodes run: of production, not of the harness or of a model."""
+    """Whether a mutation's twins replace code that whole nodes run: production code, and not the harness or a model."""
     names = [key.partition(" ")[2] for key in mutation.digests()]
     return all(name.startswith(("kraft.", "[")) and not name.startswith("kraft.sim.") for name in names)
 
 
 def is_sharp(check: str) -> bool:
-    """Whether this says what is wrong, and not only that something is."""
+    """Whether this failure shows what is wrong, and not only that something is wrong."""
     return check == LOST or (check not in (STOPPED, TIMED_OUT, BROKEN) and not check.startswith(STUCK))
 
 
 class Matrix:
-    """Hunts, and remembers. `run_one` is replaced by tests."""
+    """Searches for the checks that identify each bug, and stores the results. Tests replace `run_one`."""
 
     def __init__(
         self, *, state: Path = STATE, say: Callable[[str], None] = say_now, run_one: Judge = judge, fresh: bool = False
@@ -79,7 +80,7 @@ class Matrix:
         }
 
     def run(self, mutations: Iterable[Mutation], seeds: int) -> list[Row]:
-        """A row for each, after so many seeds if none has caught it."""
+        """Yield a row for each mutation. The search for one ends after this number of seeds."""
         return [self._row(mutation, seeds) for mutation in mutations]
 
     def _row(self, mutation: Mutation, seeds: int) -> Row:
@@ -95,7 +96,7 @@ class Matrix:
             self._require_clean(seed)
             with mutation.planted():
                 outcome = self._run_one(clusters, seed)
-        except (FalseAlarm, Rotten) as problem:
+        except (FalseAlarm, OriginalChanged) as problem:
             row.alarm = str(problem)
             return
         row.seeds += 1
@@ -118,7 +119,7 @@ class Matrix:
 
 
 def told(weak: dict[str, int]) -> str:
-    """How often what was noted, in words."""
+    """Return a text with the counts of recorded failures."""
     return ", ".join(f"{check} ({count})" for check, count in sorted(weak.items()))
 
 
@@ -126,7 +127,7 @@ def told(weak: dict[str, int]) -> str:
 
 
 def render(mutations: Sequence[Mutation], rows: Sequence[Row], seeds: int) -> str:
-    """The part of the page that holds the matrix."""
+    """Return the part of the page that has the matrix."""
     by_id = {row.id: row for row in rows}
     known = [mutation for mutation in mutations if mutation.id in by_id]
     kinds = Counter(by_id[mutation.id].kind for mutation in known)
@@ -151,11 +152,11 @@ def render(mutations: Sequence[Mutation], rows: Sequence[Row], seeds: int) -> st
 
 
 def with_matrix(page: str, part: str) -> str:
-    """`page` with this part at its end, in the place of the one that it has."""
+    """Return `page` with this matrix at its end, in place of an earlier one."""
     return f"{page.partition(HEADING)[0].rstrip()}\n\n{part}" if part else page
 
 
 def matrix_of(page: str) -> str:
-    """The part of this page; "" if it has none."""
+    """Return the matrix that this page has; "" if it has none."""
     _, heading, rest = page.partition(HEADING)
     return heading + rest

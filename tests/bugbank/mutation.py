@@ -1,7 +1,7 @@
-"""What a mutation is, and how its twin is put into the code for one run.
+"""A mutation, and how its twin replaces code for one run.
 
-Invariants: a twin is planted only into the source that it was written against (`originals`); everything is put back
-after the run.
+Invariants: a twin is planted only if the source that it replaces is the one that it was written against (`originals`).
+All code is restored after the run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import pytest
 from tests.bugbank.originals import Planting, noting
 
 Schedule = Callable[[int], Iterable[str] | None]
-"""A story under a seed. It raises `Violation`, or gives the ids of the checks that fired, the first one first."""
+"""A schedule, as a function of a seed. It raises `Violation`, or returns the ids of the checks that failed, in the
+order of the failures."""
 
 
 class Violation(AssertionError):
-    """A check fired: its id, and the evidence."""
+    """A check failed. Has the id of the check and the evidence."""
 
     def __init__(self, check: str, evidence: str = "") -> None:
         super().__init__(f"{check}: {evidence}")
@@ -27,15 +28,15 @@ class Violation(AssertionError):
 
 
 def require(check: str, condition: object, evidence: str = "") -> None:
-    """The check `check` holds, or it fires."""
+    """Raise `Violation` of `check` if the condition is false."""
     if not condition:
         raise Violation(check, evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """`expected` are the checks that the bank names for it. `swarm` is None where no random search draws what it
-    needs: `no_swarm` says why."""
+    """A bug of the bank. `expected` are the checks that the bank names for it. `swarm` is None if no random search can
+    find the bug; `no_swarm` is then the reason."""
 
     id: str
     title: str
@@ -48,13 +49,13 @@ class Mutation:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """With the bug in the code."""
+        """Plant the bug in the code while the context is open."""
         with pytest.MonkeyPatch.context() as patch:
             self.plant(Planting(patch, self.id))
             yield
 
     def digests(self) -> dict[str, str]:
-        """Those of the originals as they are now."""
+        """Return the present digests of the originals that the twins replace."""
         with noting() as noted, self.planted():
             return noted
 
@@ -72,7 +73,7 @@ def bug(
     swarm: Schedule | None = None,
     no_swarm: str = "",
 ) -> Callable[[Callable[[Planting], None]], Callable[[Planting], None]]:
-    """Register the decorated function, which plants the bug."""
+    """Register the decorated function, which plants the bug, as a mutation."""
 
     def register(plant: Callable[[Planting], None]) -> Callable[[Planting], None]:
         MUTATIONS.append(

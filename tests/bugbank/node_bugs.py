@@ -1,4 +1,4 @@
-"""What only a whole node can get wrong: B02, B03, B16, B25, B26 and B41."""
+"""Mutations that need a whole node: B02, B03, B16, B25, B26 and B41."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUORUM, STORAGE, CONTROLLER = "Raft core", "Log and storage", "Controller"
     "B02",
     "a vote leaves before it is synced",
     part=QUORUM,
-    # R3: a vote names an epoch that its sender's disk does not have.
+    # R3: a vote names an epoch that is not on the disk of its sender.
     expected=("R19", "R2", "R1", "R3"),
     directed=play.the_active_controller_dies,
     swarm=play.clusters,
@@ -121,7 +121,7 @@ def high_watermark_below_the_start(plant: Planting) -> None:
     "B41",
     "the log of a deleted topic is opened for the topic that has its name now",
     part=CONTROLLER,
-    # D4: the old log's records count for the new topic's high watermark, and no disk holds them as its own.
+    # D4: the old log's records count for the new topic's high watermark, and no disk has them in the new log.
     expected=("M10", "D2", "D4"),
     directed=play.a_topic_under_an_old_name,
     no_swarm="in the swarm a topic that was deleted does not come back under its name",

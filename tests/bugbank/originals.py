@@ -1,16 +1,18 @@
-"""The code that twins were written against, and how a twin is put in its place.
+"""The code that twins were written against (originals), and how a twin replaces its original.
 
-`digests.json` keeps a digest of every original, under who plants there (a mutation's id, or a test) and the original's
-full name. A twin is planted only into the source that it was written against. While digests are noted, anything is
-planted, and what was found is noted; `python -m tests.bugbank --digests` does that (`refreshing`).
+`digests.json` has a digest of every original, under its planter (a mutation's id, or a test) and the original's full
+name. A twin is planted only if the digest of its original is the recorded one. In recording mode every twin is planted,
+and the present digests are recorded; `python -m tests.bugbank --digests` does that (`refreshing`).
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
 import os
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -24,41 +26,42 @@ from tests.stages.tables import replace_row
 DIGESTS = Path(__file__).parent / "digests.json"
 
 _noted: dict[str, str] | None = None
-"""Where digests are noted; None while originals are held to those in the file."""
+"""Present digests recorded so far; None outside of recording mode, in which originals are compared with those in the
+file."""
 
 
-class Rotten(Exception):
-    """A twin's original has changed since the twin was written."""
+class OriginalChanged(Exception):
+    """The original of a twin has changed since the twin was written."""
 
 
 class Planting:
-    """Puts twins into the code. `planter`: the id of the mutation, or the test."""
+    """Puts twins into the code. `planter` is the id of the mutation, or the name of the test."""
 
     def __init__(self, patch: pytest.MonkeyPatch, planter: str) -> None:
         self._patch = patch
         self._planter = planter
 
     def replace(self, owner: Any, name: str, twin: Any, *also: Any) -> None:
-        """Put `twin` in the place of `owner.name`, and of the same name in every other module that imported it."""
+        """Replace `owner.name` by `twin`, and the same name in every other module that imported it."""
         original = inspect.getattr_static(owner, name)
         _require_known(f"{self._planter} {_full_name(owner)}.{name}", original)
         for place in (owner, *also):
             self._patch.setattr(place, name, twin)
 
     def put(self, table: Mapping[Any, Any], key: Any, twin: Any) -> None:
-        """The same for a function that a table holds."""
+        """Replace a function in a table by `twin`, as `replace` does."""
         _require_known(f"{self._planter} [{getattr(key, '__name__', key)}]", table[key])
         replace_row(self._patch, table, key, twin)
 
 
 def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, twin: Any, *also: Any) -> None:
-    """`Planting.replace` for the test that runs."""
+    """Replace a function by its twin for the test that is running; see `Planting.replace`."""
     Planting(patch, _running_test()).replace(owner, name, twin, *also)
 
 
 @contextmanager
 def noting() -> Iterator[dict[str, str]]:
-    """Take originals as they are, and note the digest of each that is replaced."""
+    """Accept originals as they are, and record the digest of each that is replaced."""
     global _noted
     before, _noted = _noted, {}
     try:
@@ -84,7 +87,7 @@ def is_test(planter: str) -> bool:
 
 
 def digest_now(key: str) -> str:
-    """The digest of what a test's key names; "" if there is no such thing any more."""
+    """Return the present digest of the original that a test's key names; "" if it no longer exists."""
     parts = key.partition(" ")[2].split(".")
     for count in range(len(parts) - 1, 0, -1):
         try:
@@ -108,17 +111,32 @@ def _require_known(key: str, original: Any) -> None:
     known = read_digests().get(key)
     if found != known:
         is_new_test = known is None and is_test(planter_of(key))
-        raise Rotten(
+        raise OriginalChanged(
             f"{key} has changed (digest {found}, not {known}): look whether the twin still means the same bug, "
             f"then run python -m tests.bugbank --digests {planter_of(key) if is_new_test else ''}"
         )
 
 
 def _digest(original: Any) -> str:
-    function = original.fget if isinstance(original, property) else getattr(original, "__func__", original)
+    function: Any = original.fget if isinstance(original, property) else getattr(original, "__func__", original)
     is_code = inspect.isfunction(function) or inspect.isclass(function)
-    source = inspect.getsource(function) if is_code else repr(function)
+    source = _code(inspect.getsource(function)) if is_code else repr(function)
     return hashlib.sha256(source.encode()).hexdigest()[:8]
+
+
+def _code(source: str) -> str:
+    """Return what the source does: without docstrings, comments and layout, which do not change a bug."""
+    tree = ast.parse(textwrap.dedent(source))
+    for node in ast.walk(tree):
+        for statements in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(statements, list):
+                statements[:] = [one for one in statements if not _is_text(one)]
+    return ast.dump(tree)
+
+
+def _is_text(statement: ast.AST) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _full_name(owner: Any) -> str:
@@ -126,5 +144,5 @@ def _full_name(owner: Any) -> str:
 
 
 def _running_test() -> str:
-    """Its file and name, without parameters."""
+    """Return the running test's file and name, without parameters."""
     return os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0].partition("[")[0]

@@ -1,4 +1,4 @@
-"""docs/bugbank.md: what the last campaign found."""
+"""docs/bugbank.md: results of the last campaign."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ it; L without a number that something which must happen did not.
 
 
 def render(mutations: Sequence[Mutation], verdicts: Sequence[Verdict]) -> str:
-    """The whole page."""
+    """Render the whole page."""
     by_id = {verdict.id: verdict for verdict in verdicts}
     parts = [HEAD, _summary(mutations, verdicts)]
     for part in dict.fromkeys(mutation.part for mutation in mutations):
@@ -94,7 +94,8 @@ def _table(part: str, rows: Sequence[tuple[Mutation, Verdict]]) -> str:
 
 
 def _seeds(verdict: Verdict, kills: Sequence[Kill]) -> str:
-    """The median over the ranges, and in how many of them if not in all."""
+    """Return the median number of seeds over the ranges. If some ranges had no kill, also return in how many there was
+    one."""
     if not kills:
         return ""
     found = f"{median(kill.seeds for kill in kills):g}"
@@ -106,7 +107,7 @@ def _checks(kill: Kill) -> str:
 
 
 def _clauses() -> str:
-    """Fast failure detection, clause by clause."""
+    """Render the table of fast failure detection, with one row per clause."""
     lines = [
         "\n## Fast failure detection\n",
         f"{len(CLAUSES)} clauses, each with a bug that breaks it and that a test catches ([what they are",
@@ -121,7 +122,7 @@ def _clauses() -> str:
 
 
 def _matrix(verdicts: Sequence[Verdict]) -> str:
-    """Which check is the first to fire, for how many."""
+    """Render the table of the checks that fail first, each with the number of mutations."""
     first = Counter(kill.checks[0] for verdict in verdicts for kill in (verdict.directed, *verdict.swarm) if kill.seeds)
     cells = ", ".join(f"{check} {count}" for check, count in sorted(first.items()))
     return f"\n## Which check fired first\n\nOver all directed and swarm runs: {cells}.\n"

@@ -1,4 +1,4 @@
-"""Raft core: B01 to B15, and B18."""
+"""Mutations of the raft core: B01 to B15, and B18."""
 
 from __future__ import annotations
 
@@ -72,13 +72,14 @@ def vote_by_offset(plant: Planting) -> None:
     "B06",
     "a high watermark is taken from an answer that reports divergence",
     part=PART,
-    # R8: the mark is above the log's end as soon as the log is cut, before another record is committed there.
+    # R8: the high watermark is above the log end as soon as the log is truncated, before another record is committed
+    # there.
     expected=("R7", "D10", "R8"),
     directed=play.a_deposed_leader_rejoins,
     swarm=play.chaos,
 )
 def high_watermark_before_truncation(plant: Planting) -> None:
-    original = follower.handle_fetch_answer
+    original = follower.handle_fetch_response
 
     def twin(core: Core, node_id: int, generation: int, response: MetadataFetchResponse, batches: Any) -> None:
         mark = min(response.high_watermark, core.log.end_offset)
@@ -87,12 +88,12 @@ def high_watermark_before_truncation(plant: Planting) -> None:
             core.raise_high_watermark(mark)
         original(core, node_id, generation, response, batches)
 
-    plant.replace(follower, "handle_fetch_answer", twin)
+    plant.replace(follower, "handle_fetch_response", twin)
     plant.replace(follower, "_truncate", _truncate_anywhere)
 
 
 def _truncate_anywhere(core: Core, epoch: int, end_offset: int) -> None:
-    """Without the node's own objection to a cut below its high watermark."""
+    """Disable the node's own check against truncation below its high watermark."""
     local_epoch, local_end = core.log.end_offset_for(epoch)
     target = max(min(local_end, end_offset) if local_epoch == epoch else local_end, core.log.start_offset)
     if target < core.log.end_offset:
@@ -104,7 +105,7 @@ def _truncate_anywhere(core: Core, epoch: int, end_offset: int) -> None:
     "B07",
     "a late answer's divergence cuts a log that has moved on",
     part=PART,
-    # R8: a log that is cut below its high watermark ends below it.
+    # R8: a log that was truncated below its high watermark has a log end below the high watermark.
     expected=("R11", "R10", "D9", "R8"),
     directed=play.a_late_divergence,
     swarm=play.held_answers,
@@ -261,18 +262,18 @@ def disruptive_pre_vote(plant: Planting) -> None:
     "B18",
     "a fetch below the log start counts as divergence",
     part=PART,
-    # R8: a log that is cut below its high watermark ends below it.
+    # R8: a log that is truncated below its high watermark ends below it.
     expected=("R11", "R10", "R8"),
     directed=play.a_paused_follower,
     swarm=play.chaos,
 )
 def purged_is_divergent(plant: Planting) -> None:
-    original = leader._disagreement
+    original = leader._fetch_obstacle
 
     def twin(core: Core, request: Any) -> Any:
         return (0, 0) if 0 < request.fetch_offset < core.log.start_offset else original(core, request)
 
-    plant.replace(leader, "_disagreement", twin)
+    plant.replace(leader, "_fetch_obstacle", twin)
     plant.replace(follower, "_truncate", _truncate_anywhere)
 
 

@@ -1,4 +1,4 @@
-"""Stories for raft cores: no trio, no bytes; the checks of kraft.sim.cores look at every event."""
+"""Schedules for raft cores, without trio or bytes; the checks of kraft.sim.cores observe every event."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kraft.raft.ready import QuorumState
 from kraft.sim.cores.chaos import run_chaos
 from kraft.sim.cores.checks import Violation as RaftViolation
 from kraft.sim.cores.driver import Odds
-from kraft.sim.cores.node import Node
-from kraft.sim.cores.world import World
+from kraft.sim.cores.node import CoreNode
+from kraft.sim.cores.world import CoreWorld
 from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, MetadataFetchResponse
 from tests.bugbank.mutation import Violation, require
 from tests.raft.test_fast_elections import settled
@@ -24,24 +24,24 @@ HELD_MS = (300, 6_000)
 
 
 def chaos(seed: int) -> None:
-    """Crashes, power losses, pauses and partitions; slow disks, and much loss in every other seed."""
+    """Crash, cut power, pause and partition nodes; slow disks down, and lose many messages in every other seed."""
     if seed % 2:
         odds = Odds(latency=(1, 25), sync=(5, 60), state_write=(5, 60), loss=30, snapshot=15)
-        run_chaos(seed, voters=5, observers=0, duration_ms=12_000, world=World(seed, 5, odds=odds))
+        run_chaos(seed, voters=5, observers=0, duration_ms=12_000, world=CoreWorld(seed, 5, odds=odds))
     else:
         run_chaos(seed, voters=(3, 3, 1, 4)[seed // 2 % 4], duration_ms=8_000)
 
 
 def voter_changes(seed: int) -> None:
-    """The same for four or five voters, while these are taken out and put back."""
+    """Do the same as `chaos` for four or five voters, while voters are removed and added."""
     voters = 4 + seed % 2
     odds = Odds(latency=(1, 25), sync=(1, 60), state_write=(1, 20), loss=10, snapshot=15 * (seed % 3))
-    world = World(seed, voters, odds=odds)
+    world = CoreWorld(seed, voters, odds=odds)
     run_chaos(seed, voters=voters, duration_ms=12_000, world=world, changes_voters=True)
 
 
-class HoldingWorld(World):
-    """Now and then a link keeps a message for longer than an election takes."""
+class HoldingWorld(CoreWorld):
+    """A world in which a link sometimes holds a message for longer than an election takes."""
 
     def between(self, bounds: tuple[int, int]) -> int:
         if bounds == self.odds.latency and self.chance.below(1_000) < HELD_PER_1000:
@@ -50,7 +50,7 @@ class HoldingWorld(World):
 
 
 def held_answers(seed: int) -> None:
-    """No progress is asked of links that hold what they carry."""
+    """Hold messages on links. The quorum need not make progress."""
     odds = Odds(latency=(1, 6), sync=(1, 30), state_write=(1, 5))
     try:
         run_chaos(seed, voters=3, observers=0, duration_ms=20_000, world=HoldingWorld(seed, 3, odds=odds))
@@ -61,7 +61,7 @@ def held_answers(seed: int) -> None:
 
 
 def long_partitions(seed: int) -> None:
-    """One node after the other is cut off for several fetch time-outs, most often the leader."""
+    """Cut off one node after the other for several fetch timeouts, most often the leader."""
     world = settled(seed, 3 + seed % 3)
     for _ in range(4):
         lonely = 1 + world.chance.below(len(world.nodes))
@@ -77,8 +77,9 @@ def long_partitions(seed: int) -> None:
 
 
 def flap(seed: int) -> None:
-    """Whoever leads is killed soon after it appends, and comes back; a cut keeps one voter behind (figure 8)."""
-    world = World(seed, 5, odds=Odds(latency=(1, 12), sync=(1, 20), state_write=(1, 20)))
+    """Kill each leader soon after it appends, and restart it. A cut link keeps one voter behind (Raft paper, figure
+    8)."""
+    world = CoreWorld(seed, 5, odds=Odds(latency=(1, 12), sync=(1, 20), state_write=(1, 20)))
     world.start()
     for _ in range(40):
         if not world.run_until(lambda: world.leader is not None, 4_000):
@@ -94,14 +95,15 @@ def flap(seed: int) -> None:
         world.heal()
 
 
-def _leader(world: World) -> Node:
+def _leader(world: CoreWorld) -> CoreNode:
     leader = world.leader
     assert leader is not None
     return leader
 
 
 def power_loss_of_the_leader(seed: int) -> None:
-    """Followers hold what the leader had not synced; it is back before anybody stands."""
+    """Cut the power of a leader whose followers have records that it had not synced. It restarts before there is a
+    candidate."""
     for number in range(20):
         world = settled(100 * seed + number, 3, odds=Odds(latency=(1, 2), sync=(150, 200)))
         leader = _leader(world)
@@ -116,7 +118,7 @@ def power_loss_of_the_leader(seed: int) -> None:
 
 
 def a_tail_of_a_minority(seed: int) -> None:
-    """The old leader writes a long tail alone, and is healed while the new one dies."""
+    """Let the old leader write many records alone, and reconnect it while the new leader dies."""
     for number in range(8):
         world = settled(100 * seed + number, 5)
         old = _leader(world)
@@ -134,7 +136,7 @@ def a_tail_of_a_minority(seed: int) -> None:
         world.run(6_000)
 
 
-def _append_at(world: World, node: Node) -> None:
+def _append_at(world: CoreWorld, node: CoreNode) -> None:
     from kraft.raft.inputs import AppendRequested
 
     if node.raft is not None and node.raft.is_leader:
@@ -142,7 +144,8 @@ def _append_at(world: World, node: Node) -> None:
 
 
 def a_deposed_leader_rejoins(seed: int) -> None:
-    """Its divergent tail is longer than the log of the new leader, whose high watermark lies within it."""
+    """Let a deposed leader rejoin whose log is longer than that of the new leader. The new leader's high watermark lies
+    within its divergent records."""
     for number in range(6):
         world = settled(100 * seed + number, 3)
         old = _leader(world)
@@ -159,7 +162,7 @@ def a_deposed_leader_rejoins(seed: int) -> None:
 
 
 def a_late_divergence(seed: int) -> None:
-    """A follower's log has moved on with another leader; then the answer to its old fetch arrives."""
+    """Deliver a response to an old fetch after the follower's log has continued with another leader."""
     single = Single(stored=QuorumState(3, A), epochs=((1, 0), (3, 10)), end_offset=20)
     old = single.take_sent(MetadataFetchRequest)[-1]
     single.follow(3, 4)
@@ -176,7 +179,7 @@ def a_late_divergence(seed: int) -> None:
 
 
 def a_leader_is_removed(seed: int) -> None:
-    """The leader removes itself while one of the voters that remain does not answer."""
+    """Let the leader remove itself from the voters while one of the remaining voters does not respond."""
     world = settled(seed, 3)
     old = _leader(world)
     others = [n for n in world.voters.ids if n != old.node_id]
@@ -185,8 +188,8 @@ def a_leader_is_removed(seed: int) -> None:
     world.run(1_500)
 
 
-def _two_changes(seed: int, is_ready: Callable[[World], bool]) -> None:
-    world = World(seed, 4)
+def _two_changes(seed: int, is_ready: Callable[[CoreWorld], bool]) -> None:
+    world = CoreWorld(seed, 4)
     world.start()
     assert world.run_until(lambda: is_ready(world), 5_000)
     voters = list(world.voters.voters)
@@ -200,10 +203,10 @@ def a_change_before_the_epoch_is_committed(seed: int) -> None:
 
 
 def two_changes_in_flight(seed: int) -> None:
-    _two_changes(seed, World.has_active_leader)
+    _two_changes(seed, CoreWorld.has_active_leader)
 
 
-def _alone(seed: int) -> World:
+def _alone(seed: int) -> CoreWorld:
     world = settled(seed, 3)
     old = _leader(world)
     world.partition((old.node_id,), tuple(n for n in world.nodes if n != old.node_id))
@@ -215,8 +218,8 @@ def a_leader_is_isolated(seed: int) -> None:
 
 
 def a_late_voter(seed: int) -> None:
-    """Its first fetch is below where the leader's log begins."""
-    world = World(seed, 3, 1, odds=Odds(snapshot=300))
+    """Add a voter whose first fetch is below the leader's log start offset."""
+    world = CoreWorld(seed, 3, 1, odds=Odds(snapshot=300))
     world.start(1, 2, 4)
     world.append_every(10)
     world.run(4_000)
@@ -227,7 +230,7 @@ def a_late_voter(seed: int) -> None:
 
 
 def a_paused_follower(seed: int) -> None:
-    """A follower with some log is cut off while the leader's log is cut behind a snapshot."""
+    """Cut off a follower that has some records, while the leader's log is deleted below a snapshot."""
     world = settled(seed, 3, odds=Odds(snapshot=300))
     slow = next(n for n in world.voters.ids if n != _leader(world).node_id)
     world.partition((slow,), tuple(n for n in world.nodes if n != slow))
@@ -237,7 +240,7 @@ def a_paused_follower(seed: int) -> None:
 
 
 def two_candidates(seed: int) -> None:
-    """Both ask the same voter for its vote in one epoch."""
+    """Both request a vote of the same voter in one epoch."""
     single = Single(stored=QuorumState(3), epochs=((3, 0),), end_offset=10)
     first = single.vote_of(A, 5, 4, 20)
     require("R2", first.vote_granted, "nobody gets the vote")
@@ -245,7 +248,7 @@ def two_candidates(seed: int) -> None:
 
 
 def slow_syncs(seed: int) -> None:
-    """Syncs take longer than a round of messages; nobody dies."""
+    """Let syncs take longer than a round of messages; no node dies."""
     world = settled(seed, 3, odds=Odds(latency=(1, 3), sync=(60, 200)))
     world.run(3_000)
 

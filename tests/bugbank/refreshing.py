@@ -1,7 +1,7 @@
-"""`--digests`: the digests of now, and whether the twins whose originals have changed are still caught.
+"""`--digests`: record the present digests, and check whether twins with changed originals are still caught.
 
-A mutation is judged by its directed schedule, a test by running it. What is not caught any more keeps its old digest,
-so that its test stays red until somebody has looked.
+A mutation is judged by its directed schedule, a test by running it. A twin that is no longer caught keeps its old
+digest, so that its test fails until it has been reviewed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from tests.bugbank.originals import digest_now, is_test, noting, planter_of, rea
 
 ROOT = Path(__file__).parents[2]
 ALREADY_IMPORTED = "ignore::pytest.PytestAssertRewriteWarning"
-"""The bank has imported what pytest would like to be the first to import."""
+"""Modules that importing the bank has loaded, and that pytest must import itself."""
+NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""Hypothesis refuses to load its plugin when strategies exist already, as they do once the bank is imported."""
 
 
 def refresh(bank: Iterable[Mutation], tests: Iterable[str] = ()) -> int:
-    """Note what has changed, and say so; `tests` plant something that was never noted. 1 if a twin is not caught."""
+    """Record the digests that have changed, and print them. `tests` are tests that plant something without a recorded
+    digest. Return 1 if a twin is not caught."""
     known = read_digests()
     now = {key: digest for key, digest in known.items() if is_test(planter_of(key)) and exists(planter_of(key))}
     stale_tests = {planter_of(key) for key, digest in now.items() if digest_now(key) != digest} | set(tests)
@@ -42,17 +45,17 @@ def refresh(bank: Iterable[Mutation], tests: Iterable[str] = ()) -> int:
     for line in changes(known, now):
         print(line)
     for planter in missed:
-        print(f"{planter}: NOT CAUGHT any more, so its old digests stay: the twin does not mean the same bug")
+        print(f"{planter}: NOT CAUGHT any more, so its old digests are kept: the twin no longer has the same bug")
     return 1 if missed else 0
 
 
 def changes(known: dict[str, str], now: dict[str, str]) -> list[str]:
-    """A line for each digest that is another."""
+    """Return a line for each digest that has changed."""
     lines = []
     for key in sorted(known.keys() | now.keys()):
         before, after = known.get(key), now.get(key)
         if after is None:
-            lines.append(f"{key}: nobody plants there any more")
+            lines.append(f"{key}: no bug is planted there any more")
         elif before is None:
             lines.append(f"{key}: new, {after}; caught")
         elif before != after:
@@ -76,15 +79,15 @@ def is_caught(mutation: Mutation) -> bool:
 
 
 def run_tests(tests: list[str]) -> tuple[dict[str, str], set[str]]:
-    """Run these; what they planted into, and those of them that failed, or that are not found."""
+    """Run these tests. Return the originals that they replaced, and the tests that failed or were not found."""
     listener = Listener()
     with noting() as noted:
-        pytest.main([*tests, "-p", "no:cacheprovider", "-W", ALREADY_IMPORTED], plugins=[listener])
+        pytest.main([*tests, *NO_PLUGINS, "-W", ALREADY_IMPORTED], plugins=[listener])
     return noted, set(tests) - listener.passed | listener.failed
 
 
 class Listener:
-    """Hears how each test ends: a test with parameters has passed if all of them have."""
+    """Records how each test ends. A test with parameters has passed only if all of its parameters have."""
 
     def __init__(self) -> None:
         self.passed: set[str] = set()

@@ -1,4 +1,4 @@
-"""The bank is whole, its twins fit the code, and the mutations of the cores are caught by their directed schedules."""
+"""The bank is complete, its twins fit the code, and directed schedules catch the mutations of the cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.bugbank.bank import BANK, EVERY_ID, NOT_OPEN
 from tests.bugbank.campaign import outcome_of, unexpected
 from tests.bugbank.judging import judge
 from tests.bugbank.mutation import Mutation
-from tests.bugbank.originals import Rotten, digest_now, is_test, planter_of, read_digests
+from tests.bugbank.originals import OriginalChanged, digest_now, is_test, planter_of, read_digests
 from tests.bugbank.page import PAGE
 from tests.bugbank.refreshing import exists
 from tests.sim.cluster.test_clauses_of_failure_detection import CLAUSES
@@ -25,19 +25,20 @@ def named(mutation: Mutation) -> str:
     return mutation.id
 
 
-def test_every_number_of_the_bank_has_a_mutation_or_a_reason() -> None:
+def test_every_number_of_the_bug_bank_has_a_mutation_or_a_reason_why_not() -> None:
     numbers = {mutation.id[:3] for mutation in BANK}
     assert numbers | set(NOT_OPEN) == set(EVERY_ID)
     assert not numbers & set(NOT_OPEN)
     assert len({mutation.id for mutation in BANK}) == len(BANK)
 
 
-def test_every_mutation_has_a_swarm_or_a_reason_why_not() -> None:
+def test_every_mutation_of_the_bug_bank_has_a_swarm_of_seeds_or_a_reason_why_not() -> None:
     assert [mutation.id for mutation in BANK if (mutation.swarm is None) != bool(mutation.no_swarm)] == []
 
 
-def test_every_twin_was_written_against_the_source_of_now() -> None:
-    """Else look whether it still means the same bug, then run python -m tests.bugbank --digests."""
+def test_every_twin_of_the_bug_bank_was_written_against_the_present_source_of_its_original() -> None:
+    """If this test fails, check whether the twin is still the same bug, and then run python -m tests.bugbank
+    --digests."""
     known = read_digests()
     tests = {key for key in known if is_test(planter_of(key))}
     found = {key: value for mutation in BANK for key, value in mutation.digests().items()}
@@ -63,15 +64,15 @@ def test_a_mutation_of_whole_nodes_is_caught_by_its_directed_schedule(mutation: 
     assert not unexpected(mutation, broken.checks)
 
 
-def test_a_twin_whose_original_has_changed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_whose_original_has_changed_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     mutation = BANK[0]
     stale = dict.fromkeys(mutation.digests(), "00000000")
     monkeypatch.setattr(originals, "read_digests", lambda: stale)
-    with pytest.raises(Rotten, match="look whether the twin still means the same bug"), mutation.planted():
+    with pytest.raises(OriginalChanged, match="look whether the twin still means the same bug"), mutation.planted():
         pass
 
 
-def test_what_a_broken_twin_raises_is_no_catch() -> None:
+def test_an_exception_of_a_broken_twin_does_not_count_as_catching_the_bug() -> None:
     def schedule(seed: int) -> None:
         raise AttributeError("no such thing")
 
@@ -79,22 +80,22 @@ def test_what_a_broken_twin_raises_is_no_catch() -> None:
     assert (outcome.checks, outcome.is_caught) == (("broken",), False)
 
 
-def test_a_check_that_nobody_expects_is_no_catch() -> None:
+def test_a_failing_check_that_the_bank_does_not_name_does_not_count_as_catching_the_bug() -> None:
     mutation = BANK[0]
     assert not unexpected(mutation, ())
     assert not unexpected(mutation, ("D14", mutation.expected[-1]))
     assert "D14 fired and none of R9" in unexpected(mutation, ("D14",))
 
 
-def test_the_page_says_of_each_mutation_and_each_clause_where_it_is_caught() -> None:
-    """It is written by a campaign; a mutation that came later is missing until the next one."""
+def test_the_bugbank_page_lists_each_mutation_and_clause() -> None:
+    """A campaign writes the page, so a mutation that was added later is missing until the next campaign."""
     text = PAGE.read_text()
     assert [mutation.id for mutation in BANK if f"| {mutation.id} | {mutation.title} |" not in text] == []
     assert [clause for clause in CLAUSES if f"| {clause} |" not in text] == []
     assert [number for number in NOT_OPEN if f"- {number}: " not in text] == []
 
 
-def test_everything_is_put_back_after_a_run() -> None:
+def test_planting_a_twin_restores_the_original_code_after_the_run() -> None:
     before = {key: value for mutation in BANK for key, value in mutation.digests().items()}
     for mutation in BANK:
         with mutation.planted():

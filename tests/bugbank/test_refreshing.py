@@ -1,4 +1,4 @@
-"""Digests are noted anew only of originals whose twins are still caught."""
+"""Digests are recorded again only for originals whose twins are still caught."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bugbank.originals import read_digests, write_digests
 from tests.bugbank.refreshing import refresh
 
 MUTATION = BANK[0]
-CAUGHT = "tests/raft/test_planted_bugs.py::test_a_vote_by_offset_alone_is_caught"
+CAUGHT = "tests/raft/test_planted_bugs.py::test_checks_catch_a_vote_by_offset_alone"
 GONE = "tests/raft/test_planted_bugs.py::test_that_is_no_more"
 RUN = f"""
 import json
@@ -28,22 +28,25 @@ print(json.dumps([list(noted), list(failed), list(run_tests({[GONE]!r})[1])]))
 
 @pytest.fixture(autouse=True)
 def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The original of one mutation has changed, and a test that planted something is gone."""
+    """Recorded digests in a state where the original of one mutation has changed, and a test with a planted bug was
+    removed."""
     monkeypatch.setattr(originals, "DIGESTS", tmp_path / "digests.json")
     known = {**dict.fromkeys(MUTATION.digests(), "00000000"), f"{GONE} kraft.raft.core.Core.step": "11111111"}
     write_digests(known)
     return known
 
 
-def test_a_twin_that_is_still_caught_gets_the_digest_of_now(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refreshing_records_the_present_digest_of_an_original_whose_twin_is_still_caught(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert refresh([MUTATION]) == 0
     assert read_digests() == MUTATION.digests()
     told = capsys.readouterr().out
     assert "00000000 -> " in told
-    assert f"{GONE} kraft.raft.core.Core.step: nobody plants there any more" in told
+    assert f"{GONE} kraft.raft.core.Core.step: no bug is planted there any more" in told
 
 
-def test_a_twin_that_is_not_caught_any_more_keeps_its_old_digest(
+def test_refreshing_keeps_the_old_digest_of_an_original_whose_twin_is_no_longer_caught(
     known: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     harmless = replace(MUTATION, directed=lambda seed: None)
@@ -52,7 +55,7 @@ def test_a_twin_that_is_not_caught_any_more_keeps_its_old_digest(
     assert f"{MUTATION.id}: NOT CAUGHT" in capsys.readouterr().out
 
 
-def test_tests_that_plant_are_run_and_those_that_are_not_found_have_failed() -> None:
+def test_refreshing_runs_planting_tests_and_counts_missing_ones_as_failed() -> None:
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=100)
     noted, failed, missing = json.loads(done.stdout.splitlines()[-1])
     assert noted == [f"{CAUGHT} kraft.raft.log_view.LogView.is_up_to_date"]

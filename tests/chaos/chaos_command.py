@@ -1,4 +1,4 @@
-"""The command `kraft chaos` as a process of a test, and what such a process leaves behind."""
+"""Tools for tests: run the command `kraft chaos` as a process, and find what such a process leaves behind."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import psutil
 SECONDS_MAX = 100
 POLL_SECONDS = 0.02
 MARK = "KRAFT_TEST_MARK"
-"""A variable in the environment of the command, and of all that it starts."""
+"""Environment variable that marks the command and every process that it starts."""
 
 
 @dataclass(slots=True)
 class Chaos:
-    """`kraft chaos` with temporary files, home and runs below one folder of a test."""
+    """Runs `kraft chaos` with temporary files, home and run folders below one folder of a test."""
 
     folder: Path
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -47,13 +47,14 @@ class Chaos:
         return [sys.executable, "-m", "kraft.deploy.cli", "chaos", *map(str, arguments)]
 
     def scenario(self, text: str, name: str = "short") -> Path:
-        """A scenario's file with this text."""
+        """Write a scenario file with this text."""
         path = self.folder / f"{name}.toml"
         path.write_text(text)
         return path
 
     def run(self, *arguments: str | Path, code: int = 0) -> str:
-        """What it prints; the exit code must be `code`, and if that is 2, what it says on standard error."""
+        """Run the command and return its output. Its exit code must be `code`; for exit code 2, return standard
+        error."""
         done = subprocess.run(
             self.words(*arguments), capture_output=True, text=True, env=self.environment, timeout=SECONDS_MAX
         )
@@ -62,7 +63,7 @@ class Chaos:
 
     @contextmanager
     def start(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
-        """The command, which is killed with the block if it runs still."""
+        """Start the command; it is killed at the end of the block if it is still running."""
         process = subprocess.Popen(
             self.words("run", *arguments[:1], "--out", self.runs, *arguments[1:]),
             stdin=subprocess.DEVNULL,
@@ -78,7 +79,7 @@ class Chaos:
             process.communicate()
 
     def verdict(self, folder: Path | None = None) -> dict[str, object]:
-        """What verdict.json of a run says; of the only one if no folder is named."""
+        """Read verdict.json of a run; of the only run if no folder is named."""
         chosen = folder or next(self.runs.glob("*/verdict.json")).parent
         found: dict[str, object] = json.loads((chosen / "verdict.json").read_text())
         return found
@@ -86,14 +87,14 @@ class Chaos:
 
 @dataclass(slots=True)
 class Left:
-    """What a command has made, noted while it runs, and what of it is there afterwards."""
+    """The resources that a command creates: they are recorded while it runs, and searched for afterwards."""
 
     chaos: Chaos
     _processes: set[psutil.Process] = field(default_factory=set)
     _memory: set[str] = field(default_factory=set)
 
     def note(self, pid: int) -> int:
-        """Note what there is now; the number of processes."""
+        """Record the resources that exist now; return the number of processes."""
         command = psutil.Process(pid)
         self._processes |= {command, *command.children(recursive=True)}
         for path in self.chaos.temporary.glob("kraft-cluster-*/*/exec.json"):
@@ -103,14 +104,14 @@ class Left:
 
     @property
     def shared_memory(self) -> list[str]:
-        """Names in /dev/shm of clocks that were noted."""
+        """Names in /dev/shm that belong to the recorded clocks."""
         return [name for name in os.listdir("/dev/shm") if name.removeprefix("sem.") in self._memory]
 
     def mounts(self) -> list[str]:
         return [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.chaos.folder) in line]
 
     def found(self) -> list[str]:
-        """Each thing that is left, in words."""
+        """Describe each recorded resource that still exists."""
         alive = {one for one in self._processes if one.is_running()} | set(_started_by(self.chaos))
         left = [f"process {_described(one)}" for one in alive]
         left += [f"port {port}" for one in alive for port in _ports(one)]
@@ -120,7 +121,7 @@ class Left:
         return left
 
     def wait_nothing(self) -> None:
-        """Until nothing is left. AssertionError names what is, if that takes too long."""
+        """Wait until no recorded resource exists. On timeout the AssertionError names the remaining ones."""
         deadline = time.monotonic() + SECONDS_MAX / 2
         while (found := self.found()) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -128,12 +129,13 @@ class Left:
 
 
 def _is_users(path: Path, chaos: Chaos) -> bool:
-    """The folder for sockets, which all clusters of a user share."""
+    """Return whether this is the folder for sockets that all clusters of a user share."""
     return path.name == f"kraft-{os.getuid()}" and path.parent == chaos.temporary
 
 
 def _started_by(chaos: Chaos) -> Iterator[psutil.Process]:
-    """By the mark in the environment, or by the test's folder in the command line, which is what a node shows."""
+    """Return whether the command started this process. The process has the mark in its environment, or, like a node,
+    the test's folder in its command line."""
     mark = f"{MARK}={chaos.mark}".encode()
     for one in psutil.process_iter():
         try:
@@ -166,7 +168,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def read_until(process: subprocess.Popen[str], *texts: str) -> str:
-    """What a command prints until each of these texts was there."""
+    """Read a command's output until each of these texts has appeared."""
     assert process.stdout is not None
     printed = ""
     for line in process.stdout:

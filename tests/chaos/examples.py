@@ -1,4 +1,4 @@
-"""The applications of docs/examples as commands, with what they need built."""
+"""Commands that run the applications of docs/examples; the applications are built if necessary."""
 
 from __future__ import annotations
 

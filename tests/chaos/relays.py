@@ -1,4 +1,4 @@
-"""Proxies as plain as can be, for tests: each passes bytes on, or is cut, and then closes what it has."""
+"""Minimal proxies for tests. Each either passes bytes on, or is cut and has no connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 class Relays(Generic[Key]):
-    """One relay for each key. `accepted` counts connections."""
+    """One relay for each key. `accepted` counts the connections of all relays."""
 
     def __init__(self) -> None:
         self.targets: dict[Key, Address] = {}
@@ -29,7 +29,7 @@ class Relays(Generic[Key]):
         self._lock = threading.Lock()
 
     def place(self, targets: Mapping[Key, Address]) -> Mapping[Key, Address]:
-        """Set a relay before each of these."""
+        """Put a relay in front of each of these addresses."""
         self.targets.update(targets)
         for key in targets:
             listener = socket.create_server((HOST, 0))
@@ -42,18 +42,18 @@ class Relays(Generic[Key]):
         return self.place(bound)
 
     def cut(self, manners: Mapping[Key, str]) -> None:
-        """Cut these and no others. Whatever the manner is, connections are closed at once."""
+        """Cut exactly these relays. Whatever the manner is, connections are closed at once."""
         self._set_cut(manners)
 
     def node_up(self, node: int) -> None:
-        """A node that is down refuses the relay's own dial."""
+        """Do nothing: a node that is down refuses the relay's own dial."""
 
     node_down = node_up
 
     def close(self) -> None:
         for listener in self._listeners:
             with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # ends the accept that waits
+                listener.shutdown(socket.SHUT_RDWR)  # ends the pending accept
             listener.close()
         self._set_cut(self.targets)
 

@@ -1,4 +1,4 @@
-"""One record to a cluster, by confluent-kafka."""
+"""Sends single records to a cluster with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ TOPIC = "orders"
 
 
 def send(bootstrap: str, timeout_ms: int = 20_000) -> int:
-    """One record to partition 0, acknowledged by all in-sync replicas; its offset. KafkaException if that takes longer
-    than `timeout_ms`."""
+    """Send one record to partition 0, acknowledged by all in-sync replicas; return its offset. KafkaException if that
+    takes longer than `timeout_ms`."""
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0}
     producer = Producer({**settings, "delivery.timeout.ms": timeout_ms, "request.timeout.ms": timeout_ms})
     found: list[int | KafkaException] = []

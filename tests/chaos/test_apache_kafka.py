@@ -1,4 +1,4 @@
-"""Apache Kafka's own nodes, broken with the verbs that ours have."""
+"""Tests that Apache Kafka's own nodes support the same fault methods as pykraft's nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def libraries() -> Path:
 
 @pytest.fixture(scope="module")
 def kafka(libraries: Path) -> Iterator[ApacheKafka]:
-    """One controller and three brokers, and topic `orders` on all three."""
+    """Run a cluster of one controller and three brokers, with topic `orders` on all three."""
     with ApacheKafka(libraries, controllers=1, brokers=3, settings=SETTINGS, jvm=QUICK_NODE_JVM) as cluster:
         _create_topic(cluster.bootstrap_servers, "orders", 3)
         yield cluster
@@ -59,7 +59,7 @@ def kafka(libraries: Path) -> Iterator[ApacheKafka]:
 
 @pytest.fixture
 def whole(kafka: ApacheKafka) -> ApacheKafka:
-    """The cluster as it was at first."""
+    """Return the cluster after it was healed and all replicas are in sync."""
     kafka.mend()
     _wait_until(kafka.is_whole)
     return kafka
@@ -72,8 +72,9 @@ def _create_topic(bootstrap: str, name: str, replicas: int, timeout_s: float = 3
 
 
 def _can_create_topic(bootstrap: str, name: str) -> bool:
-    """Whether a new client could. Brokers that hear from their controllers again learn first that they were fenced and
-    name no controller for some tenths of a second; a client of librdkafka that asked in that time waits in vain."""
+    """Return whether a new client could create the topic. After a cut, brokers need some tenths of a second to notice
+    that they were fenced, and name no controller meanwhile. A librdkafka client that sends its request in that time
+    gets no answer."""
     try:
         _create_topic(bootstrap, name, 1, timeout_s=3)
     except (KafkaException, TimeoutError) as error:
@@ -82,7 +83,7 @@ def _can_create_topic(bootstrap: str, name: str) -> bool:
 
 
 def _produce(bootstrap: str, topic: str = "orders", timeout_s: float = 30) -> bool:
-    """Whether a record was acknowledged by all in-sync replicas."""
+    """Send a record; return whether all in-sync replicas acknowledged it."""
     results: list[bool] = []
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0}
     producer = Producer({**settings, "message.timeout.ms": int(1000 * timeout_s)})
@@ -91,7 +92,7 @@ def _produce(bootstrap: str, topic: str = "orders", timeout_s: float = 30) -> bo
     return results == [True]
 
 
-def test_a_cluster_that_is_open_serves_clients_and_names_its_controller(whole: ApacheKafka) -> None:
+def test_an_open_apache_kafka_cluster_serves_clients_and_has_a_controller(whole: ApacheKafka) -> None:
     assert _produce(whole.bootstrap_servers)
     assert whole.active_controller() == 101
     assert whole.leader("orders") in whole.broker_ids
@@ -99,7 +100,7 @@ def test_a_cluster_that_is_open_serves_clients_and_names_its_controller(whole: A
     assert {*whole.bootstrap_servers.split(",")} & {*whole.direct_servers.split(",")} == set()
 
 
-def test_a_killed_leader_is_replaced_and_comes_back(whole: ApacheKafka) -> None:
+def test_a_killed_apache_kafka_leader_is_replaced_and_returns_to_the_isr(whole: ApacheKafka) -> None:
     (victim, *_) = whole.holders(plan.A_LEADER)
     whole.kill(victim)
     assert not whole.is_running(victim)
@@ -111,7 +112,7 @@ def test_a_killed_leader_is_replaced_and_comes_back(whole: ApacheKafka) -> None:
     _wait_until(lambda: victim in whole.isr("orders"))
 
 
-def test_a_stopped_broker_hands_its_leadership_over_before_it_ends(whole: ApacheKafka) -> None:
+def test_a_stopped_apache_kafka_broker_hands_over_its_leadership_before_it_ends(whole: ApacheKafka) -> None:
     victim = whole.leader("orders")
     assert victim is not None
     whole.stop(victim)
@@ -120,7 +121,7 @@ def test_a_stopped_broker_hands_its_leadership_over_before_it_ends(whole: Apache
     whole.start(victim)
 
 
-def test_a_paused_leader_loses_its_leadership_and_goes_on_as_a_follower(whole: ApacheKafka) -> None:
+def test_a_paused_apache_kafka_leader_loses_its_leadership_and_resumes_as_a_follower(whole: ApacheKafka) -> None:
     victim = whole.leader("orders")
     assert victim is not None
     whole.pause(victim)
@@ -132,15 +133,15 @@ def test_a_paused_leader_loses_its_leadership_and_goes_on_as_a_follower(whole: A
     _wait_until(lambda: victim in whole.isr("orders"))
 
 
-def test_links_and_requests_of_a_cluster_without_proxies_cannot_be_broken(whole: ApacheKafka) -> None:
-    with pytest.raises(ClusterError, match="no proxies stand on them"):
+def test_link_and_request_faults_of_apache_kafka_without_proxies_are_rejected(whole: ApacheKafka) -> None:
+    with pytest.raises(ClusterError, match="they have no proxies"):
         whole.partition(1, 2)
-    with pytest.raises(ClusterError, match="cannot be spoiled"):
+    with pytest.raises(ClusterError, match="cannot be tampered with"):
         whole.drop("PRODUCE")
     whole.heal()
 
 
-def test_a_node_that_cannot_start_is_told_with_its_log(libraries: Path) -> None:
+def test_the_error_for_an_apache_kafka_node_that_cannot_start_has_its_log(libraries: Path) -> None:
     cluster = ApacheKafka(libraries, combined=1, settings={"num.io.threads": "none"}, jvm=QUICK_NODE_JVM)
     with pytest.raises(ClusterError, match=r"num\.io\.threads"):
         cluster.open()
@@ -148,7 +149,7 @@ def test_a_node_that_cannot_start_is_told_with_its_log(libraries: Path) -> None:
         _ = cluster.folder
 
 
-def test_a_closed_cluster_leaves_no_process_and_no_folder(libraries: Path) -> None:
+def test_a_closed_apache_kafka_cluster_leaves_no_process_and_no_folder(libraries: Path) -> None:
     with ApacheKafka(libraries, combined=1, jvm=QUICK_NODE_JVM) as cluster:
         node, folder = psutil.Process(cluster.pid(1)), cluster.folder
         cluster.pause(1)
@@ -156,7 +157,9 @@ def test_a_closed_cluster_leaves_no_process_and_no_folder(libraries: Path) -> No
     assert not folder.exists()
 
 
-def test_a_cluster_whose_holder_is_killed_leaves_no_process_and_no_folder(libraries: Path) -> None:
+def test_an_apache_kafka_cluster_whose_creating_process_is_killed_leaves_no_process_and_no_folder(
+    libraries: Path,
+) -> None:
     assert find_libraries() == libraries
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -187,13 +190,13 @@ def proxied(libraries: Path, relays: Relays[ListenerKey]) -> Iterator[ProxiedApa
 
 @pytest.fixture
 def healed(proxied: ProxiedApacheKafka) -> Iterator[ProxiedApacheKafka]:
-    """The cluster without cuts, before and after."""
+    """Return the cluster without cuts; all cuts are removed before and after the test."""
     _wait_until(proxied.is_whole)
     yield proxied
     proxied.heal()
 
 
-def test_all_traffic_but_the_observers_goes_through_the_proxies(
+def test_all_apache_kafka_traffic_except_the_observers_passes_the_proxies(
     proxied: ProxiedApacheKafka, relays: Relays[ListenerKey]
 ) -> None:
     assert _produce(proxied.bootstrap_servers)
@@ -210,7 +213,7 @@ def test_all_traffic_but_the_observers_goes_through_the_proxies(
             assert not (dialled and one.raddr.port in bound), f"node {node} by-passes its proxy: {one}"
 
 
-def test_clients_that_are_cut_off_get_no_answer_until_the_cut_ends(healed: ProxiedApacheKafka) -> None:
+def test_apache_kafka_clients_that_are_cut_off_get_no_response_until_the_cut_ends(healed: ProxiedApacheKafka) -> None:
     healed.cut([(0, node) for node in healed.broker_ids])
     assert not _produce(healed.bootstrap_servers, timeout_s=3)
     assert healed.isr("orders") == [1, 2]
@@ -218,12 +221,12 @@ def test_clients_that_are_cut_off_get_no_answer_until_the_cut_ends(healed: Proxi
     assert _produce(healed.bootstrap_servers)
 
 
-def test_brokers_that_are_cut_off_from_all_controllers_change_no_topics_until_the_cut_ends(
+def test_apache_kafka_brokers_cut_off_from_all_controllers_change_no_topics_until_the_cut_ends(
     healed: ProxiedApacheKafka,
 ) -> None:
     pairs = [(controller, broker) for controller in healed.controller_ids for broker in healed.broker_ids]
     healed.cut(pairs)
-    assert healed.active_controller() is None  # no broker can ask for it
+    assert healed.active_controller() is None  # no broker can request it
     with pytest.raises((KafkaException, TimeoutError)):
         _create_topic(healed.bootstrap_servers, "impossible", 1, timeout_s=3)
     healed.join(pairs)
@@ -231,7 +234,7 @@ def test_brokers_that_are_cut_off_from_all_controllers_change_no_topics_until_th
     assert _produce(healed.bootstrap_servers)
 
 
-def test_a_cut_that_no_proxies_stand_for_is_refused(healed: ProxiedApacheKafka) -> None:
+def test_an_apache_kafka_cut_that_no_set_of_proxies_covers_is_rejected(healed: ProxiedApacheKafka) -> None:
     with pytest.raises(ClusterError, match="cannot be broken alone"):
         healed.cut([(1, 2)])
     with pytest.raises(ClusterError, match="all of them and both ways"):

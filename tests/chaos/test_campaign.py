@@ -1,4 +1,6 @@
-"""A campaign: a run that fails by itself ends no other, what is drawn was prepared, and each run can be repeated."""
+"""Tests of campaigns: an internal error in one run does not end the other runs, drawn faults are ones that were
+prepared, and each run can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from kraft.sim.chaos.hosts.disks import can_mount
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.judge import UNKNOWN, VALID
 from kraft.sim.chaos.run import campaign as campaigns
-from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, ClusterChoice
+from kraft.sim.chaos.run.campaign import ChaosCampaign, ChaosCampaignSettings, ClusterChoice
 from kraft.sim.chaos.scenarios.drawn_faults import MAY_LOSE_RECORDS, faults_of_run
 from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioCluster
 from kraft.sim.chaos.scenarios.scenario_file import read_scenario
-from kraft.sim.chaos.targets import Target, own_target
+from kraft.sim.chaos.targets import ChaosTarget, own_target
 from kraft.sim.chaos.targets.own_target import OwnTarget
 from tests.stages.kraft_command import Command
 
@@ -27,9 +29,11 @@ SEEDS = range(1, 40)
 EVERYTHING = read_scenario("everything")
 
 
-def campaign_of(tmp_path: Path, seeds: list[int], make: Callable[[Scenario, Path, Warden], Target]) -> Campaign:
-    return Campaign(
-        CampaignSettings(
+def campaign_of(
+    tmp_path: Path, seeds: list[int], make: Callable[[Scenario, Path, Warden], ChaosTarget]
+) -> ChaosCampaign:
+    return ChaosCampaign(
+        ChaosCampaignSettings(
             runs=[(Scenario(name="any", title="Any"), seed) for seed in seeds],
             clusters=[ClusterChoice(name="none", make=make)],
             out=tmp_path,
@@ -39,7 +43,7 @@ def campaign_of(tmp_path: Path, seeds: list[int], make: Callable[[Scenario, Path
     )
 
 
-def test_a_run_that_fails_by_itself_is_unknown_and_the_next_one_goes_on(tmp_path: Path) -> None:
+def test_a_campaign_continues_after_a_run_with_an_internal_error_and_its_verdict_is_unknown(tmp_path: Path) -> None:
     def make(scenario: Scenario, folder: Path, warden: Warden) -> NoReturn:
         raise KeyError("clock")
 
@@ -70,7 +74,7 @@ def drawn(target: OwnTarget) -> set[str]:
     return {one.fault.kind for seed in SEEDS for one in faults_of_run(EVERYTHING, target.cluster, seed)}
 
 
-def test_a_cluster_has_no_clocks_and_small_disks_unless_they_were_prepared(tmp_path: Path) -> None:
+def test_clock_and_disk_faults_are_possible_only_if_the_cluster_was_prepared_for_them(tmp_path: Path) -> None:
     with Warden() as warden:
         bare = ChaosCluster(ScenarioCluster(), tmp_path, warden)
         prepared = ChaosCluster(ScenarioCluster(), tmp_path, warden, [host_faults.CLOCK])
@@ -78,7 +82,7 @@ def test_a_cluster_has_no_clocks_and_small_disks_unless_they_were_prepared(tmp_p
     assert {*prepared.fault_kinds} - {*bare.fault_kinds} == {host_faults.CLOCK}
 
 
-def test_what_a_seed_draws_is_what_this_machine_allows_and_was_prepared(tmp_path: Path) -> None:
+def test_drawn_faults_are_supported_by_this_machine_and_prepared(tmp_path: Path) -> None:
     with Warden() as warden:
         target = OwnTarget(EVERYTHING, tmp_path, warden)
     found = drawn(target)
@@ -95,7 +99,9 @@ def test_what_a_seed_draws_is_what_this_machine_allows_and_was_prepared(tmp_path
     assert hit <= {*target.cluster.broker_ids}, "who has no small disk is not hit"
 
 
-def test_what_this_machine_does_not_allow_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_that_this_machine_does_not_support_are_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(own_target, "can_move_clocks", lambda: "no libfaketime")
     monkeypatch.setattr(own_target, "can_mount", lambda: "not root")
     with Warden() as warden:
@@ -106,23 +112,23 @@ def test_what_this_machine_does_not_allow_is_not_drawn(tmp_path: Path, monkeypat
 # how to run it again
 
 
-def test_a_run_of_a_campaign_is_repeated_from_the_same_file_with_the_same_client(
+def test_the_repeat_command_of_a_campaign_run_has_the_same_file_and_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[CampaignSettings] = []
+    found: list[ChaosCampaignSettings] = []
 
     class Noted:
         """A campaign that runs nothing."""
 
         verdict = VALID
 
-        def __init__(self, settings: CampaignSettings) -> None:
+        def __init__(self, settings: ChaosCampaignSettings) -> None:
             found.append(settings)
 
         def run(self) -> None:
-            """Nothing."""
+            """Do nothing."""
 
-    monkeypatch.setattr(campaigns, "Campaign", Noted)
+    monkeypatch.setattr(campaigns, "ChaosCampaign", Noted)
     path = tmp_path / "mine.toml"
     path.write_text(EVERYTHING.text)
     Command(tmp_path / "state").run("chaos", "campaign", path, "broker-crash", "--client", "kafka-python")

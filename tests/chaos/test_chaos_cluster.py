@@ -1,4 +1,4 @@
-"""A cluster of our own nodes behind proxies: nothing by-passes them, and what is cut stays cut."""
+"""Tests of a cluster of pykraft's nodes behind proxies: no traffic bypasses the proxies, and cut links stay cut."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.chaos.sending import TOPIC, send
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
     with Warden() as warden, ChaosCluster(ScenarioCluster(), tmp_path_factory.mktemp("chaos"), warden) as opened:
         yield opened
-    assert warden.left == ()
+    assert warden.leftovers == ()
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def cut_everything(cluster: ChaosCluster) -> None:
 
 
 def proxied_ports(cluster: ChaosCluster) -> set[tuple[int, int]]:
-    """(port of the proxy, port at the other end) of each connection that the proxy has."""
+    """Return (port of the proxy, port at the other end) of each connection of the proxy."""
     return {
         (connection.laddr.port, connection.raddr.port)
         for connection in psutil.Process(cluster.proxy_pid).net_connections("tcp")
@@ -56,11 +56,11 @@ def proxied_ports(cluster: ChaosCluster) -> set[tuple[int, int]]:
 
 
 def unproxied(cluster: ChaosCluster) -> list[tuple[int, psutil._common.pconn]]:
-    """Connections without the proxy at the other end, but for those of the observer, which asks at the direct addresses
-    and is no node."""
+    """Return the connections whose other end is not the proxy. Connections of the observer are omitted: it is not a
+    node and queries the direct addresses."""
     before = proxied_ports(cluster)
     connections = list(node_connections(cluster))
-    proxied = before | proxied_ports(cluster)  # a connection may have come between the two looks
+    proxied = before | proxied_ports(cluster)  # a connection may have been opened between the two readings
     direct = {int(address.rpartition(":")[2]) for address in cluster.direct_servers.split(",")}
     ports = {one.laddr.port for node in cluster.node_ids for one in psutil.Process(cluster.pid(node)).net_connections()}
     return [
@@ -70,7 +70,7 @@ def unproxied(cluster: ChaosCluster) -> list[tuple[int, psutil._common.pconn]]:
     ]
 
 
-def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: ChaosCluster) -> None:
+def test_every_connection_of_a_chaos_cluster_node_ends_at_a_proxy(cluster: ChaosCluster) -> None:
     send(cluster.bootstrap_servers)
     assert len(list(node_connections(cluster))) > len(cluster.node_ids)
     found = unproxied(cluster)
@@ -79,14 +79,15 @@ def test_every_connection_of_a_node_has_the_proxy_at_its_other_end(cluster: Chao
         found[:] = unproxied(cluster)
         return not found
 
-    with suppress(ClusterError):  # one that is short may be seen by one look alone; nodes talk to each other for long
+    with suppress(ClusterError):  # a short one may appear in one reading only; connections between nodes last long
         cluster.wait_until(none_is_left)
     assert found == []
     assert len({cluster.pid(node) for node in cluster.node_ids}) == len(cluster.node_ids)
 
 
 def passed_bytes(cluster: ChaosCluster) -> int:
-    """Bytes that toxiproxy has written so far, to connections and to its interface, but not to its log."""
+    """Return the number of bytes that toxiproxy has written so far to connections and to its interface, but not to its
+    log."""
     return psutil.Process(cluster.proxy_pid).io_counters().write_chars - cluster.proxy_log.stat().st_size
 
 
@@ -96,12 +97,12 @@ def passes_nothing(cluster: ChaosCluster) -> bool:
     return passed_bytes(cluster) - before <= INTERFACE_BYTES_MAX / 10
 
 
-def test_no_byte_passes_when_every_proxy_is_cut(cluster: ChaosCluster) -> None:
+def test_no_byte_passes_between_nodes_when_every_proxy_is_cut(cluster: ChaosCluster) -> None:
     offset = send(cluster.bootstrap_servers)
     before = passed_bytes(cluster)
     cluster.wait_until(lambda: passed_bytes(cluster) - before > 4 * INTERFACE_BYTES_MAX, timeout_s=5)  # it is idle
     cut_everything(cluster)
-    cluster.wait_until(lambda: passes_nothing(cluster), timeout_s=10)  # what was on its way at the cut has arrived
+    cluster.wait_until(lambda: passes_nothing(cluster), timeout_s=10)  # bytes in flight at the cut have arrived
     before = passed_bytes(cluster)
     with pytest.raises(KafkaException):
         send(cluster.bootstrap_servers, timeout_ms=5_000)
@@ -111,11 +112,12 @@ def test_no_byte_passes_when_every_proxy_is_cut(cluster: ChaosCluster) -> None:
 
 
 INTERFACE_BYTES_MAX = 1_000
-"""What toxiproxy's own interface may answer in that time. An idle cluster passes six times as much in four seconds."""
+"""Maximum number of bytes that toxiproxy's own interface sends during the test. An idle cluster passes six times as
+much in four seconds."""
 
 
 @pytest.mark.parametrize("manner", [REFUSE, RESET])
-def test_clients_that_are_cut_off_in_other_manners_fail_and_come_back(cluster: ChaosCluster, manner: str) -> None:
+def test_clients_cut_off_by_refuse_or_reset_fail_and_recover(cluster: ChaosCluster, manner: str) -> None:
     offset = send(cluster.bootstrap_servers)
     cluster.cut([(CLIENTS, broker) for broker in cluster.broker_ids], manner=manner)
     with pytest.raises(KafkaException):
@@ -125,7 +127,7 @@ def test_clients_that_are_cut_off_in_other_manners_fail_and_come_back(cluster: C
     assert send(cluster.bootstrap_servers) > offset
 
 
-def test_a_leader_that_is_isolated_loses_its_leadership(cluster: ChaosCluster) -> None:
+def test_an_isolated_leader_behind_proxies_loses_its_leadership(cluster: ChaosCluster) -> None:
     send(cluster.bootstrap_servers)
     leader = cluster.leader(TOPIC)
     assert leader is not None
@@ -133,7 +135,7 @@ def test_a_leader_that_is_isolated_loses_its_leadership(cluster: ChaosCluster) -
     cluster.wait_until(lambda: cluster.leader(TOPIC) not in (leader, None))
 
 
-def test_one_way_cut_stops_one_direction_only(cluster: ChaosCluster) -> None:
+def test_a_one_way_proxy_cut_stops_one_direction_only(cluster: ChaosCluster) -> None:
     send(cluster.bootstrap_servers)
     leader, controller = cluster.leader(TOPIC), cluster.active_controller()
     assert leader is not None

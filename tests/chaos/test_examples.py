@@ -1,4 +1,4 @@
-"""The applications of docs/examples do with `kraft run` what their first lines promise."""
+"""Tests that the applications of docs/examples, run with `kraft run`, do what their introductions promise."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _tools() -> None:
 
 
 @pytest.mark.parametrize("language", COMMANDS)
-def test_an_example_finds_an_invoice_for_each_order(tmp_path: Path, language: str) -> None:
+def test_each_example_application_finds_an_invoice_for_each_order(tmp_path: Path, language: str) -> None:
     command = (*COMMANDS[language], str(ORDERS), str(PER_SECOND))
     printed = Command(tmp_path / "state").spawn("run", "--combined", "3", "--", *command)
     assert f"{ORDERS} orders, {ORDERS} with an invoice" in printed
 
 
-def test_the_page_of_examples_names_each_of_them() -> None:
+def test_the_examples_page_names_each_example_application() -> None:
     page = (EXAMPLES / "README.md").read_text()
     assert all(f"({folder.name}/" in page for folder in EXAMPLES.iterdir() if folder.is_dir())

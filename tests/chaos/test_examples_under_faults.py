@@ -1,4 +1,6 @@
-"""The applications of docs/examples survive the crash of a broker: their exit code and their topics say so."""
+"""Tests that the applications of docs/examples survive the crash of a broker, according to their exit codes and their
+topics.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.interop.programs import install_tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 ORDERS, PER_SECOND = 225, 15
-"""So that orders are taken for fifteen seconds, while the faults happen."""
+"""Number of orders, and orders per second, chosen so that orders are taken for fifteen seconds, while the faults
+happen."""
 DURATION_S = 20
 
 
@@ -25,7 +28,7 @@ def _tools() -> None:
 
 
 @pytest.mark.parametrize("language", COMMANDS)
-def test_an_example_survives_the_crash_of_a_broker(tmp_path: Path, language: str) -> None:
+def test_each_example_application_survives_the_crash_of_a_broker(tmp_path: Path, language: str) -> None:
     command = [sys.executable, "-m", "kraft.deploy.cli", "chaos", "run", "broker-crash", "--duration", str(DURATION_S)]
     command += ["--out", str(tmp_path / "runs"), "--", *COMMANDS[language], str(ORDERS), str(PER_SECOND)]
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}

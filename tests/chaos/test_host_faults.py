@@ -1,4 +1,4 @@
-"""Faults of hosts that do not come about, and what is told of them without waiting for anybody."""
+"""Tests of host faults that cannot begin or end, and of measurements of hosts, which never wait for a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.sim.chaos.clusters import host_faults
 from kraft.sim.chaos.clusters.host_faults import FAILING_SYNC, FULL_DISK, SLOW_DISK, HostFaults
-from kraft.sim.chaos.clusters.repeated_look import RepeatedLook
+from kraft.sim.chaos.clusters.repeated_measurement import RepeatedMeasurement
 from kraft.sim.chaos.hosts.disks import CannotMount
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.nemesis.plan import Fault
@@ -23,31 +23,31 @@ SECONDS_MAX = 10
 
 
 class Running:
-    """Nodes that run, whatever is done to them."""
+    """A cluster whose nodes keep running whatever is done to them."""
 
     def kill(self, node: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def start(self, node: int, *, until_ready: bool = True) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def is_running(self, node: int) -> bool:
         return True
 
 
 class LostDisk:
-    """A small disk that somebody has unmounted after it was full."""
+    """A small disk that was unmounted after it was filled."""
 
     free_bytes = 0
 
     def __init__(self, path: Path, size_bytes: int, warden: Warden) -> None:
-        """Nothing is mounted."""
+        """Mount nothing."""
 
     def mount(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def fill(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def free(self) -> None:
         raise CannotMount("no file system of the run's own is mounted")
@@ -55,7 +55,7 @@ class LostDisk:
 
 @pytest.fixture(autouse=True)
 def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that nobody has started."""
+    """Let every node be one that was never started, so that it does not answer."""
     monkeypatch.setattr(FaultClient, "of_node", lambda folder, node: FaultClient(tmp_path / "nowhere"))
 
 
@@ -67,7 +67,7 @@ def hosts_of(tmp_path: Path, warden: Warden, *kinds: str) -> HostFaults:
 
 
 @pytest.mark.parametrize("kind", [SLOW_DISK, FAILING_SYNC])
-def test_a_fault_that_a_node_cannot_be_told_of_is_an_error_of_the_cluster_each_time(tmp_path: Path, kind: str) -> None:
+def test_a_disk_fault_on_a_node_that_does_not_listen_raises_cluster_error_each_time(tmp_path: Path, kind: str) -> None:
     with Warden() as warden:
         hosts = hosts_of(tmp_path, warden)
         for _ in range(2):
@@ -75,7 +75,7 @@ def test_a_fault_that_a_node_cannot_be_told_of_is_an_error_of_the_cluster_each_t
                 hosts.begin(Fault(at_ms=0, kind=kind, node=1), Running())
 
 
-def test_a_fault_that_cannot_be_ended_is_an_error_of_the_cluster(
+def test_a_host_fault_that_cannot_be_ended_raises_cluster_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_faults, "NodeDisk", LostDisk)
@@ -87,14 +87,16 @@ def test_a_fault_that_cannot_be_ended_is_an_error_of_the_cluster(
             end()
 
 
-def test_a_full_disk_of_a_node_that_has_no_small_disk_is_an_error_of_the_cluster(tmp_path: Path) -> None:
+def test_a_full_disk_fault_on_a_node_without_a_small_disk_raises_cluster_error(tmp_path: Path) -> None:
     with Warden() as warden:
         hosts = hosts_of(tmp_path, warden)
-        with pytest.raises(ClusterError, match="node 101 is no broker"):
+        with pytest.raises(ClusterError, match="node 101 is not a broker"):
             hosts.begin(Fault(at_ms=0, kind=FULL_DISK, node=101), Running())
 
 
-def test_facts_of_syncs_are_those_that_were_asked_for_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_sync_counts_of_a_node_are_those_of_its_last_answered_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def answer(client: FaultClient, **request: Any) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def test_facts_of_syncs_are_those_that_were_asked_for_last(tmp_path: Path, monke
         assert hosts.facts() == {"slow syncs 1": 7.0, "failed syncs 1": 0.0}
 
 
-def test_a_repeated_look_goes_on_until_it_is_closed() -> None:
+def test_a_repeated_measurement_runs_until_it_is_closed() -> None:
     looks, seen = [0], threading.Event()
 
     def look() -> None:
@@ -122,26 +124,26 @@ def test_a_repeated_look_goes_on_until_it_is_closed() -> None:
         if looks[0] == 3:
             seen.set()
 
-    repeated = RepeatedLook(look, 0.001)
+    repeated = RepeatedMeasurement(look, 0.001)
     repeated.begin()
     assert seen.wait(SECONDS_MAX)
     repeated.close()
     before = looks[0]
-    repeated.require_well()
-    assert not any(one.name == "kraft chaos look" and one.is_alive() for one in threading.enumerate())
+    repeated.raise_failure()
+    assert not any(one.name == "kraft chaos measurement" and one.is_alive() for one in threading.enumerate())
     assert looks[0] == before
 
 
-def test_a_look_that_fails_is_told_to_whoever_asks() -> None:
+def test_the_error_of_a_repeated_measurement_is_raised_for_its_reader() -> None:
     failed = threading.Event()
 
     def look() -> None:
         failed.set()
         raise ClusterError("tc is gone")
 
-    repeated = RepeatedLook(look, 0.001)
+    repeated = RepeatedMeasurement(look, 0.001)
     repeated.begin()
     assert failed.wait(SECONDS_MAX)
     repeated.close()
     with pytest.raises(ClusterError, match="tc is gone"):
-        repeated.require_well()
+        repeated.raise_failure()

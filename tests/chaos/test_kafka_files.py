@@ -1,4 +1,4 @@
-"""Where Apache Kafka's files are found, and the layout of a cluster whose links proxies can stand on."""
+"""Tests of where Apache Kafka's files are found, and of the layout of a cluster whose links can have proxies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kraft.sim.shapes import ClusterError
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """As an unpacked release lies in its folder."""
+    """Create files as in the folder of an unpacked release; return the folder."""
     libraries = tmp_path / "kafka" / "libs"
     libraries.mkdir(parents=True)
     for name in ("kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"):
@@ -23,19 +23,19 @@ def release(tmp_path: Path) -> Path:
     return tmp_path / "kafka"
 
 
-def test_libraries_are_found_in_a_release_and_in_its_libs(release: Path) -> None:
+def test_kafka_jars_are_found_in_a_release_folder_and_in_its_libs_folder(release: Path) -> None:
     assert libraries_of(release) == libraries_of(release / "libs") == release / "libs"
     assert version_of(release / "libs") == "4.3.1"
 
 
-def test_a_folder_without_kafka_is_refused_with_what_is_expected(tmp_path: Path) -> None:
+def test_a_folder_without_kafka_jars_is_rejected_with_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"has no Kafka in it: expected kafka_2\.\*\.jar"):
         libraries_of(tmp_path)
     with pytest.raises(ClusterError, match="there is no such folder"):
         libraries_of(tmp_path / "missing")
 
 
-def test_the_given_folder_comes_before_the_variable_and_that_before_the_cache(
+def test_kafka_jars_are_searched_in_the_given_folder_then_the_variable_then_the_cache(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_files.shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -46,7 +46,7 @@ def test_the_given_folder_comes_before_the_variable_and_that_before_the_cache(
     fetched = tmp_path / "cache" / "1234"
     (tmp_path / "cache").mkdir()
     release.rename(fetched)
-    with pytest.raises(ClusterError, match="which Apache Kafka"):  # half fetched
+    with pytest.raises(ClusterError, match="which Apache Kafka"):  # an incomplete download
         find_libraries()
     (fetched / ".complete").touch()
     assert find_libraries() == fetched / "libs"
@@ -56,13 +56,13 @@ def test_the_given_folder_comes_before_the_variable_and_that_before_the_cache(
     assert find_libraries(fetched) == fetched / "libs"
 
 
-def test_a_machine_without_java_is_told_so(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_java_gets_an_error(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ClusterError, match="needs java"):
         find_libraries(release)
 
 
-def test_a_split_layout_has_a_listener_for_each_kind_of_source() -> None:
+def test_a_split_kafka_layout_has_a_listener_for_each_kind_of_source() -> None:
     layout = KafkaLayout.split(9000, (1, 2), (101,))
     assert split_keys((1, 2), (101,)) == tuple(layout.listeners)
     behind = {key: Address("127.0.0.1", address.port + 500) for key, address in layout.listeners.items()}
@@ -87,7 +87,7 @@ def test_a_split_layout_has_a_listener_for_each_kind_of_source() -> None:
     assert layout.direct(2) == layout.listeners[DIRECT, 2]
 
 
-def test_a_split_layout_of_nodes_of_both_roles_has_one_listener_for_controllers() -> None:
+def test_a_split_kafka_layout_of_combined_nodes_has_one_controller_listener() -> None:
     properties = KafkaLayout.split(9000, (1, 2), (1, 2)).properties(2, Path("/data"))
     assert properties["process.roles"] == "broker,controller"
     assert properties["controller.listener.names"] == QUORUM

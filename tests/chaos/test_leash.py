@@ -1,4 +1,4 @@
-"""Processes and folders that end with the process that holds them."""
+"""Tests of the leash, which ends processes and removes folders when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _wait_until(condition: object) -> None:
         time.sleep(0.02)
 
 
-def test_a_leash_after_kill_of_its_holder_ends_processes_and_removes_folders(tmp_path: Path) -> None:
+def test_a_leash_ends_processes_and_removes_folders_when_its_holder_is_killed(tmp_path: Path) -> None:
     folder, note = tmp_path / "it's held", tmp_path / "note"
     command = [sys.executable, "-c", HOLDER, str(folder), str(note)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -55,7 +55,7 @@ def test_a_leash_after_kill_of_its_holder_ends_processes_and_removes_folders(tmp
         dropped, *held = (psutil.Process(int(pid)) for pid in holder.stdout.readline().split())
         try:
             assert (folder / "in").is_dir()
-            held[0].suspend()  # a process that is frozen ends as well
+            held[0].suspend()  # a frozen process ends as well
             holder.kill()
             ended, alive = psutil.wait_procs(held, timeout=END_SECONDS_MAX)
             assert (len(ended), alive) == (3, [])
@@ -68,39 +68,39 @@ def test_a_leash_after_kill_of_its_holder_ends_processes_and_removes_folders(tmp
                     one.kill()
 
 
-def test_a_process_after_its_leash_let_it_go_lives_on(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_a_process_keeps_running_after_its_leash_is_released(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     leash = Leash()
     leash.hold([sleeper.pid])
     leash.hold_folder(tmp_path)
-    leash.let_go()
-    leash.let_go()
+    leash.release()
+    leash.release()
     assert sleeper.poll() is None
     assert tmp_path.is_dir()
-    with pytest.raises(RuntimeError, match="was let go"):
+    with pytest.raises(RuntimeError, match="was released"):
         leash.hold([sleeper.pid])
 
 
-def test_a_started_process_has_no_input_and_gives_its_output() -> None:
+def test_a_process_started_by_a_leash_has_empty_input_and_readable_output() -> None:
     with leashed(["sh", "-c", "cat; echo done"], stdout=subprocess.PIPE, text=True) as process:
         said, _ = process.communicate(timeout=END_SECONDS_MAX)
     assert said == "done\n"
 
 
-def test_a_leashed_process_that_still_runs_ends_with_the_block() -> None:
+def test_a_leashed_process_still_running_at_the_end_of_the_block_is_killed() -> None:
     with leashed(["sleep", "600"]) as process:
         assert process.poll() is None
     assert process.returncode == -9
 
 
-def test_a_command_that_is_not_there_ends_with_an_error() -> None:
+def test_a_leash_reports_an_error_for_a_missing_command() -> None:
     leash = Leash()
     process = leash.start(["/no/such/command"], stderr=subprocess.DEVNULL)
     assert process.wait(END_SECONDS_MAX) == 127
-    leash.let_go()
+    leash.release()
 
 
-def test_a_line_break_in_a_path_is_refused(tmp_path: Path) -> None:
+def test_a_leash_rejects_a_path_with_a_line_break(tmp_path: Path) -> None:
     leash = Leash()
     with pytest.raises(ValueError, match="line break"):
         leash.hold_folder(tmp_path / "a\nb")
-    leash.let_go()
+    leash.release()

@@ -1,4 +1,6 @@
-"""Probes of links tell what a fault adds and not what a busy machine does, and their connections are no sign."""
+"""Tests that probes of links show the delay that a fault adds, not the delay of a busy machine, and that the probes'
+connections are not counted as ended.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ import pytest
 from kraft.seam import Address
 from kraft.sim.chaos.clusters.connection_ends import ConnectionEnds
 from kraft.sim.chaos.clusters.fault_toxics import added_of
-from kraft.sim.chaos.clusters.link_probes import NONE, PROBES, PROBES_PARTLY, LinkProbes, Times
-from kraft.sim.chaos.proxies.toxics import Toxic, Way
+from kraft.sim.chaos.clusters.link_probes import NONE, PROBES, PROBES_PARTLY, LinkProbes, ProbeTimes
+from kraft.sim.chaos.proxies.toxics import ByteConditions, Toxic
 
 LINK = (1, 2)
 HOST = "127.0.0.1"
@@ -23,9 +25,9 @@ ADDED = "added round trip ms 1->2"
 SECONDS_MAX = 30.0
 
 
-class Target:
-    """Answers each connection after `delays_ms`, in the order in which they come; then the last one again. `on_asked`
-    is called while a connection is open."""
+class DelayedServer:
+    """A server that answers connection number N after `delays_ms[N]`; later ones after the last delay. `on_asked` is
+    called while a connection is open."""
 
     def __init__(self) -> None:
         self.delays_ms = [0.0]
@@ -52,83 +54,87 @@ class Target:
             with self._lock:
                 delay_ms = self.delays_ms.pop(0) if len(self.delays_ms) > 1 else self.delays_ms[0]
                 self.on_asked()
-            time.sleep(delay_ms / 1000)  # it is what a slow link does
+            time.sleep(delay_ms / 1000)  # as on a slow link
             connection.sendall(struct.pack(">i", 4) + b"1234")
             connection.recv(1024)
 
 
 @pytest.fixture
-def target() -> Iterator[Target]:
-    with closing(Target()) as opened:
+def target() -> Iterator[DelayedServer]:
+    with closing(DelayedServer()) as opened:
         yield opened
 
 
-def added_ms(target: Target, expected: Times, delays_ms: list[float], *, partly: bool) -> float:
-    """What is told of the link when its connections have these delays."""
+def added_ms(target: DelayedServer, expected: ProbeTimes, delays_ms: list[float], *, partly: bool) -> float:
+    """Return the reported increase of the round trip for a link whose connections have these delays."""
     target.delays_ms = [0.0]
     probes = LinkProbes({LINK: Address(HOST, target.port)})
     try:
         probes.begin()
         target.delays_ms = delays_ms
-        probes.look({LINK: expected}, partly=partly)
+        probes.probe({LINK: expected}, partly=partly)
         probes._pool.shutdown()
         return probes.facts()[ADDED]
     finally:
         probes.close()
 
 
-LATENCY = Times(200.0, 0.0)
+LATENCY = ProbeTimes(200.0, 0.0)
 
 
-def test_one_probe_of_many_that_is_late_by_less_than_the_fault_adds_shows_nothing(target: Target) -> None:
-    assert added_ms(target, Times(10_000.0, 0.0), [60.0, 0.0], partly=True) == 0
+def test_a_delay_of_one_of_many_link_probes_below_the_faults_delay_is_not_reported(target: DelayedServer) -> None:
+    assert added_ms(target, ProbeTimes(10_000.0, 0.0), [60.0, 0.0], partly=True) == 0
     assert added_ms(target, NONE, [60.0, 0.0], partly=True) == 0
 
 
-def test_one_probe_of_many_that_is_late_by_all_that_the_fault_adds_shows_it(target: Target) -> None:
+def test_a_delay_of_one_of_many_link_probes_by_the_faults_whole_delay_is_reported(target: DelayedServer) -> None:
     assert added_ms(target, LATENCY, [400.0, 0.0], partly=True) >= 180
 
 
-def test_probes_that_are_all_late_show_a_fault_by_half_of_what_it_adds_or_if_that_is_not_known(target: Target) -> None:
-    assert added_ms(target, Times(10_000.0, 0.0), [60.0] * PROBES, partly=False) == 0
-    assert added_ms(target, Times(600.0, 0.0), [450.0] * PROBES, partly=False) >= 300
+def test_a_delay_of_all_link_probes_by_half_the_faults_delay_is_reported(
+    target: DelayedServer,
+) -> None:
+    assert added_ms(target, ProbeTimes(10_000.0, 0.0), [60.0] * PROBES, partly=False) == 0
+    assert added_ms(target, ProbeTimes(600.0, 0.0), [450.0] * PROBES, partly=False) >= 300
     assert added_ms(target, NONE, [300.0] * PROBES, partly=False) > 0
 
 
 @pytest.mark.parametrize(
     ("way", "added"),
     [
-        (Way(), NONE),
-        (Way(latency_ms=50, jitter_ms=20), Times(50.0, 0.0)),
-        (Way(toxics=(Toxic("latency", {"latency": 250, "jitter": 50}, 0.5),)), Times(200.0, 0.0)),
-        (Way(toxics=(Toxic("slow_close", {"delay": 500}), Toxic("timeout"))), Times(0.0, 500.0)),
+        (ByteConditions(), NONE),
+        (ByteConditions(latency_ms=50, jitter_ms=20), ProbeTimes(50.0, 0.0)),
+        (ByteConditions(toxics=(Toxic("latency", {"latency": 250, "jitter": 50}, 0.5),)), ProbeTimes(200.0, 0.0)),
+        (ByteConditions(toxics=(Toxic("slow_close", {"delay": 500}), Toxic("timeout"))), ProbeTimes(0.0, 500.0)),
     ],
 )
-def test_what_a_way_adds_is_known_by_its_toxics(way: Way, added: Times) -> None:
+def test_the_delay_that_a_direction_adds_to_probes_is_computed_from_its_toxics(
+    way: ByteConditions, added: ProbeTimes
+) -> None:
     assert added_of(way) == added
 
 
-def test_connections_of_probes_do_not_count_as_ended(target: Target) -> None:
+def test_connections_of_link_probes_do_not_count_as_ended(target: DelayedServer) -> None:
     probes = LinkProbes({LINK: Address(HOST, target.port)})
     ends = ConnectionEnds({target.port: LINK}, probes.is_own)
     everyone = ConnectionEnds({target.port: LINK})
 
-    def look() -> None:
-        ends.look()
-        everyone.look()
+    def update_both() -> None:
+        ends.update()
+        everyone.update()
 
-    target.on_asked = look
+    target.on_asked = update_both
     try:
         probes.begin()
-        probes.look({LINK: NONE}, partly=True)
+        probes.probe({LINK: NONE}, partly=True)
         probes._pool.shutdown()
         name = "connections ended 1->2"
-        wait_until(lambda: (look(), everyone.facts()[name] >= PROBES_PARTLY)[1])
+        wait_until(lambda: (update_both(), everyone.facts()[name] >= PROBES_PARTLY)[1])
         assert ends.facts() == {name: 0}
         with socket.create_connection((HOST, target.port)) as other:
             assert not probes.is_own(other.getsockname()[1])
-            look()
-        wait_until(lambda: (look(), ends.facts()[name] == 1)[1])
+            update_both()
+        wait_until(lambda: (update_both(), ends.facts()[name] == 1)[1])
     finally:
         probes.close()
 

@@ -1,4 +1,4 @@
-"""A cluster of our own nodes, each in a network namespace of its own."""
+"""Tests of a cluster of pykraft's nodes, each in a separate network namespace."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.skipif(bool(can_use_namespaces()), reason=f"no namespac
 def cluster() -> Iterator[NamespaceCluster]:
     with Warden() as warden, NamespaceCluster(ScenarioCluster(controllers=1), warden) as opened:
         yield opened
-    assert warden.left == ()
+    assert warden.leftovers == ()
 
 
-def test_leader_behind_a_cut_of_packets_is_replaced_and_comes_back(cluster: NamespaceCluster) -> None:
+def test_a_leader_cut_off_in_its_namespace_is_replaced_and_returns_to_the_isr(cluster: NamespaceCluster) -> None:
     send(cluster.bootstrap_servers)
     leader = cluster.leader(TOPIC)
     assert leader is not None
@@ -37,7 +37,7 @@ def test_leader_behind_a_cut_of_packets_is_replaced_and_comes_back(cluster: Name
     cluster.wait_until(cluster.is_whole)
 
 
-def test_node_that_is_killed_starts_again_in_its_namespace(cluster: NamespaceCluster) -> None:
+def test_a_killed_node_restarts_in_its_namespace(cluster: NamespaceCluster) -> None:
     offset = send(cluster.bootstrap_servers)
     leader = cluster.leader(TOPIC)
     assert leader is not None
@@ -47,13 +47,13 @@ def test_node_that_is_killed_starts_again_in_its_namespace(cluster: NamespaceClu
     assert send(cluster.bootstrap_servers) > offset
 
 
-def test_faults_that_packets_cannot_show_are_refused(cluster: NamespaceCluster) -> None:
+def test_faults_that_namespaces_cannot_produce_are_rejected(cluster: NamespaceCluster) -> None:
     with pytest.raises(ClusterError, match="cannot have 'byte limit'"):
         cluster.carry_out([Fault(at_ms=0, kind=BYTE_LIMIT, node=1, other=2, amount=10, duration_ms=10)])
     with pytest.raises(ClusterError, match="links cannot be cut by 'refuse' here"):
         cluster.cut([(1, 2)], manner=REFUSE)
 
 
-def test_dynamic_voters_are_refused() -> None:
-    with Warden() as warden, pytest.raises(ClusterError, match="voters that change at run time"):
+def test_a_namespace_cluster_rejects_dynamic_voters() -> None:
+    with Warden() as warden, pytest.raises(ClusterError, match="dynamic voters are not possible"):
         NamespaceCluster(ScenarioCluster(dynamic_voters=True), warden)

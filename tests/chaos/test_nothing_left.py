@@ -1,4 +1,6 @@
-"""Nothing is left of `kraft chaos run`, however it ends: no process, port, mount, shared memory, socket or folder."""
+"""Tests that `kraft chaos run` leaves nothing behind, however it ends: no process, port, mount, shared memory, socket
+or folder.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def chaos(tmp_path: Path) -> Chaos:
 def is_interrupted(
     chaos: Chaos, number: signal.Signals, moment: Moment, scenario: str, *application: str
 ) -> tuple[Left, str]:
-    """A run that gets this signal at that moment, and has ended by it: what to look for, and what it printed."""
+    """Send this signal to a run at the given moment, and wait until the signal has ended it. Return the resources to
+    check, and the output of the run."""
     left = Left(chaos)
     with chaos.start(chaos.scenario(scenario), *application) as process:
         moment(process)
@@ -85,7 +88,7 @@ def folder_is_made(chaos: Chaos) -> Moment:
 
 
 def nodes_run(chaos: Chaos) -> Moment:
-    """Some of them, and the cluster does not serve."""
+    """Return whether some nodes run while the cluster does not serve yet."""
     return lambda process: wait_until(lambda: [*chaos.temporary.glob("kraft-cluster-*/1/node.log")])
 
 
@@ -99,7 +102,7 @@ def faults_are_on(*texts: str) -> Moment:
 LINKS_ARE_CUT = faults_are_on("node 2 is frozen", "node 1 is cut off from [3]")
 
 
-def test_nothing_is_left_when_a_run_ends(chaos: Chaos) -> None:
+def test_a_chaos_run_that_ends_leaves_no_process_port_mount_or_folder_behind(chaos: Chaos) -> None:
     left = Left(chaos)
     with chaos.start(chaos.scenario(SHORT)) as process:
         read_until(process, "clients work")
@@ -109,13 +112,13 @@ def test_nothing_is_left_when_a_run_ends(chaos: Chaos) -> None:
     left.wait_nothing()
 
 
-def test_nothing_is_left_when_a_run_is_interrupted_while_the_cluster_starts(chaos: Chaos) -> None:
+def test_a_chaos_run_interrupted_while_its_cluster_starts_leaves_nothing_behind(chaos: Chaos) -> None:
     left, printed = is_interrupted(chaos, signal.SIGINT, nodes_run(chaos), SHORT)
     left.wait_nothing()
     assert "unknown" not in printed, "it did not go on, as after a cluster that does not start"
 
 
-def test_nothing_is_left_when_a_run_is_killed_while_a_node_is_frozen_and_a_link_hangs(chaos: Chaos) -> None:
+def test_a_chaos_run_killed_while_a_node_is_frozen_and_a_link_hangs_leaves_nothing_behind(chaos: Chaos) -> None:
     left, _ = is_interrupted(chaos, signal.SIGKILL, LINKS_ARE_CUT, LINKS_AND_A_PAUSE)
     left.wait_nothing()
 
@@ -123,7 +126,7 @@ def test_nothing_is_left_when_a_run_is_killed_while_a_node_is_frozen_and_a_link_
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("moment", [folder_is_made, nodes_run])
-def test_nothing_is_left_after_a_signal_while_the_cluster_starts(
+def test_a_chaos_run_ended_by_a_signal_while_its_cluster_starts_leaves_nothing_behind(
     chaos: Chaos, number: signal.Signals, moment: Callable[[Chaos], Moment]
 ) -> None:
     left, _ = is_interrupted(chaos, number, moment(chaos), SHORT)
@@ -134,7 +137,9 @@ def test_nothing_is_left_after_a_signal_while_the_cluster_starts(
 @pytest.mark.parametrize("number", SIGNALS)
 @needs_mounts
 @needs_faketime
-def test_nothing_is_left_after_a_signal_while_faults_are_on(chaos: Chaos, number: signal.Signals) -> None:
+def test_a_chaos_run_ended_by_a_signal_during_faults_leaves_nothing_behind(
+    chaos: Chaos, number: signal.Signals
+) -> None:
     left: Left = Left(chaos)
 
     def moment(process: subprocess.Popen[str]) -> None:
@@ -150,7 +155,9 @@ def test_nothing_is_left_after_a_signal_while_faults_are_on(chaos: Chaos, number
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
-def test_nothing_is_left_after_a_signal_while_an_application_runs(chaos: Chaos, number: signal.Signals) -> None:
+def test_a_chaos_run_ended_by_a_signal_while_an_application_runs_leaves_nothing_behind(
+    chaos: Chaos, number: signal.Signals
+) -> None:
     started = chaos.folder / "started"
     program = f"sleep 600 & setsid sleep 600 & touch {started}; sleep 600"
     left, _ = is_interrupted(
@@ -160,7 +167,7 @@ def test_nothing_is_left_after_a_signal_while_an_application_runs(chaos: Chaos, 
 
 
 @pytest.mark.slow
-def test_nothing_is_left_when_a_run_gets_a_second_signal_while_it_ends(chaos: Chaos) -> None:
+def test_a_chaos_run_that_gets_a_second_signal_while_it_ends_leaves_nothing_behind(chaos: Chaos) -> None:
     left = Left(chaos)
     with chaos.start(chaos.scenario(LINKS_AND_A_PAUSE)) as process:
         LINKS_ARE_CUT(process)
@@ -173,7 +180,7 @@ def test_nothing_is_left_when_a_run_gets_a_second_signal_while_it_ends(chaos: Ch
 
 
 @pytest.mark.slow
-def test_an_interrupted_campaign_begins_no_further_run(chaos: Chaos) -> None:
+def test_an_interrupted_campaign_starts_no_further_run(chaos: Chaos) -> None:
     left, _ = is_interrupted(chaos, signal.SIGTERM, nodes_run(chaos), SHORT, "--repeat", "3")
     left.wait_nothing()
     assert len(os.listdir(chaos.runs)) == 1

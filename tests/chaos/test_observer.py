@@ -1,4 +1,4 @@
-"""The observer's answers and the run's clock."""
+"""Test of the observer's answers when the run's clock restarts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraft.sim.chaos.run.observer import Observer
 
 
 class HeldAdmin:
-    """A broker whose answers are held until `gate` opens."""
+    """An admin client of a broker whose answers are held until `gate` opens."""
 
     gate: trio.Event
     asked = 0
@@ -26,7 +26,7 @@ class HeldAdmin:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
     async def cluster(self) -> SimpleNamespace:
         await trio.lowlevel.checkpoint()
@@ -38,7 +38,7 @@ class HeldAdmin:
         return SimpleNamespace(leader=1, leader_epoch=3, voters=[])
 
 
-async def test_an_answer_from_before_the_clock_began_is_forgotten_also_when_it_comes_later(
+async def test_the_observer_discards_answers_from_before_the_clock_restart_even_if_they_arrive_later(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observers, "Admin", HeldAdmin)
@@ -48,7 +48,7 @@ async def test_an_answer_from_before_the_clock_began_is_forgotten_also_when_it_c
         nursery.start_soon(observer.run)
         await trio.testing.wait_all_tasks_blocked()
         assert HeldAdmin.asked == 1
-        observer.forget()
+        observer.reset()
         gate, HeldAdmin.gate = HeldAdmin.gate, trio.Event()
         gate.set()
         await trio.sleep(2 * observers.PAUSE_MS / 1000)

@@ -1,4 +1,6 @@
-"""`kraft chaos` from the command line: runs with each client, their folders and exit codes, and wrong arguments."""
+"""Tests of `kraft chaos` on the command line: runs with each client library, their folders and exit codes, and invalid
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def kraft(tmp_path: Path) -> Command:
 
 
 def run_one(chaos: Chaos, *options: str) -> Path:
-    """The folder of a run that must be valid."""
+    """Run a scenario that must be valid, and return the run's folder."""
     printed = chaos.run("run", chaos.scenario(ONE_KILL), "--out", chaos.runs, "--json", *options)
     (found,) = json.loads(printed)
     assert (found["scenario"], found["cluster"], found["verdict"]["verdict"]) == ("short", "pykraft", "valid")
@@ -70,7 +72,7 @@ def run_one(chaos: Chaos, *options: str) -> Path:
 
 
 def require_whole(folder: Path, client: str) -> None:
-    """All files are there, and hold what happened."""
+    """Check that the run's folder has all files and that they contain what happened."""
     run_folder = RunFolder(folder)
     assert {path.name for path in folder.iterdir()} >= FILES
     assert {path.name for path in (folder / "nodes").iterdir()} >= {"1.log", "101.log", "toxiproxy.log"}
@@ -84,7 +86,7 @@ def require_whole(folder: Path, client: str) -> None:
     assert "<html" in run_folder.report.read_text()
 
 
-def test_a_run_with_our_client_is_valid_and_is_judged_the_same_again(chaos: Chaos) -> None:
+def test_a_chaos_run_with_our_client_is_valid_and_judged_equally_a_second_time(chaos: Chaos) -> None:
     folder = run_one(chaos)
     require_whole(folder, "kraft")
     before = chaos.verdict(folder)
@@ -95,16 +97,16 @@ def test_a_run_with_our_client_is_valid_and_is_judged_the_same_again(chaos: Chao
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python"])
-def test_a_run_with_a_foreign_client_is_valid(chaos: Chaos, client: str) -> None:
+def test_a_chaos_run_with_a_third_party_client_library_is_valid(chaos: Chaos, client: str) -> None:
     require_whole(run_one(chaos, "--client", client), client)
 
 
 @pytest.mark.slow
-def test_repeated_runs_have_a_page_that_sums_them_up(chaos: Chaos) -> None:
+def test_repeated_chaos_runs_have_a_summary_page(chaos: Chaos) -> None:
     scenario = chaos.scenario(NO_CLIENTS)
     printed = chaos.run("run", scenario, "--out", chaos.runs, "--repeat", "2", "--seed", "5", code=UNKNOWN)
     assert "2 unknown" in printed
-    assert "No client did anything." in printed
+    assert "No client had any operation." in printed
     page = (chaos.runs / "summary.html").read_text()
     reports = sorted(path.relative_to(chaos.runs) for path in chaos.runs.glob("*/report.html"))
     assert [str(path).split("-")[2] for path in reports] == ["5", "6"]
@@ -112,7 +114,7 @@ def test_repeated_runs_have_a_page_that_sums_them_up(chaos: Chaos) -> None:
 
 
 @pytest.mark.slow
-def test_a_scenario_that_is_shown_and_edited_is_run_as_a_file(chaos: Chaos) -> None:
+def test_a_shown_and_edited_scenario_can_be_run_as_a_file(chaos: Chaos) -> None:
     shown = chaos.run("show", "broker-crash")
     path = chaos.scenario(shown, "mine")
     printed = chaos.run("run", path, "--out", chaos.runs, "--duration", "12", "--nodes", "1+3")
@@ -120,7 +122,7 @@ def test_a_scenario_that_is_shown_and_edited_is_run_as_a_file(chaos: Chaos) -> N
     assert f"kraft chaos run {path}" in printed
 
 
-def test_scenarios_are_listed(kraft: Command) -> None:
+def test_chaos_command_lists_scenarios(kraft: Command) -> None:
     rows = kraft.json("chaos", "list")
     assert [row["name"] for row in rows] == list(BUILT_IN)
     assert all(row["title"] and row["about"] for row in rows)
@@ -148,7 +150,7 @@ def test_scenarios_are_listed(kraft: Command) -> None:
         (["campaign", "broker-crush"], "broker-crash"),
     ],
 )
-def test_a_wrong_argument_is_refused_and_the_right_one_named(
+def test_an_invalid_chaos_argument_is_rejected_with_a_hint_to_the_valid_one(
     kraft: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -156,14 +158,14 @@ def test_a_wrong_argument_is_refused_and_the_right_one_named(
     assert not (tmp_path / "chaos-runs").exists(), "no run has begun"
 
 
-def test_a_scenario_that_fits_the_nodes_no_more_is_refused(kraft: Command, chaos: Chaos) -> None:
+def test_a_scenario_that_does_not_fit_the_requested_nodes_is_rejected(kraft: Command, chaos: Chaos) -> None:
     scenario = chaos.scenario(ONE_KILL)
     said = kraft.run("chaos", "run", scenario, "--nodes", "1+1", "--out", chaos.runs, code=2)
     assert "--nodes 1+1: short: [[fault]] 1 (kill): node is 2, and the cluster has 1, 101" in said
     assert not chaos.runs.exists()
 
 
-def test_a_cluster_that_does_not_start_is_unknown_and_its_logs_are_kept(chaos: Chaos) -> None:
+def test_a_run_whose_cluster_does_not_start_has_an_unknown_verdict_and_keeps_the_logs(chaos: Chaos) -> None:
     scenario = chaos.scenario(f'{NO_CLIENTS}[cluster.settings]\n"log.dirs" = "/proc/nowhere"\n')
     printed = chaos.run("run", scenario, "--out", chaos.runs, code=UNKNOWN)
     named = re.search(r"unknown: node (\d+)", printed)
@@ -172,18 +174,18 @@ def test_a_cluster_that_does_not_start_is_unknown_and_its_logs_are_kept(chaos: C
     assert "/proc/nowhere" in kept.read_text()
 
 
-def test_a_program_that_is_not_there_is_refused_before_a_run_begins(kraft: Command, chaos: Chaos) -> None:
+def test_a_missing_program_is_rejected_before_a_run_begins(kraft: Command, chaos: Chaos) -> None:
     words = ("chaos", "run", "broker-crash", "--out", chaos.runs, "--", "no-such-program")
     assert "no such program" in kraft.run(*words, code=127)
     assert not chaos.runs.exists()
 
 
-def test_a_folder_that_is_no_run_is_not_judged(kraft: Command, tmp_path: Path) -> None:
+def test_judging_a_folder_that_is_not_a_run_is_rejected(kraft: Command, tmp_path: Path) -> None:
     assert "is not the folder of a run" in kraft.run("chaos", "judge", tmp_path, code=2)
 
 
 @pytest.mark.slow
-def test_keep_leaves_the_data_of_every_node_beside_its_log(chaos: Chaos) -> None:
+def test_chaos_keep_option_keeps_the_data_of_every_node_beside_its_log(chaos: Chaos) -> None:
     nodes = run_one(chaos, "--keep") / "nodes"
     assert (nodes / "1.log").stat().st_size > 0
     assert [*(nodes / "1").glob("chaos-*/*.log")]
@@ -192,7 +194,7 @@ def test_keep_leaves_the_data_of_every_node_beside_its_log(chaos: Chaos) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [["sleep", "600"], [sys.executable, "-c", "while True: pass"]])
-def test_a_program_that_runs_on_and_dies_of_sigterm_leaves_the_run_valid(chaos: Chaos, program: list[str]) -> None:
+def test_a_run_whose_program_runs_to_the_end_and_dies_of_sigterm_is_valid(chaos: Chaos, program: list[str]) -> None:
     printed = chaos.run("run", chaos.scenario(ONE_KILL), "--out", chaos.runs, "--", *program)
     assert "VALID" in printed
     (folder,) = chaos.runs.iterdir()

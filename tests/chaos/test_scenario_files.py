@@ -1,4 +1,4 @@
-"""Scenarios as files: those of the package are whole, and what is wrong in a file is said with its place."""
+"""Tests of scenario files: those of the package are complete, and errors name the place in the file."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def refusal(text: str) -> str:
     return str(problem.value)
 
 
-# those of the package
+# built-in files
 
 
-def test_every_file_of_the_package_is_a_scenario_with_a_place_in_the_documentation() -> None:
+def test_every_built_in_scenario_file_is_valid_and_documented() -> None:
     scenarios = builtin_scenarios()
     assert [scenario.name for scenario in scenarios] == list(BUILT_IN)
     assert {path.stem for path in FOLDER.glob("*.toml")} == set(BUILT_IN)
@@ -46,7 +46,7 @@ def test_every_file_of_the_package_is_a_scenario_with_a_place_in_the_documentati
 
 
 @pytest.mark.parametrize("scenario", builtin_scenarios(), ids=lambda scenario: scenario.name)
-def test_a_built_in_scenario_says_what_must_hold_and_leaves_time_to_work_after_its_faults(scenario: Scenario) -> None:
+def test_a_built_in_scenario_has_expectations_and_time_to_work_after_its_faults(scenario: Scenario) -> None:
     assert scenario.about
     assert scenario.text.startswith("# ")
     assert "# Must hold: " in scenario.text
@@ -58,7 +58,7 @@ def test_a_built_in_scenario_says_what_must_hold_and_leaves_time_to_work_after_i
 # reading
 
 
-def test_a_file_is_read_with_all_that_it_says() -> None:
+def test_a_scenario_file_is_read_with_all_its_values() -> None:
     scenario = parse_scenario(
         """
         title = "Mine"
@@ -141,7 +141,7 @@ def test_a_file_is_read_with_all_that_it_says() -> None:
         ("after_ms", plan.RESET_PEER, 0),
     ],
 )
-def test_an_amount_is_given_by_the_name_of_its_unit(key: str, kind: str, value: int) -> None:
+def test_scenario_amounts_are_read_from_keys_with_their_unit(key: str, kind: str, value: int) -> None:
     lasts = "" if kind == "clock" else "lasts_s = 1"
     text = f'[[fault]]\nat_s = 1\nkind = "{kind}"\nnode = 1\n{lasts}\n{key} = {value}\n'
     (one,) = parse_scenario(text, "mine").faults
@@ -151,14 +151,14 @@ def test_an_amount_is_given_by_the_name_of_its_unit(key: str, kind: str, value: 
     assert f"{key} is of a fault of kind '{kind}'" in refusal(f"{KILL}{key} = {value}")
 
 
-def test_every_kind_of_fault_that_files_may_have_can_be_carried_out_somewhere() -> None:
+def test_every_fault_kind_of_scenario_files_is_possible_on_some_cluster() -> None:
     assert set(SimulatedCluster.fault_kinds) <= set(KINDS)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("title = ", "mine: this is no TOML: "),
+        ("title = ", "mine: this is not TOML: "),
         ("tilte = 'x'", "mine: the file: unknown key 'tilte': did you mean 'title'?"),
         ("zzzz = 1", "mine: the file: unknown key 'zzzz': known keys are title, about, duration_s"),
         ("title = 1", "the file: title must be a text, and is 1"),
@@ -198,7 +198,7 @@ def test_every_kind_of_fault_that_files_may_have_can_be_carried_out_somewhere() 
         (KILL + "role = 'leader'", "[[fault]] 1 (kill): it names a node or a role, not both"),
         (KILL + "other = 2", "other is of faults between two nodes"),
         (KILL + "manner = 'hang'", "manner is of faults that cut both ways"),
-        (KILL.replace("node = 1", ""), "it names whom it hits: node, or role (active controller, leader"),
+        (KILL.replace("node = 1", ""), "it names the affected node: node, or role (active controller, leader"),
         (KILL.replace("node = 1", "node = 9"), "node is 9, and the cluster has 1, 2, 3, 101, 102, 103"),
         (KILL.replace("at_s = 1", "at_s = 20"), "at_s is 20, and the clients work for 20 s (duration_s)"),
         ("[[fault]]\nat_s = 1\nkind = 'pause'\nnode = 1", "[[fault]] 1 (pause): lasts_s is missing"),
@@ -220,7 +220,10 @@ def test_every_kind_of_fault_that_files_may_have_can_be_carried_out_somewhere() 
         (TIMEOUT + "stream = 'both'", "stream must be one of 'up', 'down', and is 'both'"),
         (TIMEOUT + "toxicity_percent = 101", "toxicity_percent must be a whole number from 1 to 100, and is 101"),
         (TIMEOUT + "toxicity_percent = 0", "toxicity_percent must be a whole number, 1 or more, and is 0"),
-        (TIMEOUT + "stream = 'down'\nother = 1", "stream is 'down', and clients are those who dial: what clients send"),
+        (
+            TIMEOUT + "stream = 'down'\nother = 1",
+            "stream is 'down', and clients are the end that dials: what clients send",
+        ),
         (TIMEOUT.replace("lasts_s = 1", ""), "[[fault]] 1 (timeout): lasts_s is missing"),
         (TIMEOUT + "delay_us = 1", "delay_us is of a fault of kind 'slicer'; this has timeout_ms"),
         (SLICER + "variation_bytes = 10", "variation_bytes must be less than average_bytes"),
@@ -241,11 +244,11 @@ def test_every_kind_of_fault_that_files_may_have_can_be_carried_out_somewhere() 
         ),
     ],
 )
-def test_what_is_wrong_in_a_file_is_refused_with_its_place(text: str, says: str) -> None:
+def test_errors_in_a_scenario_file_are_rejected_with_their_place(text: str, says: str) -> None:
     assert says in refusal(text)
 
 
-def test_a_scenario_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+def test_an_unknown_scenario_is_rejected_with_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="there is no scenario 'broker-crush': did you mean 'broker-crash'"):
         read_scenario("broker-crush")
     with pytest.raises(ScenarioError, match="scenarios are broker-crash, rolling-restart"):
@@ -253,11 +256,11 @@ def test_a_scenario_that_is_not_there_is_refused_with_the_nearest_name(tmp_path:
     with pytest.raises(ScenarioError, match=r"gone\.toml cannot be read: No such file"):
         read_scenario(str(tmp_path / "gone.toml"))
     (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"')
-    with pytest.raises(ScenarioError, match=r"latin\.toml is no text in UTF-8"):
+    with pytest.raises(ScenarioError, match=r"latin\.toml is not UTF-8 text"):
         read_scenario(str(tmp_path / "latin.toml"))
 
 
-def test_a_file_of_the_users_is_read_by_its_path(tmp_path: Path) -> None:
+def test_a_users_scenario_file_is_read_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(KILL)
     scenario = read_scenario(str(tmp_path / "mine.toml"))
     assert (scenario.name, scenario.title, scenario.text) == ("mine", "mine", KILL)
@@ -271,7 +274,7 @@ def fault_of(text: str) -> plan.Fault:
     return one.fault
 
 
-def test_clients_may_be_an_end_of_a_link() -> None:
+def test_clients_may_be_an_end_of_a_link_in_a_scenario_file() -> None:
     lost = fault_of(CUT + 'node = "clients"\nother = 2')
     assert (lost.node, lost.other) == (plan.ALL_CLIENTS, 2)
     slow = fault_of(SLICER + 'other = "clients"')
@@ -280,7 +283,7 @@ def test_clients_may_be_an_end_of_a_link() -> None:
     assert (every.node, every.other) == (plan.ALL_CLIENTS, 0)
 
 
-def test_a_toxic_is_read_with_its_connections() -> None:
+def test_a_toxic_fault_is_read_with_its_stream_and_toxicity() -> None:
     given = fault_of(SLICER + 'variation_bytes = 9\ndelay_us = 0\ntoxicity_percent = 25\nstream = "up"')
     assert given == plan.Fault(
         at_ms=1_000,
@@ -310,18 +313,18 @@ def kill(at_s: float, back_s: float, more: str = "") -> str:
     return f'[[fault]]\nat_s = {at_s}\nkind = "kill"\nnode = 1\nback_s = {back_s}\n{more}\n'
 
 
-def test_faults_that_overlap_by_plan_get_lanes_of_their_own() -> None:
+def test_faults_planned_to_overlap_get_separate_lanes() -> None:
     assert lanes(kill(1, 2) + kill(3, 2) + kill(5, 1)) == [0, 0, 0]
     assert lanes(kill(1, 3) + kill(3, 2) + kill(4, 2) + kill(4.5, 1)) == [0, 1, 0, 2]
     assert lanes(kill(5, 1) + kill(1, 10)) == [0, 1]
 
 
-def test_a_lane_that_is_given_is_kept_and_counts_as_taken() -> None:
+def test_a_fault_lane_given_in_a_scenario_is_kept_and_not_assigned_to_overlapping_faults() -> None:
     assert lanes(kill(1, 5, "lane = 3") + kill(2, 1)) == [3, 0]
     assert lanes(kill(1, 5, "lane = 0") + kill(2, 1) + kill(3, 1, "lane = 0")) == [0, 1, 0]
 
 
-def test_faults_after_a_rolling_restart_run_beside_it() -> None:
+def test_faults_after_a_rolling_restart_get_other_lanes() -> None:
     assert lanes('[[fault]]\nat_s = 1\nkind = "rolling restart"\n' + kill(30, 1)) == [0, 1]
 
 
@@ -332,7 +335,7 @@ def times(scenario: Scenario) -> list[int]:
     return [one.fault.at_ms for one in scenario.faults]
 
 
-def test_in_a_longer_run_the_faults_come_again() -> None:
+def test_faults_of_a_scenario_repeat_in_a_run_longer_than_the_scenario() -> None:
     scenario = parse_scenario("duration_s = 20\n" + kill(2, 3) + kill(10, 2), "mine")
     assert times(with_duration(scenario, 20_000)) == [2_000, 10_000]
     longer = with_duration(scenario, 50_000)
@@ -340,7 +343,7 @@ def test_in_a_longer_run_the_faults_come_again() -> None:
     assert times(longer) == [2_000, 10_000, 22_000, 30_000, 42_000]
 
 
-def test_in_a_shorter_run_faults_that_leave_no_time_to_work_are_left_out() -> None:
+def test_a_shorter_run_omits_faults_that_leave_no_time_to_work() -> None:
     scenario = parse_scenario("duration_s = 20\n" + kill(2, 3) + kill(10, 2), "mine")
     assert times(with_duration(scenario, 16_000)) == [2_000]
     with pytest.raises(ScenarioError, match="mine has no fault that fits into 9 s: it takes 10 s"):
@@ -349,7 +352,7 @@ def test_in_a_shorter_run_faults_that_leave_no_time_to_work_are_left_out() -> No
         with_duration(scenario, 0)
 
 
-def test_a_fault_with_times_happens_so_often_in_every_period() -> None:
+def test_a_repeated_fault_repeats_in_every_period_of_a_longer_run() -> None:
     text = "duration_s = 20\n" + kill(2, 0.5, "times = 3\nevery_s = 1.5\nevidence = ['isr']") + kill(3, 1)
     scenario = parse_scenario(text, "mine")
     assert times(scenario) == [2_000, 3_000, 3_500, 5_000]
@@ -362,7 +365,7 @@ def test_a_fault_with_times_happens_so_often_in_every_period() -> None:
 # random faults
 
 
-def test_faults_that_a_seed_draws_lose_no_records_by_themselves_and_end_in_time() -> None:
+def test_drawn_faults_cannot_lose_records_and_end_in_time() -> None:
     scenario = parse_scenario("duration_s = 30\nrandom_faults = true\n" + kill(2, 3), "mine")
     with SimulatedCluster(seed=1) as cluster:
         drawn = [faults_of_run(scenario, cluster, seed) for seed in range(1, 30)]

@@ -1,4 +1,6 @@
-"""Scenarios on simulated clusters: a seed is one history, sound runs are valid, and planted losses are invalid."""
+"""Tests of scenarios on simulated clusters: a seed determines the history, sound runs are valid, and planted losses are
+invalid.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ print(digest(run_simulated(parse_scenario(SMALL, "small"), int(sys.argv[1]))))
 
 
 def digest(run: SimulatedRun) -> str:
-    """Stands for the trace of the world and the text of the history."""
+    """Return a hash of the simulated world's trace and of the history's text."""
     text = "".join([run.trace_hash, *map(line_of, run.events), repr(run.samples), repr(run.faults)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -100,7 +102,7 @@ def shown(run: SimulatedRun) -> str:
     return f"{run.verdict.reasons} {[(one.name, one.text) for one in run.verdict.anomalies[:5]]}"
 
 
-def test_a_seed_is_one_history_in_any_process() -> None:
+def test_a_seed_gives_the_same_history_in_any_process() -> None:
     here = digest(run_simulated(parse_scenario(SMALL, "small"), SEED))
     assert here == digest(run_simulated(parse_scenario(SMALL, "small"), SEED))
     assert here == in_a_process(SEED, PYTHONHASHSEED="1", TZ="UTC")
@@ -108,7 +110,7 @@ def test_a_seed_is_one_history_in_any_process() -> None:
     assert here != digest(run_simulated(parse_scenario(SMALL, "small"), SEED + 1))
 
 
-def test_a_run_is_judged_and_kept_as_one_on_processes_is(tmp_path: Path) -> None:
+def test_a_simulated_run_is_judged_and_stored_like_one_on_processes(tmp_path: Path) -> None:
     run = run_simulated(parse_scenario(SMALL, "small"), SEED, command="again")
     assert run.verdict.verdict == VALID, shown(run)
     folder = run.write_to(tmp_path / "kept")
@@ -126,7 +128,7 @@ def test_a_run_is_judged_and_kept_as_one_on_processes_is(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IN_VIRTUAL_TIME)
-def test_a_built_in_scenario_is_valid(name: str) -> None:
+def test_each_built_in_scenario_is_valid_in_virtual_time(name: str) -> None:
     scenario = read_scenario(name)
     missing = {one.fault.kind for one in scenario.faults} - set(SimulatedCluster.fault_kinds)
     assert not missing
@@ -136,7 +138,7 @@ def test_a_built_in_scenario_is_valid(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_checks_catch_a_loss_by_an_unclean_election_that_nobody_allowed() -> None:
+def test_checks_catch_a_loss_by_an_unclean_election_that_is_not_allowed() -> None:
     scenario = read_scenario("unclean-election-on")
     run = run_simulated(scenario, SEED)
     assert run.verdict.verdict == VALID, shown(run)
@@ -148,12 +150,12 @@ def test_checks_catch_a_loss_by_an_unclean_election_that_nobody_allowed() -> Non
     assert digest(strict) == digest(run)
 
 
-def test_checks_catch_what_producers_with_acks_1_lose_by_an_unclean_election() -> None:
+def test_checks_catch_records_with_acks_1_lost_by_an_unclean_election() -> None:
     run = run_simulated(parse_scenario(UNCLEAN, "unclean"), SEED)
     assert run.verdict.verdict == INVALID, shown(run)
 
 
-def test_a_run_that_does_not_show_what_it_must_is_unknown() -> None:
+def test_a_simulated_run_without_its_required_anomaly_has_an_unknown_verdict() -> None:
     scenario = replace(parse_scenario(SMALL, "small"), expects=ScenarioExpectation(must_find=("unseen",)))
     run = run_simulated(scenario, SEED)
     assert run.verdict.verdict == UNKNOWN
@@ -166,7 +168,7 @@ def refused(text: str) -> str:
     return str(problem.value)
 
 
-def test_what_virtual_time_cannot_have_is_refused() -> None:
+def test_faults_impossible_in_virtual_time_are_rejected() -> None:
     cut = '[[fault]]\nat_s = 1\nkind = "isolate"\nnode = 1\nmanner = "refuse"\nlasts_s = 1\n'
     assert "mine cannot run in virtual time: links cannot be cut by 'refuse' here" in refused(cut)
     toxic = '[[fault]]\nat_s = 1\nkind = "slicer"\nrole = "leader"\naverage_bytes = 10\nlasts_s = 1\n'
@@ -175,7 +177,7 @@ def test_what_virtual_time_cannot_have_is_refused() -> None:
     assert "kraft sim cannot have toxicity_percent and stream ('latency')" in refused(some)
 
 
-def test_the_built_in_scenarios_that_need_processes_are_known() -> None:
+def test_only_the_listed_built_in_scenarios_need_real_processes() -> None:
     assert {name for name in BUILT_IN if why_not_simulated(read_scenario(name))} == ON_PROCESSES_ONLY
 
 
@@ -217,7 +219,7 @@ lasts_s = 1
 """
 
 
-def test_links_of_clients_break_in_virtual_time_too() -> None:
+def test_client_link_faults_take_effect_in_virtual_time() -> None:
     run = run_simulated(parse_scenario(CLIENTS_LINKS, "mine"), SEED)
     assert run.verdict.verdict == VALID, shown(run)
     assert [(fault.kind, fault.nodes, fault.missed) for fault in run.faults] == [
@@ -240,13 +242,13 @@ def test_links_of_clients_break_in_virtual_time_too() -> None:
 
 
 def command(*arguments: str) -> tuple[int, str]:
-    """Exit code and output, without the frames around errors and their line breaks."""
+    """Run the command; return its exit code and output, without the frames around errors and their line breaks."""
     result = CliRunner().invoke(app, list(arguments))
     words = result.output.replace("│", " ")
     return result.exit_code, words if result.exit_code != 2 else " ".join(words.split())
 
 
-def test_the_command_prints_verdict_and_gaps_and_keeps_the_run(tmp_path: Path) -> None:
+def test_sim_scenario_command_prints_verdict_and_gaps_and_stores_the_run(tmp_path: Path) -> None:
     file, kept = tmp_path / "small.toml", tmp_path / "kept"
     file.write_text(SMALL)
     code, said = command("scenario", str(file), "--seed", "7", "--keep", str(kept))
@@ -260,7 +262,7 @@ def test_the_command_prints_verdict_and_gaps_and_keeps_the_run(tmp_path: Path) -
     assert "it exists already" in said
 
 
-def test_the_command_ends_with_1_if_a_run_is_invalid_and_3_if_nobody_knows(tmp_path: Path) -> None:
+def test_sim_scenario_command_exits_with_1_if_a_run_is_invalid_and_3_if_unknown(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(UNCLEAN)
     code, said = command("scenario", str(file), "--seed", "7")
@@ -273,7 +275,7 @@ def test_the_command_ends_with_1_if_a_run_is_invalid_and_3_if_nobody_knows(tmp_p
     assert "unknown" in said
 
 
-def test_the_command_names_what_is_wrong_with_a_scenario() -> None:
+def test_sim_scenario_command_reports_what_is_wrong_with_a_scenario() -> None:
     code, said = command("scenario", "broker-crush")
     assert code == 2
     assert "did you mean" in said
@@ -287,7 +289,7 @@ def scenario_of(text: str) -> Scenario:
 
 
 @pytest.mark.parametrize("kind", ["full disk", "failing sync", plan.EMPTY_DISK])
-def test_a_broker_whose_disk_fails_comes_back_and_nothing_is_lost(kind: str) -> None:
+def test_a_simulated_broker_whose_disk_fails_restarts_without_losing_records(kind: str) -> None:
     lasts = "" if kind == plan.EMPTY_DISK else "lasts_s = 1"
     text = SMALL.replace('kind = "kill"', f'kind = "{kind}"\n{lasts}')
     run = run_simulated(scenario_of(text), SEED)

@@ -1,4 +1,6 @@
-"""TopicsObserver: on clusters that are well nothing is found; disagreeing replicas and vanished records are."""
+"""Tests of TopicsObserver: it finds nothing on a healthy cluster, and it finds disagreeing replicas and vanished
+records.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from kraft.client.admin import Admin, NewTopic
 from kraft.client.core.records import ConsumerRecord
 from kraft.sim.chaos.application.topics_observer import OUTSIDE_READER, TopicsFindings, TopicsObserver, text_of
 from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType, HistoryRecorder
 from kraft.sim.chaos.judge.anomalies import find_log_anomalies
 from kraft.sim.chaos.judge.operations import paired
 from kraft.sim.check.histories.client_histories import INCONSISTENT_OFFSETS, VANISHED
 
 TOPIC = "orders"
 CRC_AT, CRC_FROM = 17, 21
-"""Where a batch has its CRC, and from where on that counts."""
+"""Offset of a batch's CRC, and offset of the first byte that it covers."""
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +43,12 @@ def now_ms() -> float:
     return trio.current_time() * 1000
 
 
-def new_history() -> History:
-    return History(lambda: int(trio.current_time() * 1e9))
+def new_history() -> HistoryRecorder:
+    return HistoryRecorder(lambda: int(trio.current_time() * 1e9))
 
 
 class Shop:
-    """An application's part: it creates topics and sends."""
+    """The part of an application that creates topics and sends records."""
 
     def __init__(self, cluster: KafkaCluster, admin: Admin, producer: Producer, observer: TopicsObserver) -> None:
         self.cluster = cluster
@@ -67,8 +69,8 @@ class Shop:
             await trio.sleep(0.01)
 
 
-async def observe(cluster: KafkaCluster, history: History, work: object, *ignored: str) -> TopicsFindings:
-    """What is found of a shop's work, which takes a Shop."""
+async def observe(cluster: KafkaCluster, history: HistoryRecorder, work: object, *ignored: str) -> TopicsFindings:
+    """Run the observer beside `work`, which receives a Shop; return the findings."""
     assert callable(work)
     bootstrap = cluster.bootstrap_servers
     observer = TopicsObserver(bootstrap, history, now_ms, ignored=ignored)
@@ -80,22 +82,22 @@ async def observe(cluster: KafkaCluster, history: History, work: object, *ignore
     return await observer.finish()
 
 
-def anomalies(history: History) -> set[str]:
+def anomalies(history: HistoryRecorder) -> set[str]:
     return {each.name for each in find_log_anomalies(paired(history.events), (), True).anomalies}
 
 
-def read_by(history: History, process: str) -> list[str]:
-    """The values, without hashes, that a process was given."""
+def read_by(history: HistoryRecorder, process: str) -> list[str]:
+    """Return the values, without hashes, that a process received."""
     return [
         value.rpartition(" #")[0]
         for event in history.events
-        if event.process == process and event.f is Function.POLL and event.type is EventType.OK
+        if event.process == process and event.f is Function.POLL and event.type is HistoryEventType.OK
         for _, _, records in event.values["records"]
         for _, value in records
     ]
 
 
-async def test_all_readers_read_what_was_sent_and_nothing_is_found(cluster: KafkaCluster) -> None:
+async def test_topics_observer_reads_everything_and_finds_no_anomaly(cluster: KafkaCluster) -> None:
     history = new_history()
     values = [f"order-{number}" for number in range(20)]
 
@@ -114,7 +116,7 @@ async def test_all_readers_read_what_was_sent_and_nothing_is_found(cluster: Kafk
     assert anomalies(history) == set()
 
 
-async def test_reading_along_goes_on_when_the_leader_is_killed(cluster: KafkaCluster) -> None:
+async def test_topics_observer_continues_to_read_when_the_leader_is_killed(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -136,7 +138,7 @@ async def test_reading_along_goes_on_when_the_leader_is_killed(cluster: KafkaClu
     assert anomalies(history) == set()
 
 
-async def test_topics_of_others_and_kafkas_own_are_left_out(cluster: KafkaCluster) -> None:
+async def test_topics_observer_ignores_given_and_internal_topics(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -145,11 +147,11 @@ async def test_topics_of_others_and_kafkas_own_are_left_out(cluster: KafkaCluste
 
     found = await observe(cluster, history, work, "chaos")
     assert found.topics == ()
-    assert any("no topic" in note for note in found.notes)
+    assert any("No topic" in note for note in found.notes)
     assert history.events == []
 
 
-async def test_a_topic_that_was_deleted_is_no_anomaly(cluster: KafkaCluster) -> None:
+async def test_topics_observer_accepts_a_deleted_topic(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -159,11 +161,11 @@ async def test_a_topic_that_was_deleted_is_no_anomaly(cluster: KafkaCluster) -> 
         await shop.admin.topics.delete(TOPIC)
 
     found = await observe(cluster, history, work)
-    assert f"Topic {TOPIC} was deleted, so what was read along of it is not compared." in found.notes
+    assert f"Topic {TOPIC} was deleted, so records read during the run are not compared." in found.notes
     assert anomalies(history) == set()
 
 
-async def test_a_topic_that_was_made_anew_is_no_anomaly(cluster: KafkaCluster) -> None:
+async def test_topics_observer_accepts_a_recreated_topic(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -179,12 +181,12 @@ async def test_a_topic_that_was_made_anew_is_no_anomaly(cluster: KafkaCluster) -
             await producer.send(TOPIC, b"b")
 
     found = await observe(cluster, history, work_and_send)
-    assert any("made anew" in note for note in found.notes)
+    assert any("recreated" in note for note in found.notes)
     assert read_by(history, FINAL_READER) == ["b"]
     assert anomalies(history) == set()
 
 
-async def test_records_that_were_deleted_are_no_anomaly(cluster: KafkaCluster) -> None:
+async def test_topics_observer_accepts_deleted_records(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -199,7 +201,7 @@ async def test_records_that_were_deleted_are_no_anomaly(cluster: KafkaCluster) -
     assert anomalies(history) == set()
 
 
-async def test_a_compacted_topic_is_not_compared(cluster: KafkaCluster) -> None:
+async def test_topics_observer_does_not_compare_a_compacted_topic(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -213,7 +215,7 @@ async def test_a_compacted_topic_is_not_compared(cluster: KafkaCluster) -> None:
     assert read_by(history, OUTSIDE_READER) == []
 
 
-async def test_what_the_application_was_told_is_said_to_be_unknown(cluster: KafkaCluster) -> None:
+async def test_topics_observer_notes_that_the_applications_acknowledgements_are_unknown(cluster: KafkaCluster) -> None:
     async def work(shop: Shop) -> None:
         await shop.create()
 
@@ -245,7 +247,7 @@ async def test_checks_catch_replicas_that_disagree(cluster: KafkaCluster) -> Non
     assert anomalies(history) == {INCONSISTENT_OFFSETS}
 
 
-async def test_checks_catch_a_record_that_was_read_and_is_gone(cluster: KafkaCluster) -> None:
+async def test_checks_catch_a_record_that_was_read_and_vanished(cluster: KafkaCluster) -> None:
     history = new_history()
 
     async def work(shop: Shop) -> None:
@@ -272,13 +274,15 @@ async def test_checks_catch_a_record_that_was_read_and_is_gone(cluster: KafkaClu
     assert anomalies(history) == {VANISHED}
 
 
-async def test_a_cluster_that_does_not_answer_is_told_as_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_observer_reports_a_cluster_that_does_not_answer_as_trouble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kraft.sim.chaos.application.topics_observer.LOOK_TIMEOUT_MS", 200)
     found = await TopicsObserver("127.0.0.1:1", new_history(), now_ms).finish()
     assert any("could not be read" in sentence for sentence in found.trouble)
 
 
-def test_records_of_one_value_are_told_apart_by_key_headers_and_time() -> None:
+def test_topics_observer_distinguishes_records_of_equal_value_by_key_headers_and_timestamp() -> None:
     record = ConsumerRecord("t", 0, 0, 1, b"k", b"v", (), 0)
     others = [
         record._replace(key=None),
@@ -305,7 +309,7 @@ def batches(log: Path) -> list[bytes]:
 
 
 def rewrite(log: Path, old: bytes, new: bytes) -> None:
-    """Replace a value by one of the same length, with the batch's CRC made right."""
+    """Replace a value in a log file by one of the same length, and correct the batch's CRC."""
     changed = []
     for batch in batches(log):
         body = batch[CRC_FROM:].replace(old, new)

@@ -1,4 +1,6 @@
-"""Toxics on the links of a real cluster: each begins, has its effect where it should and nowhere else, and ends."""
+"""Tests of toxics on the links of a real cluster: each begins, has its effect where it should and nowhere else, and
+ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from kraft.sim.shapes import ClusterError
 
 ENDING = (plan.TIMEOUT, plan.RESET_PEER)
 CONNECTIONS = 40
-"""Of which some are hit by a toxic of 50 %, and some are not."""
+"""Number of connections, enough for a toxic with a toxicity of 50 % to affect some and not others."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
     wanted = ScenarioCluster(controllers=1, brokers=3)
     with Warden() as warden, ChaosCluster(wanted, tmp_path_factory.mktemp("chaos"), warden, ENDING) as opened:
         yield opened
-    assert warden.left == ()
+    assert warden.leftovers == ()
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +46,8 @@ def begin(cluster: ChaosCluster, kind: str, **fields: object) -> Callable[[], No
 
 
 def answers(cluster: ChaosCluster, link: Link, timeout_s: float = 30.0) -> bool:
-    """Whether a new connection over this link is answered. One that hangs needs a time-out, others end by a toxic."""
+    """Return whether a new connection over this link is answered. A hanging connection is given up after a timeout;
+    others are ended by a toxic."""
     try:
         _ask(cluster._proxies[0].address(link), timeout_s=timeout_s)
     except OSError:
@@ -56,7 +59,7 @@ def wait_fact(cluster: ChaosCluster, name: str, condition: Callable[[float], boo
     cluster.wait_until(lambda: condition(cluster.facts().get(name, -1.0)))
 
 
-def test_slices_with_pauses_make_a_round_trip_longer_until_they_end(cluster: ChaosCluster) -> None:
+def test_a_slicer_with_pauses_lengthens_the_round_trip_until_it_ends(cluster: ChaosCluster) -> None:
     end = begin(cluster, plan.SLICER, node=2, other=1, amount=10, variation_bytes=5, delay_us=20_000)
     wait_fact(cluster, "added round trip ms 1->2", lambda took: took >= 200)
     wait_fact(cluster, "added round trip ms 2->1", lambda took: took >= 15)
@@ -64,7 +67,7 @@ def test_slices_with_pauses_make_a_round_trip_longer_until_they_end(cluster: Cha
     wait_fact(cluster, "added round trip ms 1->2", lambda took: 0 <= took < 200)
 
 
-def test_a_slow_close_delays_the_end_of_a_connection_and_nothing_else(cluster: ChaosCluster) -> None:
+def test_a_slow_close_delays_only_the_end_of_a_connection(cluster: ChaosCluster) -> None:
     unanswered = cluster.facts().get("unanswered probes 0->1", 0)
     end = begin(cluster, plan.SLOW_CLOSE, node=ALL_CLIENTS, other=1, amount=700)
     wait_fact(cluster, "added close ms 0->1", lambda took: took >= 500)
@@ -73,7 +76,7 @@ def test_a_slow_close_delays_the_end_of_a_connection_and_nothing_else(cluster: C
     wait_fact(cluster, "added close ms 0->1", lambda took: 0 <= took < 500)
 
 
-def test_a_timeout_drops_bytes_and_ends_connections(cluster: ChaosCluster) -> None:
+def test_a_timeout_fault_drops_bytes_and_ends_connections(cluster: ChaosCluster) -> None:
     proxy = cluster._proxies[0].address((1, 2))
     with socket.create_connection((proxy.host, proxy.port), 30):
         ended = cluster.facts()["connections ended 1->2"]
@@ -85,7 +88,7 @@ def test_a_timeout_drops_bytes_and_ends_connections(cluster: ChaosCluster) -> No
     assert answers(cluster, (1, 2))
 
 
-def test_a_reset_peer_ends_each_connection_some_time_after_its_next_bytes(cluster: ChaosCluster) -> None:
+def test_a_reset_peer_fault_ends_each_connection_some_time_after_its_next_bytes(cluster: ChaosCluster) -> None:
     proxy = cluster._proxies[0].address((CLIENTS, 1))
     with socket.create_connection((proxy.host, proxy.port), 30) as before:
         end = begin(cluster, plan.RESET_PEER, node=1, other=ALL_CLIENTS, amount=100)
@@ -105,7 +108,7 @@ def is_ended(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_toxicity_hits_some_connections_and_leaves_the_others(cluster: ChaosCluster) -> None:
+def test_a_toxicity_below_100_percent_affects_only_some_connections(cluster: ChaosCluster) -> None:
     end = begin(cluster, plan.TIMEOUT, node=ALL_CLIENTS, other=1, amount=20, toxicity_percent=50)
     found = {answers(cluster, (CLIENTS, 1)) for _ in range(CONNECTIONS)}
     assert found == {True, False}
@@ -116,7 +119,7 @@ def test_a_toxicity_hits_some_connections_and_leaves_the_others(cluster: ChaosCl
 @pytest.mark.parametrize(
     ("stream", "hit", "spared"), [("up", (1, 2), (2, 1)), ("down", (2, 1), (1, 2))], ids=["up", "down"]
 )
-def test_a_stream_chooses_the_connections_by_who_dialled(
+def test_a_toxic_stream_selects_connections_by_the_end_that_dialled(
     cluster: ChaosCluster, stream: str, hit: Link, spared: Link
 ) -> None:
     end = begin(cluster, plan.TIMEOUT, node=1, other=2, amount=100, stream=stream)
@@ -130,7 +133,7 @@ def test_a_stream_chooses_the_connections_by_who_dialled(
     ("kind", "amount", "is_hit"),
     [(plan.LATENCY, 500, None), (plan.SLOW_LINK, 1_000, None), (plan.BYTE_LIMIT, 20, False)],
 )
-def test_a_quality_with_a_stream_is_a_toxic_of_that_stream(
+def test_a_link_quality_with_a_stream_becomes_a_toxic_of_that_stream(
     cluster: ChaosCluster, kind: str, amount: int, is_hit: bool | None
 ) -> None:
     end = begin(cluster, kind, node=2, other=1, amount=amount, stream="down")
@@ -143,7 +146,7 @@ def test_a_quality_with_a_stream_is_a_toxic_of_that_stream(
     assert answers(cluster, (1, 2))
 
 
-def test_a_toxic_that_names_no_other_end_is_on_all_links_of_its_node(cluster: ChaosCluster) -> None:
+def test_a_toxic_fault_without_another_end_affects_all_links_of_its_node(cluster: ChaosCluster) -> None:
     end = begin(cluster, plan.TIMEOUT, node=1, amount=100)
     links = [link for link in cluster._proxies[0].links if 101 not in link]
     assert {link for link in links if not answers(cluster, link)} == {link for link in links if 1 in link}
@@ -151,7 +154,7 @@ def test_a_toxic_that_names_no_other_end_is_on_all_links_of_its_node(cluster: Ch
     assert all(answers(cluster, link) for link in links)
 
 
-def test_a_toxic_of_clients_leaves_links_between_nodes_alone(cluster: ChaosCluster) -> None:
+def test_a_toxic_fault_of_clients_does_not_affect_links_between_nodes(cluster: ChaosCluster) -> None:
     end = begin(cluster, plan.TIMEOUT, node=ALL_CLIENTS, amount=100)
     links = [link for link in cluster._proxies[0].links if 101 not in link]
     assert {link for link in links if not answers(cluster, link)} == {(CLIENTS, broker) for broker in (1, 2, 3)}
@@ -159,7 +162,7 @@ def test_a_toxic_of_clients_leaves_links_between_nodes_alone(cluster: ChaosClust
     assert all(answers(cluster, link) for link in links)
 
 
-def test_toxics_of_several_kinds_are_on_a_link_together_and_end_one_by_one(cluster: ChaosCluster) -> None:
+def test_toxic_faults_of_several_kinds_coexist_on_a_link_and_end_separately(cluster: ChaosCluster) -> None:
     slow = begin(cluster, plan.SLICER, node=1, other=2, amount=10, delay_us=1_000)
     lost = begin(cluster, plan.TIMEOUT, node=1, other=2, amount=100)
     assert cluster.begin_fault(Fault(at_ms=0, kind=plan.TIMEOUT, node=1, amount=5)) is None
@@ -169,7 +172,7 @@ def test_toxics_of_several_kinds_are_on_a_link_together_and_end_one_by_one(clust
     assert answers(cluster, (1, 2))
 
 
-def test_a_heal_ends_toxics(cluster: ChaosCluster) -> None:
+def test_a_heal_removes_all_toxics(cluster: ChaosCluster) -> None:
     end = begin(cluster, plan.TIMEOUT, node=ALL_CLIENTS, other=1, amount=100)
     cluster.heal()
     assert answers(cluster, (CLIENTS, 1))
@@ -177,7 +180,7 @@ def test_a_heal_ends_toxics(cluster: ChaosCluster) -> None:
     assert answers(cluster, (CLIENTS, 1))
 
 
-def test_the_link_of_clients_to_a_broker_is_cut_as_long_as_the_fault_lasts(cluster: ChaosCluster) -> None:
+def test_the_link_from_clients_to_a_broker_is_cut_while_the_fault_lasts(cluster: ChaosCluster) -> None:
     faults = [
         Fault(at_ms=0, kind=plan.CUT, node=ALL_CLIENTS, other=1, duration_ms=60_000, manner=plan.REFUSE),
         Fault(at_ms=0, kind=plan.CUT_ONE_WAY, lane=1, node=2, other=ALL_CLIENTS, duration_ms=60_000),
@@ -204,13 +207,15 @@ def test_the_link_of_clients_to_a_broker_is_cut_as_long_as_the_fault_lasts(clust
         ({"node": ALL_CLIENTS, "kind": plan.KILL}, "there is no node -1"),
     ],
 )
-def test_a_link_that_does_not_exist_is_refused(cluster: ChaosCluster, fields: dict[str, object], says: str) -> None:
+def test_a_toxic_fault_on_a_link_that_does_not_exist_is_rejected(
+    cluster: ChaosCluster, fields: dict[str, object], says: str
+) -> None:
     fault = Fault(**{"at_ms": 0, "kind": plan.TIMEOUT, "duration_ms": 1_000, **fields})  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match=says):
         FaultRun(cluster, [fault], lambda: 0)
 
 
-def test_a_seed_draws_no_toxics(cluster: ChaosCluster) -> None:
+def test_a_seed_draws_no_toxic_faults(cluster: ChaosCluster) -> None:
     drawn = {fault.kind for seed in range(1, 40) for fault in faults_of_seed(cluster, seed, 10_000)}
     assert drawn
     assert not drawn & {*plan.TOXIC_KINDS}

@@ -1,4 +1,6 @@
-"""Verdicts can be trusted: planted bugs make real processes' runs invalid, and runs that prove nothing are unknown."""
+"""Tests that verdicts can be trusted: planted bugs make runs of real processes invalid, and runs that prove nothing get
+an unknown verdict.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID
 from kraft.sim.chaos.judge.verdict import LOG_LOSSES, decide_verdict
 from kraft.sim.chaos.proxies.links import LinkProxies
 from kraft.sim.chaos.run import work
-from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, ClusterChoice, FinishedRun
+from kraft.sim.chaos.run.campaign import ChaosCampaign, ChaosCampaignSettings, ClusterChoice, FinishedRun
 from kraft.sim.chaos.run.run_folder import RunFolder
 from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.chaos.scenarios.scenario_file import parse_scenario, read_scenario
@@ -104,7 +106,7 @@ Cluster = type[ChaosCluster]
 
 
 class TargetOf(OwnTarget):
-    """A target whose cluster is of another class."""
+    """A target of a run with another class of cluster than usual."""
 
     def __init__(self, scenario: Scenario, folder: Path, warden: Warden, kind: Cluster) -> None:
         super().__init__(scenario, folder, warden)
@@ -112,16 +114,17 @@ class TargetOf(OwnTarget):
 
 
 def run(tmp_path: Path, scenario: Scenario | str, cluster: Cluster = ChaosCluster) -> FinishedRun:
-    """Run it once, as the command does."""
+    """Execute one run of a scenario, as `kraft chaos run` does."""
     chosen = parse_scenario(scenario, "short") if isinstance(scenario, str) else scenario
     choice = ClusterChoice(
         name="pykraft", make=lambda scenario, folder, warden: TargetOf(scenario, folder, warden, cluster)
     )
-    settings = CampaignSettings(
+    settings = ChaosCampaignSettings(
         runs=[(chosen, 1)], clusters=[choice], out=tmp_path / "runs", command=lambda *_: "again", is_quiet=True
     )
-    campaign = Campaign(settings)
-    before = psutil.Process().children(recursive=True)  # of other tests: a resource tracker of multiprocessing stays
+    campaign = ChaosCampaign(settings)
+    # processes of other tests: a resource tracker of multiprocessing stays
+    before = psutil.Process().children(recursive=True)
     campaign.run()
     assert set(psutil.Process().children(recursive=True)) <= set(before), "nothing is left"
     (finished,) = campaign.finished
@@ -133,7 +136,7 @@ def losses(finished: FinishedRun) -> set[str]:
 
 
 def with_plant(folder_of_plant: Path, plant: str) -> Cluster:
-    """A cluster whose brokers run this code before their own."""
+    """Return a class of cluster whose brokers run this planted code before their own."""
     folder_of_plant.mkdir()
     (folder_of_plant / "sitecustomize.py").write_text(plant)
 
@@ -150,7 +153,7 @@ def with_plant(folder_of_plant: Path, plant: str) -> Cluster:
 
 
 @pytest.mark.slow
-def test_a_broker_that_acknowledges_before_replication_is_found_invalid(tmp_path: Path) -> None:
+def test_checks_catch_a_broker_that_acknowledges_before_replication(tmp_path: Path) -> None:
     cluster = with_plant(tmp_path / "plant", ACKNOWLEDGED_BY_THE_LEADER_ALONE)
     finished = run(tmp_path, LEADER_LOST_BEHIND_A_CUT, cluster)
     assert finished.verdict.verdict == INVALID, finished.verdict
@@ -158,13 +161,13 @@ def test_a_broker_that_acknowledges_before_replication_is_found_invalid(tmp_path
 
 
 @pytest.mark.slow
-def test_a_broker_with_a_plant_that_changes_nothing_is_found_valid(tmp_path: Path) -> None:
+def test_a_run_with_planted_code_that_changes_nothing_is_valid(tmp_path: Path) -> None:
     finished = run(tmp_path, LEADER_LOST_BEHIND_A_CUT, with_plant(tmp_path / "plant", "import sys\n"))
     assert finished.verdict.verdict == VALID, finished.verdict
 
 
 @pytest.mark.slow
-def test_one_acknowledgement_and_unclean_elections_are_invalid_unless_the_loss_is_allowed(tmp_path: Path) -> None:
+def test_losses_by_acks_1_and_unclean_elections_are_invalid_unless_allowed(tmp_path: Path) -> None:
     settings_permit = read_scenario("unclean-election-on")
     text, _, rest = settings_permit.text.partition("[expects]")
     own = f'{text}[workload]\nacks = "1"\n{rest[rest.index("[[fault]]") :]}'
@@ -184,7 +187,7 @@ def test_one_acknowledgement_and_unclean_elections_are_invalid_unless_the_loss_i
 
 
 @pytest.mark.slow
-def test_a_kill_of_a_node_that_is_down_makes_the_run_unknown(tmp_path: Path) -> None:
+def test_a_kill_of_a_node_that_is_already_down_makes_the_verdict_unknown(tmp_path: Path) -> None:
     finished = run(tmp_path, A_KILL_OF_A_NODE_THAT_IS_DOWN)
     assert finished.verdict.verdict == UNKNOWN
     (reason,) = finished.verdict.reasons
@@ -193,7 +196,7 @@ def test_a_kill_of_a_node_that_is_down_makes_the_run_unknown(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_cut_that_the_proxies_do_not_carry_out_makes_the_run_unknown(
+def test_a_cut_that_the_proxies_do_not_apply_makes_the_verdict_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LinkProxies, "apply", lambda *_: None)
@@ -204,20 +207,20 @@ def test_a_cut_that_the_proxies_do_not_carry_out_makes_the_run_unknown(
     assert "is not seen to have taken effect" in reason
 
 
-def test_a_run_without_clients_is_unknown(tmp_path: Path) -> None:
+def test_a_run_without_clients_has_an_unknown_verdict(tmp_path: Path) -> None:
     finished = run(tmp_path, NO_CLIENTS)
-    assert (finished.verdict.verdict, finished.verdict.reasons) == (UNKNOWN, ("No client did anything.",))
+    assert (finished.verdict.verdict, finished.verdict.reasons) == (UNKNOWN, ("No client had any operation.",))
 
 
 class WithoutProxies(ChaosCluster):
-    """toxiproxy dies when a node is to be killed."""
+    """A cluster whose toxiproxy dies when a node is to be killed."""
 
     def _kill(self, node: int) -> None:
         os.kill(self.proxy_pid, signal.SIGKILL)
         super()._kill(node)
 
 
-def test_a_run_whose_toxiproxy_ends_is_unknown_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_whose_toxiproxy_ends_has_an_unknown_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:
     finished = run(tmp_path, ONE_KILL, WithoutProxies)
     assert finished.verdict.verdict == UNKNOWN
     assert any("toxiproxy (pid " in reason and "ended with code -9" in reason for reason in finished.verdict.reasons)
@@ -226,7 +229,7 @@ def test_a_run_whose_toxiproxy_ends_is_unknown_and_leaves_nothing(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_whose_final_reader_does_not_come_to_the_end_is_unknown(
+def test_a_run_whose_final_reader_does_not_reach_the_end_has_an_unknown_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "FINAL_READ_SECONDS_MAX", 0.0)
@@ -236,11 +239,11 @@ def test_a_run_whose_final_reader_does_not_come_to_the_end_is_unknown(
     assert finished.verdict.anomalies == ()
 
 
-def test_a_thing_that_cannot_be_cleaned_makes_the_run_unknown(tmp_path: Path) -> None:
+def test_a_resource_that_cannot_be_cleaned_up_makes_the_verdict_unknown(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
 
     class Untidy(ChaosCluster):
-        """Has the warden remove a folder that is replaced meanwhile."""
+        """Registers a folder with the warden and replaces it, so that it cannot be removed."""
 
         def open(self) -> None:
             kept.mkdir()

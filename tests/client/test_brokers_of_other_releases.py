@@ -1,4 +1,6 @@
-"""Clients outlive answers that they do not understand: error codes of a later release, bodies that do not parse."""
+"""Clients continue after responses that they cannot interpret: error codes of a later release, bodies that do not
+parse.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tests.stages.tables import replace_row
 LATER_CODE = 9_999
 
 
-def test_a_producer_that_gets_no_producer_id_tells_its_records_so_and_goes_on() -> None:
+def test_records_fail_without_a_producer_id_and_the_producer_recovers() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         stage.fault(api_key=ApiKey.INIT_PRODUCER_ID, action=ReplyAction.ERROR, error=LATER_CODE, times=1)
@@ -34,7 +36,7 @@ def test_a_producer_that_gets_no_producer_id_tells_its_records_so_and_goes_on() 
     run(test)
 
 
-def test_a_producer_asks_again_for_metadata_that_it_does_not_understand() -> None:
+def test_a_producer_retries_metadata_requests_after_an_invalid_response() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer() as producer:
@@ -48,7 +50,7 @@ def test_a_producer_asks_again_for_metadata_that_it_does_not_understand() -> Non
     run(test)
 
 
-def test_a_consumer_asks_again_for_metadata_that_it_does_not_understand() -> None:
+def test_a_consumer_retries_metadata_requests_after_an_invalid_response() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer() as producer, stage.consumer() as consumer:
@@ -62,12 +64,12 @@ def test_a_consumer_asks_again_for_metadata_that_it_does_not_understand() -> Non
     run(test)
 
 
-def test_a_broker_that_refuses_to_tell_its_versions_is_told_of_as_such() -> None:
+def test_an_error_response_to_api_versions_is_reported_as_such() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         stage.fault(api_key=ApiKey.API_VERSIONS, action=ReplyAction.ERROR, error=LATER_CODE, times=1)
         async with stage.producer() as producer:
-            with pytest.raises(KafkaError, match="refused ApiVersions") as refused:
+            with pytest.raises(KafkaError, match="rejected ApiVersions") as refused:
                 await producer.send("orders", b"a")
         assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -81,7 +83,7 @@ def test_a_broker_that_refuses_to_tell_its_versions_is_told_of_as_such() -> None
         *[ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT, ApiKey.LIST_OFFSETS],
     ],
 )
-def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_member_survives_responses_that_do_not_parse(key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
     make_real = HANDLERS[key]
 
@@ -116,10 +118,10 @@ def test_a_member_outlives_answers_that_do_not_parse(key: ApiKey, monkeypatch: p
 
 @pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.API_VERSIONS])
 @pytest.mark.parametrize("answered_before", range(3))
-def test_a_producer_outlives_answers_that_do_not_parse(
+def test_a_producer_survives_responses_that_do_not_parse(
     key: ApiKey, answered_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first ones, or some that come later, on another of its connections."""
+    """Either the first responses are invalid, or later ones on another connection of the producer."""
     asked = 0
     make_real = HANDLERS[key]
 

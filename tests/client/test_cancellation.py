@@ -1,4 +1,6 @@
-"""Cancelled at its k-th checkpoint, for every k: nothing acknowledged is lost or doubled, nothing read is skipped."""
+"""Clients that are cancelled at every checkpoint in turn. No acknowledged record is lost or duplicated, and no reader
+skips a record.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ STEPS_MAX = 2_000
 TURNS = 3
 
 
-def test_a_producer_that_is_cancelled_anywhere_loses_and_doubles_nothing() -> None:
+def test_cancelling_a_producer_at_any_checkpoint_loses_and_duplicates_no_record() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         reports: dict[bytes, DeliveryReport] = {}
@@ -42,7 +44,7 @@ def test_a_producer_that_is_cancelled_anywhere_loses_and_doubles_nothing() -> No
     run(test)
 
 
-def test_a_producer_goes_on_after_a_cancelled_send() -> None:
+def test_a_producer_works_on_after_a_cancelled_send() -> None:
     async def test(stage: Stage) -> None:
         topics = [f"orders-{turn}" for turn in range(TURNS)]
         for topic in topics:
@@ -51,14 +53,15 @@ def test_a_producer_goes_on_after_a_cancelled_send() -> None:
         async with stage.producer(batch_size=80, buffer_memory=600) as producer:
 
             async def work(topic: str, step: int) -> None:
-                """What a send may wait for: the topic's metadata, room, the acknowledgement."""
+                """Send records; the calls wait for metadata, for buffer space and for the acknowledgement."""
                 values = [b"%d/%d" % (step, number) for number in range(10)]
                 deliveries = [(value, await producer.enqueue(topic, value, partition=0)) for value in values]
                 for value, delivery in deliveries:
                     reports[topic][value] = await delivery.wait()
                 reports[topic][b"%d" % step] = await producer.send(topic, b"%d" % step, partition=0)
 
-            for topic in topics:  # each is new to the producer, which goes on with what the last turn left behind
+            # the producer continues in the state that the last cancellation left; each topic is new to it
+            for topic in topics:
                 step = 0
                 while await cancelled_at(step, partial(work, topic, step)):
                     step += 1
@@ -73,7 +76,7 @@ def test_a_producer_goes_on_after_a_cancelled_send() -> None:
     run(test)
 
 
-def test_a_poll_that_is_cancelled_anywhere_skips_and_repeats_nothing() -> None:
+def test_cancelling_poll_at_any_checkpoint_skips_and_repeats_no_record() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         total = 1_000
@@ -85,7 +88,7 @@ def test_a_poll_that_is_cancelled_anywhere_skips_and_repeats_nothing() -> None:
             await consumer.assign([PLACE], at="earliest")
 
             async def work() -> None:
-                """Reads in both ways, by turns, and over what one fetch brings."""
+                """Read alternately with `poll` and by iteration, over more than one fetch."""
                 for number in range(10):
                     if len(read) < total and number % 3:
                         read.append((await anext(consumer)).offset)
@@ -107,8 +110,8 @@ def test_a_poll_that_is_cancelled_anywhere_skips_and_repeats_nothing() -> None:
     run(test)
 
 
-def test_leaving_and_starting_anywhere_leaves_no_task_behind() -> None:
-    """A consumer that is cancelled while it starts, looks for offsets or reads ends with its block."""
+def test_cancelling_a_consumer_at_any_checkpoint_leaves_no_task_behind() -> None:
+    """The consumer is cancelled during its start, an offset lookup or a read."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")

@@ -1,4 +1,4 @@
-"""The consumer against whole brokers: where it starts, where it stands, and what it is not given."""
+"""The consumer against whole brokers: start positions, current positions, and records that must not be returned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIME_MS = 1_750_000_000_000
 
 
 async def fill(stage: Stage, count: int, *, partition: int = 0) -> None:
-    """Records with values 0, 1, …, one second apart, in batches of three."""
+    """Write records with the values 0, 1, …, one second apart, in batches of three."""
     async with stage.producer(batch_size=250) as producer:
         for number in range(count):
             stamp = TIME_MS + 1_000 * number
@@ -47,7 +47,7 @@ ONE_NODE: dict[str, Any] = {
 }
 
 
-def test_a_group_reads_on_beside_a_name_that_no_topic_can_have() -> None:
+def test_a_subscription_with_one_invalid_topic_name_reads_the_other_topics() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 3)
@@ -61,7 +61,7 @@ def test_a_group_reads_on_beside_a_name_that_no_topic_can_have() -> None:
     run(test, **ONE_NODE)
 
 
-def test_what_failed_of_a_subscription_is_given_up_with_it() -> None:
+def test_topic_errors_of_a_replaced_subscription_are_not_raised_by_poll() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 3)
@@ -74,7 +74,7 @@ def test_what_failed_of_a_subscription_is_given_up_with_it() -> None:
     run(test, **ONE_NODE)
 
 
-def test_a_topic_that_fails_is_told_once_by_each_subscription() -> None:
+def test_each_subscription_raises_a_topics_error_once() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.consumer(group_id="billing", metadata_max_age_ms=500) as consumer:
@@ -82,12 +82,12 @@ def test_a_topic_that_fails_is_told_once_by_each_subscription() -> None:
                 await consumer.subscribe(["orders", "what/ever"])
                 with pytest.raises(KafkaError, match="topic what/ever is not available"):
                     await consumer.poll(timeout_ms=30_000)
-                assert await consumer.poll(timeout_ms=5_000) == [], "ten times it has asked anew"
+                assert await consumer.poll(timeout_ms=5_000) == [], "it has refreshed the metadata ten times"
 
     run(test, **ONE_NODE)
 
 
-def test_a_topic_that_may_not_be_seen_is_told_and_read_when_it_may() -> None:
+def test_a_topic_with_an_authorization_error_is_reported_and_read_once_allowed() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 3)
@@ -104,7 +104,7 @@ def test_a_topic_that_may_not_be_seen_is_told_and_read_when_it_may() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1 << 63])
-def test_what_is_no_offset_and_no_time_is_refused_and_the_consumer_reads_on(offset: int) -> None:
+def test_an_invalid_offset_or_time_is_rejected_and_the_consumer_reads_on(offset: int) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 3)
@@ -124,7 +124,7 @@ def test_what_is_no_offset_and_no_time_is_refused_and_the_consumer_reads_on(offs
     run(test)
 
 
-def test_it_starts_where_it_is_told() -> None:
+def test_assign_starts_at_the_given_position() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         await fill(stage, 10)
@@ -141,7 +141,7 @@ def test_it_starts_where_it_is_told() -> None:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", 0), ("latest", 10)])
-def test_without_a_start_the_reset_policy_decides(policy: str, expected: int) -> None:
+def test_assign_without_a_start_position_uses_auto_offset_reset(policy: str, expected: int) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -173,8 +173,8 @@ def test_a_reset_by_duration_goes_to_the_first_record_since_then(back: str, expe
     run(test)
 
 
-def test_a_reset_by_duration_skips_no_record_that_comes_while_it_looks() -> None:
-    """Where no record is so new it goes to the end, but to the end of before."""
+def test_a_reset_by_duration_skips_no_record_written_during_the_lookup() -> None:
+    """If no record is at or after the time, the consumer starts at the log end as it was before the lookup by time."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -191,7 +191,7 @@ def test_a_reset_by_duration_skips_no_record_that_comes_while_it_looks() -> None
     run(test)
 
 
-def test_a_reset_by_duration_goes_to_the_end_where_no_record_is_so_new() -> None:
+def test_a_reset_by_duration_starts_at_the_log_end_if_no_record_is_new_enough() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -204,7 +204,7 @@ def test_a_reset_by_duration_goes_to_the_end_where_no_record_is_so_new() -> None
     run(test)
 
 
-def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+def test_a_partition_without_a_leader_does_not_delay_the_other_partitions() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", factor=1, leader=1)
         await stage.create_topic("payments", factor=1, leader=2)
@@ -221,7 +221,7 @@ def test_a_partition_without_a_leader_holds_up_no_other() -> None:
     three(test)
 
 
-def test_a_position_is_looked_for_until_somebody_can_be_asked() -> None:
+def test_a_position_lookup_is_retried_until_a_broker_is_reachable() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 3)
@@ -237,7 +237,7 @@ def test_a_position_is_looked_for_until_somebody_can_be_asked() -> None:
     run(test)
 
 
-def test_without_a_policy_the_application_is_told_once_and_may_seek() -> None:
+def test_reset_policy_none_raises_one_error_and_a_seek_continues() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 5)
@@ -256,7 +256,7 @@ def test_without_a_policy_the_application_is_told_once_and_may_seek() -> None:
     run(test)
 
 
-def test_outside_the_log_the_reset_policy_decides() -> None:
+def test_a_position_outside_the_log_is_reset_by_auto_offset_reset() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -270,7 +270,7 @@ def test_outside_the_log_the_reset_policy_decides() -> None:
     run(test)
 
 
-def test_it_seeks_by_time() -> None:
+def test_a_consumer_seeks_to_a_timestamp() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -289,7 +289,7 @@ def test_it_seeks_by_time() -> None:
     run(test)
 
 
-def test_a_paused_partition_gives_nothing_until_it_is_resumed() -> None:
+def test_a_paused_partition_returns_no_records_until_resumed() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         await fill(stage, 6)
@@ -307,7 +307,7 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed() -> None:
     run(test)
 
 
-def test_a_closed_consumer_says_so() -> None:
+def test_polling_a_closed_consumer_raises_an_error() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.consumer() as consumer:
@@ -318,7 +318,7 @@ def test_a_closed_consumer_says_so() -> None:
     run(test)
 
 
-def test_a_consumer_that_is_not_open_says_so() -> None:
+def test_a_consumer_that_is_not_open_raises_runtime_error() -> None:
     async def test() -> None:
         consumer = Consumer(bootstrap_servers="localhost:9092", group_id="billing")
         for use in (
@@ -335,7 +335,7 @@ def test_a_consumer_that_is_not_open_says_so() -> None:
     trio.run(test)
 
 
-def test_a_consumer_that_reads_nothing_is_told_to_subscribe_or_assign() -> None:
+def test_polling_without_subscription_or_assignment_raises_an_error() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.consumer(group_id="billing") as consumer:
@@ -352,7 +352,7 @@ def test_a_consumer_that_reads_nothing_is_told_to_subscribe_or_assign() -> None:
     run(test, **ONE_NODE)
 
 
-def test_a_task_may_poll_while_another_one_assigns() -> None:
+def test_one_task_may_poll_a_consumer_while_another_task_assigns_its_partitions() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 1)
@@ -368,7 +368,7 @@ def test_a_task_may_poll_while_another_one_assigns() -> None:
     run(test, **ONE_NODE)
 
 
-def test_a_connection_that_is_being_made_when_its_client_ends_is_closed() -> None:
+def test_a_connection_still_being_dialled_is_closed_with_its_client() -> None:
     async def test(stage: Stage) -> None:
         seam = stage.world.node("client")
         links = Links(seam, client_id="client")
@@ -388,7 +388,7 @@ def test_a_connection_that_is_being_made_when_its_client_ends_is_closed() -> Non
     run(test)
 
 
-def test_a_consumer_that_may_not_create_topics_creates_none() -> None:
+def test_a_consumer_without_auto_creation_creates_no_topics() -> None:
     async def test(stage: Stage) -> None:
         settings = {"allow_auto_create_topics": False, "default_api_timeout_ms": 500, "metadata_max_age_ms": 300}
         async with stage.consumer(**settings) as consumer:
@@ -406,7 +406,7 @@ def test_a_consumer_that_may_not_create_topics_creates_none() -> None:
     run(test)
 
 
-def test_a_broker_that_hangs_is_waited_for_once_by_those_who_ask_for_metadata() -> None:
+def test_metadata_requests_avoid_a_hanging_broker_after_a_timeout() -> None:
     async def test(stage: Stage) -> None:
         cluster = Cluster(parse_bootstrap(stage.bootstrap), stage.world.node("client"), client_id="client")
         for _ in range(6):
@@ -415,13 +415,13 @@ def test_a_broker_that_hangs_is_waited_for_once_by_those_who_ask_for_metadata() 
         began_ns = stage.world.now_ns
         for _ in range(9):
             await cluster.refresh([], timeout_ms=60_000)
-        assert (stage.world.now_ns - began_ns) / 1e9 < 10  # three of them are asked of the one that hangs, 2 s each
+        assert (stage.world.now_ns - began_ns) / 1e9 < 10  # three of the lookups go to the broker that hangs, 2 s each
         cluster.close()
 
     three(test)
 
 
-def test_lag_and_position_follow_what_was_given() -> None:
+def test_lag_and_position_follow_the_returned_records() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -436,7 +436,7 @@ def test_lag_and_position_follow_what_was_given() -> None:
     run(test)
 
 
-def test_iteration_gives_every_record_in_order_over_batches_and_fetches() -> None:
+def test_iteration_returns_every_record_in_order_over_batches_and_fetches() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         await fill(stage, 50)
@@ -454,7 +454,7 @@ def test_iteration_gives_every_record_in_order_over_batches_and_fetches() -> Non
     run(test)
 
 
-def test_an_idle_partition_does_not_hold_up_a_busy_one() -> None:
+def test_an_idle_partition_does_not_delay_records_of_a_busy_one() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         await fill(stage, 400)
@@ -467,7 +467,7 @@ def test_an_idle_partition_does_not_hold_up_a_busy_one() -> None:
     run(test)
 
 
-def test_read_committed_leaves_out_what_was_aborted_and_stops_before_what_is_open() -> None:
+def test_read_committed_skips_aborted_records_and_stops_before_open_transactions() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await stage.produce("orders", batch("plain"))
@@ -493,7 +493,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_stops_before_what_is_ope
     run(test)
 
 
-def test_a_consumer_with_a_rack_reads_from_the_replica_there_and_from_the_leader_when_that_dies() -> None:
+def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_if_that_crashes() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
         await fill(stage, 20)
@@ -517,7 +517,7 @@ def test_a_consumer_with_a_rack_reads_from_the_replica_there_and_from_the_leader
 
 
 @pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_errors_that_pass_are_not_noticed(code: ErrorCode) -> None:
+def test_transient_fetch_errors_are_retried_without_an_exception(code: ErrorCode) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 60)
@@ -531,7 +531,7 @@ def test_errors_that_pass_are_not_noticed(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
-def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(policy: str) -> None:
+def test_reading_continues_where_the_log_diverges_after_an_unclean_election(policy: str) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1, unclean_leader_election_enable="true", min_insync_replicas="1")
         await fill(stage, 5)
@@ -540,7 +540,8 @@ def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(policy: s
             assert await offsets(consumer, 5) == [0, 1, 2, 3, 4]
             for follower in ("b2", "b3"):
                 stage.world.partition("b1", follower)
-            await fill(stage, 5)  # acknowledged once the followers, who lack it, are out of the in-sync set
+            # the record is acknowledged once the followers, which do not have it, are removed from the ISR
+            await fill(stage, 5)
             assert stage.isr("orders") == [1]
             assert await offsets(consumer, 5) == [5, 6, 7, 8, 9]
             stage.world.kill("b1")
@@ -555,7 +556,7 @@ def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(policy: s
     three(test)
 
 
-def test_a_leader_that_dies_is_followed_without_a_gap() -> None:
+def test_a_consumer_reads_without_a_gap_when_the_leader_crashes() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 60)

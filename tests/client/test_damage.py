@@ -1,4 +1,6 @@
-"""What a consumer does with bytes that no batch can be: it says so, keeps on asking in peace, and reads the rest."""
+"""A consumer that meets damaged batches: it reports them, fetches them again after a backoff, and reads other
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,14 @@ from tests.stages.clients_in_world import Stage, run
 
 COUNT = 12
 MAGIC, VALUE = 16, -1
-"""Where a byte changes: in the header, which nobody gets past; under the CRC of the last batch."""
+"""Byte of a batch that a test changes. MAGIC is in the header, so the batch becomes unreadable. VALUE is in the part of
+the last batch that the CRC covers."""
 LAST_OFFSET_DELTA = 25
-"""A byte of it: the first batch seems to end far behind the log."""
+"""Byte of the field lastOffsetDelta. If it is changed, the first batch seems to end far after the end of the log."""
 
 
 def damage(stage: Stage, at: int) -> None:
-    """Change a byte of what partition 0 holds."""
+    """Change a byte in the log of partition 0."""
     data = stage.world.host("b1").root.entries["data"]
     assert isinstance(data, Directory)
     folder = data.entries["orders-0"]
@@ -31,7 +34,7 @@ def damage(stage: Stage, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [MAGIC, VALUE])
-def test_a_damaged_partition_keeps_no_other_from_being_read_and_is_asked_for_in_peace(at: int) -> None:
+def test_a_damaged_partition_is_refetched_with_backoff_while_others_are_read(at: int) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         for partition in (0, 1):
@@ -57,11 +60,11 @@ def test_a_damaged_partition_keeps_no_other_from_being_read_and_is_asked_for_in_
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("version_max", [11, 99])
-def test_a_batch_that_seems_to_end_behind_the_log_takes_nobody_there(
+def test_a_damaged_batch_end_after_the_log_end_does_not_move_the_position_there(
     policy: str, version_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is fetched ahead is asked for behind it, and the broker says that there is no such offset, or, to whom tells
-    the epoch before it, that the log was cut."""
+    """The consumer sends its next fetch for the wrong end of the batch. The broker answers that this offset is out of
+    range or, if the request has the last epoch, that the log was truncated."""
     version = Link.version
     monkeypatch.setattr(Link, "version", lambda link, key: min(version(link, key), version_max))
 
@@ -72,7 +75,7 @@ def test_a_batch_that_seems_to_end_behind_the_log_takes_nobody_there(
         async with stage.consumer(auto_offset_reset=policy) as consumer:
             await consumer.assign([("orders", 0)])
             consumer.seek(("orders", 0), 0)
-            await trio.sleep(1)  # what is fetched ahead is answered
+            await trio.sleep(1)  # the response to the fetch at the wrong offset arrives
             with trio.fail_after(10), pytest.raises(KafkaError, match=r"damaged|CRC") as told:
                 await consumer.poll()
             assert told.value.code is ErrorCode.CORRUPT_MESSAGE

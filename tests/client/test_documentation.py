@@ -1,4 +1,4 @@
-"""Every Python example of docs/client.md runs, in a world in which localhost:9092 is a cluster."""
+"""Every Python example of docs/client.md runs in a simulated world in which localhost:9092 is a cluster."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "client.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def test_there_are_examples() -> None:
+def test_the_client_page_has_examples() -> None:
     assert len(EXAMPLES) >= 6
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_the_example_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_example_of_the_client_page_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer() as producer:

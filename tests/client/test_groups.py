@@ -1,4 +1,6 @@
-"""Consumer groups on our own brokers, in virtual time: every assignor, members that come, go, die, stall and return."""
+"""Consumer groups on pykraft's brokers, in virtual time: every assignor, with members that join, leave, crash, stall
+and return.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def alone(test: Test, **settings: Any) -> None:
     run(test, offsets_topic_replication_factor="1", **GROUPS, **settings)
 
 
-class Member(RebalanceListener):
-    """A consumer at work: what it has read and holds, and what it was told of rebalances."""
+class GroupConsumer(RebalanceListener):
+    """A running group member that records what it has read, its partitions, and its rebalance callbacks."""
 
     def __init__(self, stage: Stage, name: str, topics: Any = ("orders",), **settings: Any) -> None:
         self.consumer = stage.consumer(name, group_id="billing", client_id=name, **(FAST | settings))
@@ -94,11 +96,11 @@ async def at_work(stage: Stage, body: Callable[[trio.Nursery], Any]) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_members_come_and_go_and_every_partition_has_one_owner(strategy: str) -> None:
+def test_members_join_and_leave_and_every_partition_has_one_owner(strategy: str) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
         await fill(stage, 300)
-        first, second = (Member(stage, name, partition_assignment_strategy=strategy) for name in "ab")
+        first, second = (GroupConsumer(stage, name, partition_assignment_strategy=strategy) for name in "ab")
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(first.work)
@@ -123,10 +125,13 @@ def test_members_come_and_go_and_every_partition_has_one_owner(strategy: str) ->
     alone(test)
 
 
-def test_a_member_that_dies_is_replaced_and_nothing_is_skipped() -> None:
+def test_the_partitions_of_a_crashed_member_are_read_by_others_without_a_gap() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
-        first, second = Member(stage, "a", auto_commit_interval_ms=200), Member(stage, "b", auto_commit_interval_ms=200)
+        first, second = (
+            GroupConsumer(stage, "a", auto_commit_interval_ms=200),
+            GroupConsumer(stage, "b", auto_commit_interval_ms=200),
+        )
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(first.work)
@@ -153,10 +158,10 @@ def test_a_member_that_dies_is_replaced_and_nothing_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_coordinator_dies_and_the_group_goes_on(seed: int) -> None:
+def test_a_group_continues_after_its_coordinator_crashed(seed: int) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
-        first, second = (Member(stage, name, auto_commit_interval_ms=100) for name in "ab")
+        first, second = (GroupConsumer(stage, name, auto_commit_interval_ms=100) for name in "ab")
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(first.work)
@@ -173,7 +178,7 @@ def test_the_coordinator_dies_and_the_group_goes_on(seed: int) -> None:
             await stage.world.sleep_ms(10_000)
             assert first.held | second.held == EVERY
 
-        def places(*members: Member) -> list[tuple[int, int]]:
+        def places(*members: GroupConsumer) -> list[tuple[int, int]]:
             return [(record.partition, record.offset) for member in members for record in member.read]
 
         await at_work(stage, body)
@@ -188,8 +193,8 @@ def test_the_coordinator_dies_and_the_group_goes_on(seed: int) -> None:
 def test_a_static_member_that_returns_in_time_gets_its_partitions_without_a_rebalance() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
-        stays = Member(stage, "a", group_instance_id="one")
-        leaves, returns = (Member(stage, name, group_instance_id="two") for name in "bc")
+        stays = GroupConsumer(stage, "a", group_instance_id="one")
+        leaves, returns = (GroupConsumer(stage, name, group_instance_id="two") for name in "bc")
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(stays.work)
@@ -207,10 +212,10 @@ def test_a_static_member_that_returns_in_time_gets_its_partitions_without_a_reba
     alone(test)
 
 
-def test_of_two_members_of_one_static_name_the_older_is_told_that_it_is_fenced() -> None:
+def test_of_two_members_with_one_instance_id_the_older_is_fenced() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
-        older, newer = (Member(stage, name, group_instance_id="one") for name in "ab")
+        older, newer = (GroupConsumer(stage, name, group_instance_id="one") for name in "ab")
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(older.work)
@@ -225,10 +230,10 @@ def test_of_two_members_of_one_static_name_the_older_is_told_that_it_is_fenced()
     alone(test)
 
 
-def test_an_application_that_does_not_come_back_loses_its_partitions_and_may_return() -> None:
+def test_a_member_that_exceeds_max_poll_interval_loses_its_partitions_and_can_rejoin() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
-        slow, other = (Member(stage, name, max_poll_interval_ms=2_000) for name in "ab")
+        slow, other = (GroupConsumer(stage, name, max_poll_interval_ms=2_000) for name in "ab")
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(slow.work)
@@ -246,15 +251,15 @@ def test_an_application_that_does_not_come_back_loses_its_partitions_and_may_ret
     alone(test)
 
 
-def test_an_application_that_asks_for_one_record_after_the_other_has_not_gone_away() -> None:
-    """All of them come in one batch, and dealing with that takes longer than it may be away."""
+def test_iterating_over_records_counts_as_polling_for_max_poll_interval() -> None:
+    """All records come in one batch, and processing it takes longer than `max.poll.interval.ms`."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(linger_ms=100) as producer:
             for number in range(20):
                 await producer.enqueue("orders", b"%d" % number)
-        told = Member(stage, "unused")
+        told = GroupConsumer(stage, "unused")
         read: list[int] = []
         async with stage.consumer("a", group_id="billing", max_poll_interval_ms=2_000, **FAST) as consumer:
             await consumer.subscribe(["orders"], listener=told)
@@ -269,7 +274,7 @@ def test_an_application_that_asks_for_one_record_after_the_other_has_not_gone_aw
     alone(test)
 
 
-def test_offsets_are_committed_for_what_the_application_came_back_from_and_no_further() -> None:
+def test_auto_commit_covers_only_records_before_the_last_poll() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 100)
@@ -293,7 +298,7 @@ def test_offsets_are_committed_for_what_the_application_came_back_from_and_no_fu
     alone(test)
 
 
-def test_an_exception_leaves_the_record_at_hand_uncommitted() -> None:
+def test_a_record_whose_processing_raises_is_not_committed() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 20)
@@ -332,7 +337,7 @@ def test_commits_keep_their_order_and_may_carry_a_note() -> None:
 
 @pytest.mark.parametrize("is_member", [True, False])
 @pytest.mark.parametrize("is_left", [True, False])
-def test_a_commit_that_nobody_waits_for_is_done_before_the_consumer_ends(is_member: bool, is_left: bool) -> None:
+def test_commit_nowait_finishes_before_the_consumer_closes_or_unsubscribes(is_member: bool, is_left: bool) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 20)
@@ -352,8 +357,8 @@ def test_a_commit_that_nobody_waits_for_is_done_before_the_consumer_ends(is_memb
     alone(test)
 
 
-def test_a_refused_commit_of_a_consumer_that_ends_is_logged() -> None:
-    """No `poll` comes that could raise it."""
+def test_a_rejected_commit_of_a_closing_consumer_is_logged() -> None:
+    """The consumer is closing, so no later `poll` could raise the error."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -370,7 +375,7 @@ def test_a_refused_commit_of_a_consumer_that_ends_is_logged() -> None:
     alone(test)
 
 
-def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
+def test_a_commit_cancelled_at_any_checkpoint_is_complete_or_absent() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 50)
@@ -392,7 +397,7 @@ def test_a_commit_that_is_cancelled_anywhere_is_done_or_not_done() -> None:
     alone(test)
 
 
-def test_a_commit_that_reaches_nobody_ends_in_time() -> None:
+def test_a_commit_without_a_reachable_broker_times_out() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -412,7 +417,7 @@ def test_a_commit_that_reaches_nobody_ends_in_time() -> None:
     alone(test)
 
 
-def test_a_member_that_was_expelled_is_told_when_it_commits_and_joins_again() -> None:
+def test_an_expelled_members_commit_fails_and_the_member_rejoins() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -423,7 +428,7 @@ def test_a_member_that_was_expelled_is_told_when_it_commits_and_joins_again() ->
             stage.fault(
                 api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=ErrorCode.UNKNOWN_MEMBER_ID, times=1
             )
-            with pytest.raises(CommitFailed, match="not in the group any more"):
+            with pytest.raises(CommitFailed, match="no longer in the group"):
                 await consumer.commit()
             assert (await consumer.poll(records_max=1))[0].offset == 0
             await consumer.commit()
@@ -431,8 +436,8 @@ def test_a_member_that_was_expelled_is_told_when_it_commits_and_joins_again() ->
     alone(test)
 
 
-def test_a_commit_is_not_tried_again_once_others_may_read_its_partitions() -> None:
-    """It would take the group back to where this member was."""
+def test_a_commit_is_not_retried_after_its_partitions_were_revoked() -> None:
+    """A retry would reset the group's offset to the position of this member."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", partitions=2)
@@ -451,7 +456,7 @@ def test_a_commit_is_not_tried_again_once_others_may_read_its_partitions() -> No
                     times=7,
                 )
                 consumer.commit_nowait()
-                nursery.start_soon(Member(stage, "b", enable_auto_commit=False).work)
+                nursery.start_soon(GroupConsumer(stage, "b", enable_auto_commit=False).work)
                 with trio.fail_after(30), pytest.raises(CommitFailed, match=r"orders-\d.* may belong to others now"):
                     while True:
                         await consumer.poll(timeout_ms=100)
@@ -463,8 +468,8 @@ def test_a_commit_is_not_tried_again_once_others_may_read_its_partitions() -> No
     alone(test)
 
 
-def test_a_member_outside_of_its_group_commits_nothing_as_if_it_were_nobody() -> None:
-    """With nobody else in it the group would take that."""
+def test_a_member_outside_of_its_group_does_not_commit_without_a_member_id() -> None:
+    """An empty group would accept a commit without a member id."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -499,11 +504,11 @@ def test_a_member_outside_of_its_group_commits_nothing_as_if_it_were_nobody() ->
         (ApiKey.FIND_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_an_error_that_passes_keeps_nobody_out(key: ApiKey, code: ErrorCode) -> None:
+def test_a_member_joins_despite_transient_coordinator_errors(key: ApiKey, code: ErrorCode) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
         stage.fault(api_key=key, action=ReplyAction.ERROR, error=code, times=2)
-        member = Member(stage, "a")
+        member = GroupConsumer(stage, "a")
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(member.work)
@@ -518,7 +523,7 @@ def test_an_error_that_passes_keeps_nobody_out(key: ApiKey, code: ErrorCode) -> 
     alone(test)
 
 
-def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
+def test_a_group_authorization_error_is_raised_by_poll() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 6)
         stage.fault(
@@ -536,29 +541,29 @@ def test_a_group_that_may_not_be_joined_is_told_to_the_application() -> None:
     alone(test)
 
 
-def test_a_topic_that_is_not_there_is_waited_for_and_warned_of_once() -> None:
+def test_a_missing_subscribed_topic_is_logged_once_and_read_once_created() -> None:
     async def test(stage: Stage) -> None:
         with capture_logs() as logs:
             settings = {**FAST, "metadata_max_age_ms": 300}
             async with stage.consumer("a", group_id="billing", allow_auto_create_topics=False, **settings) as consumer:
                 await consumer.subscribe(["orders"])
-                assert await consumer.poll(timeout_ms=3_000) == [], "ten times it has asked anew"
+                assert await consumer.poll(timeout_ms=3_000) == [], "it has refreshed the metadata ten times"
                 await stage.create_topic("orders")
                 await fill(stage, 1)
                 assert len(await consumer.poll(timeout_ms=30_000)) == 1
         warned = [entry for entry in logs if entry["log_level"] == "warning"]
         assert [(entry["event"], entry["topic"]) for entry in warned] == [
-            ("a topic that is subscribed does not exist (yet)", "orders")
+            ("a subscribed topic does not exist (yet)", "orders")
         ]
 
     alone(test)
 
 
-def test_a_pattern_takes_in_topics_that_come_later() -> None:
+def test_a_pattern_subscription_includes_topics_created_later() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders-a", 2)
         await stage.create_topic("payments", 2)
-        member = Member(stage, "a", "^orders-.*", metadata_max_age_ms=500)
+        member = GroupConsumer(stage, "a", "^orders-.*", metadata_max_age_ms=500)
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(member.work)
@@ -572,11 +577,11 @@ def test_a_pattern_takes_in_topics_that_come_later() -> None:
     alone(test)
 
 
-def test_the_leader_notices_topics_that_grow_or_appear_for_any_member() -> None:
+def test_the_group_leader_rebalances_when_any_members_topic_grows_or_appears() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 2)
         quick = {"metadata_max_age_ms": 500, "allow_auto_create_topics": False}
-        first, second = Member(stage, "a", **quick), Member(stage, "b", ["orders", "later"], **quick)
+        first, second = GroupConsumer(stage, "a", **quick), GroupConsumer(stage, "b", ["orders", "later"], **quick)
 
         async def body(nursery: trio.Nursery) -> None:
             nursery.start_soon(first.work)
@@ -592,7 +597,7 @@ def test_the_leader_notices_topics_that_grow_or_appear_for_any_member() -> None:
     alone(test)
 
 
-def test_the_listener_may_seek_and_commit() -> None:
+def test_a_rebalance_listener_can_seek_and_commit() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 30)
@@ -619,7 +624,7 @@ def test_the_listener_may_seek_and_commit() -> None:
 
 
 class Committing(RebalanceListener):
-    """Commits what it holds by number, whatever has happened."""
+    """A listener that commits numbered offsets of its partitions in every callback."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -628,8 +633,8 @@ class Committing(RebalanceListener):
         await self.consumer.commit({PLACE: 5})
 
 
-def test_what_a_listener_raises_is_told_by_poll_and_the_member_stays() -> None:
-    """The partitions are lost, and so the commit that the listener tries is refused."""
+def test_poll_raises_a_listeners_exception_and_the_member_stays_in_the_group() -> None:
+    """The partitions are lost, so the commit in the listener is rejected."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -649,7 +654,7 @@ def test_what_a_listener_raises_is_told_by_poll_and_the_member_stays() -> None:
     alone(test)
 
 
-def test_a_member_leaves_its_group_though_its_listener_raises() -> None:
+def test_a_member_leaves_its_group_even_if_its_listener_raises() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         await fill(stage, 10)
@@ -661,13 +666,14 @@ def test_a_member_leaves_its_group_though_its_listener_raises() -> None:
                 stage.fault(api_key=ApiKey.OFFSET_COMMIT, action=ReplyAction.ERROR, error=refused, times=1)
         async with stage.consumer("b", group_id="billing", **FAST) as consumer:
             await consumer.subscribe(["orders"])
-            with trio.fail_after(3):  # the session of a member that is just gone would last for longer
+            # the session of a member that only disappeared would last longer than the test waits
+            with trio.fail_after(3):
                 assert (await anext(consumer)).offset == 0
 
     alone(test)
 
 
-def test_subscribing_and_committing_need_a_group() -> None:
+def test_subscribe_and_commit_need_a_group_id() -> None:
     async def test(stage: Stage) -> None:
         async with stage.consumer("a") as consumer:
             with pytest.raises(ValueError, match="needs a group_id"):

@@ -1,4 +1,4 @@
-"""The producer against whole brokers: delivery, batching, order over lost answers and lost leaders, back-pressure."""
+"""The producer against whole brokers: delivery, batching, order with lost responses and lost leaders, back-pressure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_are_read_as_they_were_sent_with_each_codec(codec: str) -> None:
+def test_records_are_read_as_sent_with_each_compression_type(codec: str) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(compression_type=codec) as producer:
@@ -38,7 +38,7 @@ def test_records_are_read_as_they_were_sent_with_each_codec(codec: str) -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [-2, 1 << 63, 1.5, "5"])
-def test_a_timestamp_that_no_record_can_have_is_refused_and_the_others_are_delivered(timestamp_ms: Any) -> None:
+def test_an_invalid_timestamp_is_rejected_and_other_records_are_delivered(timestamp_ms: Any) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(linger_ms=20) as producer:
@@ -51,7 +51,7 @@ def test_a_timestamp_that_no_record_can_have_is_refused_and_the_others_are_deliv
     run(test)
 
 
-def test_a_key_decides_the_partition_and_records_without_one_use_all() -> None:
+def test_keys_decide_the_partition_and_records_without_a_key_use_all_partitions() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", 4)
         async with stage.producer(batch_size=200) as producer:
@@ -65,7 +65,7 @@ def test_a_key_decides_the_partition_and_records_without_one_use_all() -> None:
     run(test)
 
 
-def test_records_that_come_within_the_linger_leave_in_one_batch() -> None:
+def test_records_within_linger_ms_are_sent_in_one_batch() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(linger_ms=20) as producer, trio.open_nursery() as nursery:
@@ -77,7 +77,7 @@ def test_records_that_come_within_the_linger_leave_in_one_batch() -> None:
     run(test)
 
 
-def test_flush_does_not_wait_for_the_linger() -> None:
+def test_flush_does_not_wait_for_linger_ms() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(linger_ms=60_000) as producer:
@@ -92,7 +92,7 @@ def test_flush_does_not_wait_for_the_linger() -> None:
     run(test)
 
 
-def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_it_up() -> None:
+def test_closing_a_producer_delivers_queued_records_unless_an_exception_is_raised() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(linger_ms=1_000) as producer:
@@ -109,7 +109,7 @@ def test_leaving_the_block_delivers_what_was_handed_over_and_an_exception_gives_
     run(test)
 
 
-def test_a_producer_that_is_not_open_says_so() -> None:
+def test_a_producer_that_is_not_open_raises_runtime_error() -> None:
     async def test() -> None:
         producer = Producer(bootstrap_servers="localhost:9092")
         for use in (
@@ -124,13 +124,14 @@ def test_a_producer_that_is_not_open_says_so() -> None:
     trio.run(test)
 
 
-def test_a_producer_that_is_closed_takes_nothing_and_keeps_nobody_waiting() -> None:
+def test_sends_to_a_closed_producer_fail_and_waiting_sends_end() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         producer = stage.producer(buffer_memory=1_000)
 
         async def send_in_vain() -> None:
-            """The first waits for room when the producer is closed, the others come later."""
+            """Send a record to a producer that is being closed. The first sender waits for buffer space then; the
+            others come later."""
             for topic in ("orders", "orders", "unknown"):
                 with pytest.raises(DeliveryFailed, match="closed") as told:
                     await producer.send(topic, b"x" * 400)
@@ -167,7 +168,7 @@ def test_records_arrive_with_each_kind_of_acknowledgement(acks: str) -> None:
     run(test)
 
 
-def test_a_topic_that_has_grown_is_noticed_while_another_has_records_on_their_way() -> None:
+def test_a_producer_sees_new_partitions_while_another_topic_is_stuck() -> None:
     async def test(stage: Stage) -> None:
         for topic in ("busy", "orders"):
             await stage.create_topic(topic)
@@ -183,7 +184,7 @@ def test_a_topic_that_has_grown_is_noticed_while_another_has_records_on_their_wa
     run(test)
 
 
-def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_lives_on() -> None:
+def test_with_acks_0_records_go_to_the_new_leader_while_the_old_one_is_alive() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
         async with stage.producer(acks=0) as producer:
@@ -202,8 +203,8 @@ def test_without_acknowledgements_records_go_to_the_new_leader_when_the_old_one_
     three(test)
 
 
-def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
-    """It knows nothing of the producer, and would take the second record as the first."""
+def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_an_unanswered_request() -> None:
+    """The new leader has no state of the producer. It would accept the second record as the first one of a sequence."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders", leader=1)
@@ -223,7 +224,7 @@ def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer() -> None:
     three(test)
 
 
-def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
+def test_lost_responses_neither_lose_nor_duplicate_nor_reorder_records() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         deliveries: list[Delivery] = []
@@ -239,7 +240,7 @@ def test_lost_answers_neither_lose_nor_double_nor_reorder() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_a_refusal_that_passes_is_tried_again_in_order(code: ErrorCode) -> None:
+def test_a_transient_produce_error_is_retried_in_order(code: ErrorCode) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(batch_size=50) as producer:
@@ -253,8 +254,9 @@ def test_a_refusal_that_passes_is_tried_again_in_order(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_a_leader_that_refuses_the_very_first_batch_and_takes_the_next_one_gets_all_in_order(code: ErrorCode) -> None:
-    """As one does that has not heard yet that it leads: it knows nothing of the producer and takes what comes first."""
+def test_records_stay_in_order_if_the_leader_rejects_only_the_first_batch(code: ErrorCode) -> None:
+    """This happens at a broker that has not yet learned that it is the leader. It has no state of the producer, and
+    would accept the next batch as the first one."""
 
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
@@ -267,7 +269,7 @@ def test_a_leader_that_refuses_the_very_first_batch_and_takes_the_next_one_gets_
     run(test)
 
 
-def test_a_topic_that_was_created_anew_is_found_by_its_new_id() -> None:
+def test_a_producer_finds_a_recreated_topic_by_its_new_id() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer() as producer:
@@ -282,7 +284,7 @@ def test_a_topic_that_was_created_anew_is_found_by_its_new_id() -> None:
     run(test)
 
 
-def test_a_refused_batch_does_not_hold_up_those_behind_it() -> None:
+def test_a_rejected_batch_does_not_delay_later_batches() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(batch_size=50) as producer:
@@ -311,7 +313,7 @@ def test_a_batch_that_is_too_large_for_the_topic_is_split() -> None:
     run(test)
 
 
-def test_a_full_buffer_holds_the_sender_up_and_not_for_ever() -> None:
+def test_a_full_buffer_blocks_the_sender_for_at_most_max_block_ms() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(buffer_memory=1_000, max_block_ms=500, request_timeout_ms=2_000) as producer:
@@ -330,7 +332,7 @@ def test_a_full_buffer_holds_the_sender_up_and_not_for_ever() -> None:
     run(test)
 
 
-def test_who_waits_for_room_does_not_wait_for_the_linger() -> None:
+def test_a_sender_waiting_for_buffer_space_does_not_wait_for_linger_ms() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(buffer_memory=1_000, linger_ms=50_000) as producer:
@@ -341,7 +343,7 @@ def test_who_waits_for_room_does_not_wait_for_the_linger() -> None:
     run(test)
 
 
-def test_metadata_and_room_are_waited_for_within_one_time() -> None:
+def test_max_block_ms_covers_both_metadata_and_buffer_space() -> None:
     async def test(stage: Stage) -> None:
         for topic in ("orders", "payments"):
             await stage.create_topic(topic)
@@ -359,7 +361,7 @@ def test_metadata_and_room_are_waited_for_within_one_time() -> None:
     run(test)
 
 
-def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
+def test_a_record_that_can_never_be_sent_is_rejected_at_once() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(max_request_size=1_000) as producer:
@@ -378,7 +380,7 @@ def test_a_record_that_can_never_leave_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("slow_ms", [0, 70])
-def test_a_topic_that_never_appears_is_given_up_after_max_block_ms(slow_ms: int) -> None:
+def test_sending_to_a_missing_topic_fails_after_max_block_ms(slow_ms: int) -> None:
     async def test(stage: Stage) -> None:
         if slow_ms:
             stage.fault(api_key=ApiKey.METADATA, action=ReplyAction.DELAY, delay_ms=slow_ms)
@@ -391,7 +393,7 @@ def test_a_topic_that_never_appears_is_given_up_after_max_block_ms(slow_ms: int)
     run(test, auto_create_topics_enable="false")
 
 
-def test_a_record_is_not_handed_over_later_than_it_would_have_to_be_delivered() -> None:
+def test_queuing_a_record_takes_no_longer_than_delivery_timeout_ms() -> None:
     async def test(stage: Stage) -> None:
         nobody = Producer(bootstrap_servers="b1:31999", delivery_timeout_ms=3_000, seam=stage.world.node("producer"))
         started_ns = stage.world.now_ns
@@ -404,7 +406,7 @@ def test_a_record_is_not_handed_over_later_than_it_would_have_to_be_delivered() 
     run(test)
 
 
-def test_a_batch_that_gets_no_answer_in_time_fails_and_may_be_in_the_log() -> None:
+def test_a_batch_without_a_response_fails_and_may_be_in_the_log() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(delivery_timeout_ms=800, request_timeout_ms=300) as producer:
@@ -423,7 +425,7 @@ def test_a_batch_that_gets_no_answer_in_time_fails_and_may_be_in_the_log() -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_leader_dies_with_requests_on_their_way_and_every_record_arrives_once_and_in_order(seed: int) -> None:
+def test_every_record_arrives_once_and_in_order_if_the_leader_crashes_with_requests_in_flight(seed: int) -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("orders")
         async with stage.producer(batch_size=60) as producer:
@@ -442,8 +444,8 @@ def test_the_leader_dies_with_requests_on_their_way_and_every_record_arrives_onc
     three(test, seed=seed)
 
 
-def test_a_topic_that_is_created_on_the_way_is_waited_for() -> None:
-    """The broker answers UNKNOWN_TOPIC_OR_PARTITION until it is there."""
+def test_a_producer_waits_for_a_topic_that_is_being_created() -> None:
+    """The broker answers UNKNOWN_TOPIC_OR_PARTITION until the topic exists."""
 
     async def test(stage: Stage) -> None:
         async with stage.producer() as producer:
@@ -457,7 +459,7 @@ def test_a_topic_that_is_created_on_the_way_is_waited_for() -> None:
     three(test)
 
 
-def test_a_topic_that_cannot_be_created_is_given_up_when_the_time_is_over() -> None:
+def test_sending_to_a_topic_that_cannot_be_created_fails() -> None:
     async def test(stage: Stage) -> None:
         await stage.create_topic("pay.ments")
         async with stage.producer(max_block_ms=2_000) as producer:

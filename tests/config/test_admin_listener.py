@@ -1,4 +1,4 @@
-"""Who may reach the admin listener of a node."""
+"""Which machines can reach the admin listener of a node."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ def parse(address: str, **given: str) -> NodeConfig:
 
 
 @pytest.mark.parametrize("address", [":9404", "127.0.0.1:9404", "127.1.2.3:0", "localhost:9404", "[::1]:9404", ""])
-def test_an_admin_listener_of_the_loopback_address_needs_no_token(address: str) -> None:
+def test_an_admin_listener_on_the_loopback_address_needs_no_token(address: str) -> None:
     assert parse(address).string("kraft.admin.listener") == address
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9404", "[::]:9404", "10.0.0.1:9404", "node-1.example.com:9404"])
 @pytest.mark.parametrize("given", [{}, STORES], ids=["http", "https without client certificates"])
-def test_an_admin_listener_that_others_reach_unprotected_is_refused(address: str, given: dict[str, str]) -> None:
+def test_an_admin_listener_reachable_from_other_machines_without_protection_is_refused(
+    address: str, given: dict[str, str]
+) -> None:
     with pytest.raises(ConfigError, match=r"can be reached from other machines.*kraft\.admin\.token"):
         parse(address, **given)
 
@@ -44,11 +46,11 @@ def test_an_admin_listener_that_others_reach_unprotected_is_refused(address: str
 @pytest.mark.parametrize(
     "given", [TOKEN, REQUIRED, {"kraft.admin.anonymous": "true"}], ids=["token", "client certificates", "anonymous"]
 )
-def test_an_admin_listener_that_others_reach_needs_a_reason(given: dict[str, str]) -> None:
+def test_an_admin_listener_reachable_from_other_machines_needs_token_tls_or_permission(given: dict[str, str]) -> None:
     parse("0.0.0.0:9404", **given)
 
 
-def test_an_admin_listener_with_tls_has_stores_of_its_own_before_those_of_the_node() -> None:
+def test_an_admin_listeners_own_tls_stores_override_the_nodes() -> None:
     own = {"listener.name.admin.ssl.keystore.location": "/etc/kraft/admin.pem"}
     tls = admin_tls(parse(":9404", **REQUIRED, **own))
     assert tls is not None
@@ -59,7 +61,7 @@ def test_an_admin_listener_with_tls_has_stores_of_its_own_before_those_of_the_no
 
 
 @pytest.mark.parametrize("token", ["short", "with a space in it", "0123456789abcdé"])
-def test_a_token_that_is_short_or_cannot_be_sent_is_refused_and_not_shown(token: str) -> None:
+def test_a_short_or_unsendable_admin_token_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(ConfigError, match="at least 16 printable") as caught:
         parse(":9404", **{"kraft.admin.token": token})
     assert token not in str(caught.value)

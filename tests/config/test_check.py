@@ -1,11 +1,11 @@
-"""What `kraft config check` finds: each meaning of a line, and rules that need more than one line."""
+"""`kraft config check`: the effect of each line, and rules that involve more than one line."""
 
 from __future__ import annotations
 
 import pytest
 
 from kraft.config import BROKER_KEYS, Effect
-from kraft.config.check import Meaning, Setting, check_settings, check_whole
+from kraft.config.check import Meaning, RawSetting, check_settings, check_whole
 
 CONTROLLER = {
     "process.roles": "controller",
@@ -17,8 +17,8 @@ CONTROLLER = {
 }
 
 
-def settings(pairs: dict[str, str]) -> list[Setting]:
-    return [Setting(f"line {number}", key, value) for number, (key, value) in enumerate(pairs.items(), 1)]
+def settings(pairs: dict[str, str]) -> list[RawSetting]:
+    return [RawSetting(f"line {number}", key, value) for number, (key, value) in enumerate(pairs.items(), 1)]
 
 
 @pytest.mark.parametrize(
@@ -32,31 +32,31 @@ def settings(pairs: dict[str, str]) -> list[Setting]:
         ("listener.name.internal.ssl.keystore.type", "PEM", Meaning.EFFECTIVE, ""),
     ],
 )
-def test_a_line_has_the_meaning_that_it_has_for_a_node(key: str, value: str, meaning: Meaning, why: str) -> None:
-    (checked,) = check_settings([Setting("line 1", key, value)])
+def test_config_check_reports_the_effect_of_each_line(key: str, value: str, meaning: Meaning, why: str) -> None:
+    (checked,) = check_settings([RawSetting("line 1", key, value)])
     assert checked.meaning is meaning
     assert why in checked.why
 
 
 @pytest.mark.parametrize("above_default", [0, 1])
-def test_a_key_without_effect_says_why_also_with_its_default(above_default: int) -> None:
+def test_config_check_gives_the_reason_for_a_key_without_effect(above_default: int) -> None:
     key = next(key for key in BROKER_KEYS.values() if key.effect is Effect.NO_EFFECT and key.type.name == "INT")
-    (checked,) = check_settings([Setting("line 1", key.name, str(int(key.default or 0) + above_default))])
+    (checked,) = check_settings([RawSetting("line 1", key.name, str(int(key.default or 0) + above_default))])
     assert (checked.meaning, checked.why) == (Meaning.NO_EFFECT, key.reason)
 
 
-def test_a_key_set_twice_counts_with_its_last_value() -> None:
-    first, second = check_settings([Setting("line 1", "node.id", "1"), Setting("KAFKA_NODE_ID", "node.id", "2")])
+def test_config_check_uses_the_last_value_of_a_key_set_twice() -> None:
+    first, second = check_settings([RawSetting("line 1", "node.id", "1"), RawSetting("KAFKA_NODE_ID", "node.id", "2")])
     assert (first.meaning, first.why) == (Meaning.OVERRIDDEN, "by KAFKA_NODE_ID")
     assert second.meaning is Meaning.EFFECTIVE
 
 
-def test_a_secret_is_never_shown() -> None:
+def test_config_check_never_shows_a_secret() -> None:
     checked = check_settings(settings({"ssl.key.password": "hush", "ssl.key.pasword": "hush"}))
     assert [one.value for one in checked] == ["[hidden]", "[hidden]"]
 
 
-def test_a_rule_of_several_keys_is_named_and_a_good_file_has_no_problem() -> None:
+def test_config_check_reports_rules_of_several_keys_and_accepts_a_valid_file() -> None:
     assert check_whole(settings(CONTROLLER)) is None
     problem = check_whole(settings({**CONTROLLER, "controller.listener.names": "OTHER"}))
     assert problem is not None

@@ -1,4 +1,4 @@
-"""How the text of a value is read, and how Kafka writes the value that was read."""
+"""Parsing the text of a config value, and formatting the value as Kafka does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYS = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
         ("compression.type", " zstd ", "zstd"),
     ],
 )
-def test_a_value_is_written_as_it_was_parsed(key: str, given: str, written: str) -> None:
+def test_a_config_value_is_formatted_as_it_was_parsed(key: str, given: str, written: str) -> None:
     row = TOPIC_KEYS[key]
     row.check(given)
     assert row.text_of(row.parse(given)) == written
@@ -39,12 +39,12 @@ def test_a_value_is_written_as_it_was_parsed(key: str, given: str, written: str)
 @pytest.mark.parametrize(
     ("given", "written"), [("12345678", "1.2345678E7"), ("1e7", "1.0E7"), ("9999999", "9999999.0")]
 )
-def test_a_large_double_is_written_with_an_exponent(given: str, written: str) -> None:
+def test_a_large_double_config_value_is_formatted_with_an_exponent(given: str, written: str) -> None:
     row = BROKER_KEYS["log.cleaner.io.max.bytes.per.second"]
     assert row.text_of(row.parse(given)) == written
 
 
-def test_the_default_of_every_key_is_written_as_the_table_has_it() -> None:
+def test_the_default_of_every_key_is_formatted_as_in_the_table() -> None:
     assert [key.text_of(key.default_value()) for key in KEYS] == [key.default for key in KEYS]
 
 
@@ -67,6 +67,6 @@ def test_the_default_of_every_key_is_written_as_the_table_has_it() -> None:
         ("compression.type", "ZSTD"),
     ],
 )
-def test_a_text_that_kafka_does_not_read_is_refused(key: str, given: str) -> None:
+def test_a_config_value_that_kafka_does_not_parse_is_refused(key: str, given: str) -> None:
     with pytest.raises(ConfigError, match=key):
         TOPIC_KEYS[key].check(given)

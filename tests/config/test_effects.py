@@ -1,4 +1,4 @@
-"""What the table says of a key is what the code does: effective keys are read somewhere, the others nowhere."""
+"""The tables agree with the code: each key marked as effective is read somewhere, and no other key is read anywhere."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ SYNONYMS = {broker for synonyms in TOPIC_SYNONYMS.values() for broker, _ in syno
 
 
 def source() -> str:
-    """All code but the tables themselves, the resolution of topics, what `kraft up` writes into files, chaos, which
-    writes files of Apache Kafka, and the options of Spark's sources, which are settings of clients."""
+    """Return the text of all code that may read configuration keys.
+
+    Excluded are the tables themselves, the resolution of topics, the files that `kraft up` writes, chaos (it writes
+    files of Apache Kafka), and the options of Spark's sources (settings of clients)."""
     skipped = (
         *("config/tables/", "config/table.py", "config/topic.py", "launch/layout.py", "sim/chaos/"),
         "client/spark/options/",
@@ -28,7 +30,7 @@ SOURCE = source()
 
 
 @pytest.mark.parametrize("key", BROKER_KEYS.values(), ids=lambda key: key.name)
-def test_an_effective_broker_key_is_read_and_another_is_not(key: object) -> None:
+def test_the_code_reads_exactly_the_effective_broker_keys(key: object) -> None:
     from kraft.config import ConfigKey
 
     assert isinstance(key, ConfigKey)
@@ -39,7 +41,7 @@ def test_an_effective_broker_key_is_read_and_another_is_not(key: object) -> None
 
 
 @pytest.mark.parametrize("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
-def test_an_effective_topic_key_is_used(key: object) -> None:
+def test_the_code_uses_every_effective_topic_key(key: object) -> None:
     from kraft.config import ConfigKey
 
     assert isinstance(key, ConfigKey)

@@ -1,4 +1,6 @@
-"""A node's properties: good ones are read, and each wrong one is refused with a sentence that says what to write."""
+"""A node's properties: valid ones are accepted, and each invalid one is refused with a sentence that says what to
+write.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def refusal(properties: dict[str, str]) -> str:
     return str(caught.value)
 
 
-def test_a_broker_is_read_with_kafkas_defaults() -> None:
+def test_a_broker_configuration_has_kafkas_defaults() -> None:
     config = NodeConfig.parse(BROKER)
     assert (config.node_id, config.is_broker, config.is_controller) == (1, True, False)
     assert config.listeners == (ListenerConfig("PLAINTEXT", "127.0.0.1", 9092, SecurityProtocol.PLAINTEXT),)
@@ -80,7 +82,7 @@ def test_a_combined_node_has_both_kinds_of_listeners() -> None:
     ]
 
 
-def test_an_ipv6_listener_stands_in_brackets() -> None:
+def test_an_ipv6_listener_host_is_in_brackets() -> None:
     config = NodeConfig.parse({**BROKER, "listeners": "PLAINTEXT://[::1]:9092"})
     assert config.listeners[0].host == "::1"
     assert str(config.listeners[0]) == "PLAINTEXT://[::1]:9092"
@@ -98,23 +100,23 @@ def test_a_misspelt_key_is_refused_with_the_nearest_known_one() -> None:
     assert "it is a topic key" in refusal({**BROKER, "retention.ms": "1"})
 
 
-def test_a_key_of_older_releases_is_refused_with_what_takes_its_place() -> None:
+def test_a_key_of_older_kafka_releases_is_refused_with_its_replacement() -> None:
     assert "there is no ZooKeeper" in refusal({**BROKER, "zookeeper.connect": "localhost:2181"})
 
 
-def test_unknown_keys_become_warnings_where_that_is_asked_for() -> None:
+def test_unknown_config_keys_become_warnings_with_the_option_ignore_unknown() -> None:
     config = NodeConfig.parse({**BROKER, "my.plugin.key": "1"}, ignore_unknown=True)
     assert len(config.warnings) == 1
     assert "my.plugin.key" in config.warnings[0]
 
 
-def test_a_key_without_effect_is_told_once() -> None:
+def test_config_key_without_effect_gives_one_warning() -> None:
     config = NodeConfig.parse({**BROKER, "num.io.threads": "16"})
     assert [warning for warning in config.warnings if "num.io.threads has no effect" in warning]
     assert NodeConfig.parse({**BROKER, "num.io.threads": "8"}).warnings == ()
 
 
-def test_a_refused_key_says_why_and_its_default_passes() -> None:
+def test_unsupported_config_key_is_refused_with_the_reason_unless_set_to_its_default() -> None:
     assert "this release has no tiered storage" in refusal({**BROKER, "remote.log.storage.system.enable": "true"})
     NodeConfig.parse({**BROKER, "remote.log.storage.system.enable": "false"})
     assert "must not pretend otherwise" in refusal({**BROKER, "authorizer.class.name": "my.Authorizer"})
@@ -159,7 +161,7 @@ def test_a_refused_key_says_why_and_its_default_passes() -> None:
         ({"broker.heartbeat.interval.ms": "9000"}, "must be less than broker.session.timeout.ms"),
     ],
 )
-def test_a_wrong_broker_is_refused(change: dict[str, str], expected: str) -> None:
+def test_an_invalid_broker_configuration_is_refused(change: dict[str, str], expected: str) -> None:
     properties = {**BROKER, **change}
     if change.get("log.dirs") == ",":
         properties["log.dir"] = ","
@@ -174,7 +176,7 @@ def test_a_wrong_broker_is_refused(change: dict[str, str], expected: str) -> Non
         ({"listeners": "CONTROLLER://:9192,PLAINTEXT://:9092"}, "may only have controller listeners"),
     ],
 )
-def test_a_wrong_controller_is_refused(change: dict[str, str], expected: str) -> None:
+def test_an_invalid_controller_configuration_is_refused(change: dict[str, str], expected: str) -> None:
     assert expected in refusal({**CONTROLLER, **change})
 
 
@@ -184,7 +186,7 @@ def test_a_combined_node_needs_a_client_listener_too() -> None:
     assert "a broker needs a listener that is not a controller listener" in refusal(properties)
 
 
-def test_tls_settings_are_found_and_a_listeners_own_come_first() -> None:
+def test_a_listeners_own_tls_settings_override_the_common_ones() -> None:
     config = NodeConfig.parse({**TLS, "listener.name.ssl.ssl.client.auth": "required"})
     tls = config.tls("SSL")
     assert tls is not None
@@ -192,7 +194,7 @@ def test_tls_settings_are_found_and_a_listeners_own_come_first() -> None:
     assert NodeConfig.parse(BROKER).tls("PLAINTEXT") is None
 
 
-def test_only_a_sasl_listeners_own_key_asks_its_clients_for_a_certificate() -> None:
+def test_sasl_listener_requests_client_certificates_only_by_its_listener_specific_key() -> None:
     listener = ListenerConfig("CLIENTS", "127.0.0.1", 9093, SecurityProtocol.SASL_SSL)
     values = {"ssl.keystore.location": "/k.pem", "ssl.keystore.type": "PEM", "ssl.client.auth": "required"}
     assert tls_config(listener, values).client_auth == "none"
@@ -204,12 +206,12 @@ def test_only_a_sasl_listeners_own_key_asks_its_clients_for_a_certificate() -> N
 
 
 @pytest.mark.parametrize("key", ["ssl.principal.mapping.rules", "listener.name.ssl.ssl.principal.mapping.rules"])
-def test_rules_for_principals_are_refused_since_nothing_applies_them(key: str) -> None:
+def test_principal_mapping_rules_are_refused_as_unsupported(key: str) -> None:
     assert "the principal is the certificate's whole name" in refusal({**TLS, key: "RULE:^CN=(.*?),.*$/$1/,DEFAULT"})
     NodeConfig.parse({**TLS, key: "DEFAULT"})
 
 
-def test_a_java_key_store_is_refused_with_the_way_to_convert_it() -> None:
+def test_a_java_key_store_is_refused_with_advice_to_convert_it() -> None:
     properties = {**TLS, "ssl.keystore.location": "/etc/kafka/server.jks"}
     del properties["ssl.keystore.type"]
     assert "keytool -importkeystore" in refusal(properties)
@@ -229,14 +231,14 @@ def test_secrets_do_not_appear_in_errors_or_in_the_representation() -> None:
     assert "hunter2" not in repr(config)
 
 
-def test_dynamic_settings_are_laid_over_the_nodes_own() -> None:
+def test_dynamic_broker_settings_override_those_in_the_nodes_file() -> None:
     config = NodeConfig.parse({**BROKER, "log.retention.ms": "5"})
     changed = config.overlay({"log.retention.ms": "7", "my.plugin.key": "x"})
     assert (config.integer("log.retention.ms"), changed.integer("log.retention.ms")) == (5, 7)
     assert changed.listeners == config.listeners
 
 
-def test_asking_for_the_wrong_type_names_the_key() -> None:
+def test_reading_a_config_key_as_the_wrong_type_names_the_key() -> None:
     config = NodeConfig.parse(BROKER)
     for ask in (config.integer, config.boolean, config.float):
         with pytest.raises(ConfigError, match="listeners"):
@@ -248,7 +250,7 @@ def test_asking_for_the_wrong_type_names_the_key() -> None:
     assert config.string("broker.rack") == ""
 
 
-def test_a_listener_of_other_nodes_is_dialled_as_the_map_says_and_needs_no_key_of_ones_own() -> None:
+def test_dialling_another_nodes_listener_uses_the_protocol_map_and_needs_no_own_key() -> None:
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/etc/kraft/ca.pem"}
     protocols = {"listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT"}
     config = NodeConfig.parse({**BROKER, **trust, **protocols})

@@ -25,7 +25,7 @@ last\
 """
 
 
-def test_a_file_is_read_as_java_reads_it() -> None:
+def test_a_properties_file_is_parsed_as_by_java() -> None:
     assert parse_properties(SAMPLE) == {
         "node.id": "1",
         "process.roles": "broker,controller",
@@ -39,11 +39,11 @@ def test_a_file_is_read_as_java_reads_it() -> None:
     }
 
 
-def test_the_last_of_two_equal_keys_wins() -> None:
+def test_the_last_of_two_equal_properties_keys_applies() -> None:
     assert parse_properties("a=1\na=2") == {"a": "2"}
 
 
-def test_a_bad_escape_names_its_line() -> None:
+def test_a_bad_escape_in_a_properties_file_is_reported_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"line 2"):
         parse_properties("a=1\nb=\\uzzzz")
 
@@ -52,5 +52,5 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")
 
 
 @given(st.dictionaries(TEXT.filter(bool), TEXT, max_size=5))
-def test_what_is_rendered_is_read_back(pairs: dict[str, str]) -> None:
+def test_rendered_properties_parse_to_the_same_pairs(pairs: dict[str, str]) -> None:
     assert parse_properties(render_properties(pairs, comment="made\nby a test")) == pairs

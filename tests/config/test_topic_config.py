@@ -1,4 +1,4 @@
-"""A topic's settings: the order of the layers, the older spellings, and what is refused."""
+"""A topic's settings: the order of the layers, synonyms, and refused values."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def test_without_any_setting_a_topic_has_kafkas_defaults() -> None:
     assert config.min_cleanable_dirty_ratio == 0.5
 
 
-def test_the_topic_comes_before_the_cluster_and_the_cluster_before_the_file() -> None:
+def test_topic_overrides_precede_cluster_settings_and_these_precede_the_file() -> None:
     static = node(log_retention_ms="1")
     assert TopicConfig.resolve({}, {}, static).retention_ms == 1
     assert TopicConfig.resolve({}, {"log.retention.ms": "2"}, static).retention_ms == 2
     assert TopicConfig.resolve({"retention.ms": "3"}, {"log.retention.ms": "2"}, static).retention_ms == 3
 
 
-def test_hours_and_minutes_count_and_the_finer_unit_wins() -> None:
+def test_topic_times_set_in_hours_and_minutes_apply_and_the_finer_unit_has_precedence() -> None:
     assert TopicConfig.resolve({}, {}, node(log_retention_hours="2")).retention_ms == 7_200_000
     assert TopicConfig.resolve({}, {}, node(log_retention_hours="2", log_retention_minutes="3")).retention_ms == 180_000
     assert TopicConfig.resolve({}, {}, node(log_retention_hours="-1")).retention_ms == -1
     assert TopicConfig.resolve({}, {}, node(log_flush_scheduler_interval_ms="9")).flush_ms == 9
 
 
-def test_tests_may_go_below_the_smallest_segment_size() -> None:
+def test_internal_config_key_permits_segments_below_the_minimum_size() -> None:
     assert TopicConfig.resolve({"internal.segment.bytes": "1000"}, {}, node()).segment_bytes == 1000
     with pytest.raises(ConfigError, match="at least 1048576"):
         validate_topic_config("segment.bytes", "1000")
@@ -73,18 +73,18 @@ def test_tests_may_go_below_the_smallest_segment_size() -> None:
         ("leader.replication.throttled.replicas", "all", "partition:broker"),
     ],
 )
-def test_a_wrong_topic_setting_is_refused(name: str, value: str, expected: str) -> None:
+def test_an_invalid_topic_setting_is_refused(name: str, value: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         validate_topic_config(name, value)
 
 
-def test_settings_of_a_topic_must_fit_together() -> None:
+def test_contradicting_topic_settings_are_refused() -> None:
     validate_topic_configs({"min.compaction.lag.ms": "1", "max.compaction.lag.ms": "2"})
     with pytest.raises(ConfigError, match="above max"):
         validate_topic_configs({"min.compaction.lag.ms": "3", "max.compaction.lag.ms": "2"})
 
 
-def test_throttled_replicas_are_a_star_or_pairs() -> None:
+def test_throttled_replicas_setting_accepts_an_asterisk_or_partition_broker_pairs() -> None:
     validate_topic_config("follower.replication.throttled.replicas", "*")
     validate_topic_config("follower.replication.throttled.replicas", "0:1,1:2")
 
@@ -101,7 +101,7 @@ def test_only_dynamic_broker_keys_change_while_nodes_run() -> None:
         validate_broker_config("ssl.keystore.location", "/x.pem", per_broker=True)
 
 
-def test_every_synonym_leads_to_a_broker_key_of_the_same_default() -> None:
+def test_every_synonym_is_a_broker_key_with_the_same_default() -> None:
     assert broker_synonym("retention.ms") == "log.retention.ms"
     assert broker_synonym("remote.storage.enable") is None
     for name, synonyms in TOPIC_SYNONYMS.items():
@@ -113,6 +113,6 @@ def test_every_synonym_leads_to_a_broker_key_of_the_same_default() -> None:
                 assert TOPIC_KEYS[name].default_value() == default, name
 
 
-def test_every_topic_key_has_a_value_on_a_plain_node() -> None:
+def test_every_topic_key_has_a_value_on_a_node_with_default_settings() -> None:
     for name in TOPIC_KEYS:
         assert topic_value(name, {}, {}, node()) == TOPIC_KEYS[name].default_value()

@@ -1,4 +1,4 @@
-"""The failure detector in the hands of a test."""
+"""The failure detector as driven by a test."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from kraft.control import FenceTarget
 from kraft.control.brokers.probing import (
     BecameActive,
+    BrokerConnectionEnded,
     BrokerKnown,
-    ConnectionEnded,
-    HeartbeatHeard,
+    HeartbeatReceived,
     ProbeActions,
     ProbeAnswered,
     ProbeOutcome,
     Probing,
-    Tick,
+    TimePassed,
 )
 from kraft.image import Endpoint
 from tests.stages.decided_cluster import incarnation_id
@@ -23,7 +23,8 @@ SAME, OTHER, REFUSED, CLOSED, SILENT = ProbeOutcome
 
 
 class Detector:
-    """Drives the machine: what is at each address answers after `delay_ms`."""
+    """Drives the failure detector's state machine: each address answers after `delay_ms` with the configured
+    outcome."""
 
     def __init__(self) -> None:
         self.machine = Probing()
@@ -46,14 +47,14 @@ class Detector:
         return actions
 
     def run(self, duration_ms: int) -> None:
-        """Let time pass, one millisecond at a time."""
+        """Advance time, one millisecond at a time."""
         for _ in range(duration_ms):
             self.now_ms += 1
             for due in [one for one in self._due if one[0] <= self.now_ms]:
                 self._due.remove(due)
                 self.tell(ProbeAnswered(due[1], self.addresses.get(due[2], SILENT)))
             if self._deadline_ms is not None and self._deadline_ms <= self.now_ms:
-                self.tell(Tick())
+                self.tell(TimePassed())
 
     def broker(self, broker_id: int, *, fenced: bool = False, life: int = 1, epoch: int | None = None) -> None:
         self.tell(
@@ -68,10 +69,10 @@ class Detector:
 
     def heartbeat(self, broker_id: int, *, connection: int | None = None, epoch: int | None = None) -> None:
         number = 1000 + broker_id if connection is None else connection
-        self.tell(HeartbeatHeard(broker_id, epoch if epoch is not None else 100 + broker_id, number))
+        self.tell(HeartbeatReceived(broker_id, epoch if epoch is not None else 100 + broker_id, number))
 
     def lose(self, broker_id: int, *, connection: int | None = None, closed_by_us: bool = False) -> None:
-        self.tell(ConnectionEnded(1000 + broker_id if connection is None else connection, closed_by_us))
+        self.tell(BrokerConnectionEnded(1000 + broker_id if connection is None else connection, closed_by_us))
 
     @property
     def fenced_ids(self) -> list[int]:
@@ -79,7 +80,7 @@ class Detector:
 
 
 def serving(*broker_ids: int, same: bool = True) -> Detector:
-    """An active controller whose brokers are connected, and have answered SAME unless told otherwise."""
+    """Return an active controller whose brokers are connected, and have answered SAME unless specified otherwise."""
     detector = Detector()
     detector.tell(BecameActive())
     for broker_id in broker_ids:
@@ -97,7 +98,7 @@ def crash(detector: Detector, broker_id: int, outcome: ProbeOutcome = REFUSED) -
 
 
 def standby(broker_id: int = 1) -> Detector:
-    """A standby that a broker is connected to, which has answered SAME."""
+    """Return a standby to which a broker is connected that has answered SAME."""
     detector = Detector()
     detector.addresses[broker_id] = SAME
     detector.heartbeat(broker_id)

@@ -30,7 +30,7 @@ def assign(cluster: Cluster, broker_id: int, directory: UUID, partition: int = 0
     return int(cluster.decide_all(command).error_code)
 
 
-def test_a_leader_whose_replica_is_lost_leaves_the_isr_and_another_leads_in_a_new_epoch() -> None:
+def test_leader_whose_replica_is_in_no_directory_leaves_the_isr_and_another_leads_in_a_new_epoch() -> None:
     cluster = three_brokers()
     before = cluster.partition("orders")
     assert assign(cluster, 1, LOST_DIRECTORY) == ErrorCode.NONE
@@ -42,13 +42,13 @@ def test_a_leader_whose_replica_is_lost_leaves_the_isr_and_another_leads_in_a_ne
     assert 1 in cluster.partition("orders", 1).isr
 
 
-def test_a_follower_whose_replica_is_lost_leaves_the_isr_and_the_leader_stays() -> None:
+def test_follower_whose_replica_is_in_no_directory_leaves_the_isr_and_the_leader_stays() -> None:
     cluster = three_brokers()
     assign(cluster, 3, LOST_DIRECTORY)
     assert (cluster.partition("orders").leader, cluster.partition("orders").isr) == (1, (1, 2))
 
 
-def test_a_lost_replica_is_not_eligible_although_it_was_in_sync_when_the_isr_became_too_small() -> None:
+def test_replica_in_no_directory_does_not_enter_the_elr_when_the_isr_becomes_too_small() -> None:
     cluster = three_brokers()
     cluster.admin(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[_min_isr_2()])
     for broker_id in (3, 2):
@@ -71,7 +71,7 @@ def _min_isr_2() -> dict[str, object]:
     }
 
 
-def test_a_lost_replica_does_not_lead_when_its_broker_comes_back_and_does_once_it_is_in_a_directory() -> None:
+def test_replica_that_was_in_no_directory_leads_again_only_once_it_is_in_one() -> None:
     cluster = Cluster()
     cluster.add_broker(1)
     cluster.add_topic("orders", (1,))
@@ -84,7 +84,7 @@ def test_a_lost_replica_does_not_lead_when_its_broker_comes_back_and_does_once_i
     assert cluster.partition("orders").leader == 1
 
 
-def test_a_directory_that_is_known_changes_nothing() -> None:
+def test_assignment_of_an_already_known_directory_changes_nothing() -> None:
     cluster = three_brokers()
     assign(cluster, 1, directory_id(1))
     state = cluster.partition("orders")
@@ -94,14 +94,14 @@ def test_a_directory_that_is_known_changes_nothing() -> None:
     assert cluster.image.offset == offset
 
 
-def test_an_old_incarnation_and_what_is_not_known_are_not_listened_to() -> None:
+def test_directory_assignments_of_old_incarnations_or_unknown_partitions_are_ignored() -> None:
     cluster = three_brokers()
     assert assign(cluster, 1, LOST_DIRECTORY, epoch=0) == ErrorCode.STALE_BROKER_EPOCH
     assert assign(cluster, 1, LOST_DIRECTORY, partition=7) == ErrorCode.NONE
     assert cluster.partition("orders").leader == 1
 
 
-def test_many_assignments_are_decided_in_slices_with_one_answer() -> None:
+def test_many_directory_assignments_are_decided_in_slices_with_one_reply() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     cluster.add_topic("orders", *[(1, 2)] * 2_500)

@@ -40,7 +40,7 @@ def heartbeat(cluster: Cluster, broker_id: int, **fields: Any) -> BrokerHeartbea
     return BrokerHeartbeat(broker_id=broker_id, **given)
 
 
-def test_a_registration_starts_fenced_with_the_offset_of_its_record_as_epoch() -> None:
+def test_new_broker_starts_fenced_with_the_offset_of_its_registration_record_as_broker_epoch() -> None:
     cluster = Cluster()
     offset = cluster.image.offset
     reply = cluster.decide_all(registration(1))
@@ -48,7 +48,7 @@ def test_a_registration_starts_fenced_with_the_offset_of_its_record_as_epoch() -
     assert cluster.image.brokers[1].fenced
 
 
-def test_the_epoch_is_the_record_s_offset_also_behind_partition_changes() -> None:
+def test_broker_epoch_is_the_offset_of_the_registration_record_even_after_partition_changes() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     cluster.add_topic("orders", (1, 2, 3), (2, 1, 3))
@@ -72,7 +72,7 @@ def test_the_epoch_is_the_record_s_offset_also_behind_partition_changes() -> Non
         ({"features": (FeatureRange("metadata.version", 1, 2),)}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_a_wrong_registration_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_broker_registration_is_rejected(fields: dict[str, Any], code: ErrorCode) -> None:
     cluster = Cluster()
     cluster.add_broker(2)
     decision = cluster.decide(registration(1, **fields))
@@ -81,13 +81,13 @@ def test_a_wrong_registration_is_refused(fields: dict[str, Any], code: ErrorCode
 
 
 @pytest.mark.parametrize("broker_id", [-1, -(2**31), 2**31])
-def test_a_registration_whose_id_no_message_can_name_is_refused(broker_id: int) -> None:
+def test_registration_with_an_unencodable_node_id_is_rejected(broker_id: int) -> None:
     cluster = Cluster()
     decision = cluster.decide(replace(registration(1), broker_id=broker_id))
     assert (decision.reply.error_code, decision.events) == (ErrorCode.INVALID_REGISTRATION, ())
 
 
-def test_another_incarnation_waits_for_a_live_session_to_end() -> None:
+def test_new_incarnation_is_rejected_while_the_old_session_is_live() -> None:
     cluster = Cluster()
     cluster.add_broker(1)
     assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -97,26 +97,26 @@ def test_another_incarnation_waits_for_a_live_session_to_end() -> None:
     assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.NONE
 
 
-def test_a_fenced_incarnation_that_was_just_heard_blocks_another_too() -> None:
+def test_new_incarnation_is_rejected_while_the_fenced_old_incarnation_still_sends_heartbeats() -> None:
     cluster = Cluster()
     cluster.add_broker(1, fenced=True)
     assert cluster.decide(registration(1, life=2)).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_another_incarnation_is_let_in_at_once_if_the_old_one_is_known_to_be_dead() -> None:
+def test_new_incarnation_is_registered_at_once_if_the_old_one_is_proven_dead() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1)
     assert cluster.decide(registration(1, life=2, dead_broker_epoch=epoch)).reply.error_code is ErrorCode.NONE
 
 
-def test_the_death_of_an_older_incarnation_proves_nothing_about_the_live_one() -> None:
+def test_death_of_an_older_incarnation_does_not_replace_the_live_one() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1)
     command = registration(1, life=2, dead_broker_epoch=epoch - 1)
     assert cluster.decide(command).reply.error_code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_the_same_incarnation_keeps_its_epoch_and_state() -> None:
+def test_repeated_registration_of_an_incarnation_keeps_its_epoch_and_state() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1)
     moved = registration(1, endpoints=(Endpoint("PLAINTEXT", "elsewhere", 1, "PLAINTEXT"),))
@@ -126,7 +126,7 @@ def test_the_same_incarnation_keeps_its_epoch_and_state() -> None:
     assert cluster.decide(moved).events == ()
 
 
-def test_a_new_incarnation_leaves_every_isr_before_it_is_registered() -> None:
+def test_new_incarnation_leaves_every_isr_before_it_is_registered() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     cluster.add_topic("orders", (1, 2, 3))
@@ -135,7 +135,7 @@ def test_a_new_incarnation_leaves_every_isr_before_it_is_registered() -> None:
     assert (partition.leader, partition.isr) == (2, (2, 3))
 
 
-def test_after_an_unclean_stop_a_broker_leaves_the_elr_too() -> None:
+def test_broker_leaves_the_elr_after_an_unclean_stop() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     cluster.add_topic("orders", (1, 2))
@@ -144,7 +144,7 @@ def test_after_an_unclean_stop_a_broker_leaves_the_elr_too() -> None:
     assert cluster.partition("orders").elr == ()
 
 
-def test_after_a_clean_stop_a_broker_stays_in_the_elr() -> None:
+def test_broker_stays_in_the_elr_after_a_clean_stop() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     cluster.add_topic("orders", (1, 2))
@@ -154,7 +154,7 @@ def test_after_a_clean_stop_a_broker_stays_in_the_elr() -> None:
     assert cluster.partition("orders").elr == (1,)
 
 
-def test_a_clean_stop_of_an_older_incarnation_does_not_count() -> None:
+def test_broker_leaves_the_elr_if_only_an_incarnation_before_the_last_one_stopped_cleanly() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     cluster.add_topic("orders", (1, 2))
@@ -173,7 +173,7 @@ def min_isr(topic: str, count: int) -> Any:
     return messages.build(resource, resource_type=2, resource_name=topic, configs=[one])
 
 
-def test_a_stale_epoch_is_told_so() -> None:
+def test_heartbeat_with_a_stale_broker_epoch_is_rejected() -> None:
     cluster = Cluster()
     cluster.add_broker(1)
     stale = heartbeat(cluster, 1, broker_epoch=cluster.epoch(1) - 1)
@@ -185,7 +185,7 @@ def test_a_stale_epoch_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("fenced", "request_fields", "leads", "expected"),
     [
-        # (current, request) -> (is_fenced, should_shut_down, fenced afterwards, in controlled shutdown afterwards)
+        # (current, requested) -> (is_fenced, should_shut_down, fenced afterwards, in controlled shutdown afterwards)
         (True, {"want_fence": True}, False, (True, False, True, False)),
         (True, {}, False, (False, False, False, False)),
         (True, {"metadata_offset": 0}, False, (True, False, True, False)),
@@ -197,7 +197,7 @@ def test_a_stale_epoch_is_told_so() -> None:
         (False, {"want_shut_down": True}, True, (False, False, False, True)),
     ],
 )
-def test_the_heartbeat_table(
+def test_heartbeat_moves_a_broker_from_its_current_state_to_the_expected_next_state(
     fenced: bool, request_fields: dict[str, Any], leads: bool, expected: tuple[bool, bool, bool, bool]
 ) -> None:
     cluster = Cluster()
@@ -210,7 +210,7 @@ def test_the_heartbeat_table(
     assert (reply.is_fenced, reply.should_shut_down, broker.fenced, broker.in_controlled_shutdown) == expected
 
 
-def test_a_broker_is_unfenced_only_after_it_published_its_own_registration() -> None:
+def test_broker_is_unfenced_only_after_it_published_its_own_registration() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1, fenced=True)
     reply = cluster.decide_all(heartbeat(cluster, 1, metadata_offset=epoch))
@@ -219,7 +219,7 @@ def test_a_broker_is_unfenced_only_after_it_published_its_own_registration() -> 
     assert (reply.is_caught_up, cluster.image.brokers[1].fenced) == (True, False)
 
 
-def test_a_broker_whose_fencing_is_under_way_is_not_unfenced() -> None:
+def test_broker_is_not_unfenced_while_it_is_being_fenced() -> None:
     cluster = Cluster()
     cluster.add_broker(1, fenced=True)
     cluster.being_fenced = frozenset((1,))
@@ -247,7 +247,7 @@ def shutting_down() -> Cluster:
     return cluster
 
 
-def test_controlled_shutdown_moves_leadership_and_leaves_lonely_partitions_leaderless() -> None:
+def test_controlled_shutdown_moves_leadership_and_leaves_unreplicated_partitions_leaderless() -> None:
     cluster = shutting_down()
     cluster.decide_all(heartbeat(cluster, 1, want_shut_down=True))
     assert [cluster.partition("orders", index).leader for index in range(3)] == [2, 2, -1]
@@ -255,7 +255,7 @@ def test_controlled_shutdown_moves_leadership_and_leaves_lonely_partitions_leade
 
 
 def hold_offset(cluster: Cluster, effects: tuple[Any, ...]) -> None:
-    """As the controller keeps the effect in its sessions."""
+    """Store the shutdown offset in these effects in the cluster's sessions, as the controller does."""
     for effect in effects:
         if hasattr(effect, "offset"):
             session = cluster.sessions[effect.broker_id]
@@ -271,7 +271,7 @@ def shut_down(cluster: Cluster, broker_id: int) -> Any:
     return decision.reply
 
 
-def test_controlled_shutdown_ends_when_every_active_broker_has_published_it() -> None:
+def test_controlled_shutdown_ends_once_every_active_broker_has_published_metadata_that_shows_it() -> None:
     cluster = shutting_down()
     assert not shut_down(cluster, 1).should_shut_down
     assert not shut_down(cluster, 1).should_shut_down
@@ -282,7 +282,7 @@ def test_controlled_shutdown_ends_when_every_active_broker_has_published_it() ->
     assert (reply.should_shut_down, cluster.image.brokers[1].fenced) == (True, True)
 
 
-def test_controlled_shutdown_does_not_wait_for_itself_or_for_fenced_brokers() -> None:
+def test_controlled_shutdown_does_not_wait_for_the_stopping_broker_itself_or_for_fenced_brokers() -> None:
     cluster = shutting_down()
     cluster.fence(2, 3)
     shut_down(cluster, 1)
@@ -290,7 +290,7 @@ def test_controlled_shutdown_does_not_wait_for_itself_or_for_fenced_brokers() ->
 
 
 def is_with_others(cluster: Cluster, broker_id: int) -> bool:
-    """Whether the broker leads, or is in an ISR that has other members."""
+    """Return whether the broker leads a partition, or is in an ISR that has other members."""
     return any(
         state.leader == broker_id or (broker_id in state.isr and len(state.isr) > 1)
         for topic in cluster.image.topics
@@ -299,8 +299,8 @@ def is_with_others(cluster: Cluster, broker_id: int) -> bool:
 
 
 @pytest.mark.parametrize("partitions", [3, 2_500])
-def test_the_record_of_a_controlled_shutdown_stands_behind_the_departures(partitions: int) -> None:
-    """Whatever is decided between two slices, or changes a partition there, finds no inactive broker in sync (M6)."""
+def test_controlled_shutdown_is_recorded_after_the_broker_left_every_isr(partitions: int) -> None:
+    """Between two slices, no command and no change of a partition finds an inactive broker in an ISR (M6)."""
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster, partitions)
@@ -321,11 +321,11 @@ def new_controller(cluster: Cluster) -> None:
         cluster.sessions[broker_id] = BrokerSession(cluster.epoch(broker_id), cluster.now_ms)
 
 
-def test_a_new_controller_finishes_a_controlled_shutdown_that_another_began() -> None:
+def test_new_controller_finishes_a_controlled_shutdown_that_another_started() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster, 1_500)
-    cluster.decide(heartbeat(cluster, 1, want_shut_down=True))  # the first slice only: then the controller dies
+    cluster.decide(heartbeat(cluster, 1, want_shut_down=True))  # only the first slice: then the controller dies
     new_controller(cluster)
     assert cluster.partition("large", 1_499).leader == 1
     assert not shut_down(cluster, 1).should_shut_down
@@ -333,7 +333,7 @@ def test_a_new_controller_finishes_a_controlled_shutdown_that_another_began() ->
     assert not is_with_others(cluster, 1)
 
 
-def test_a_new_controller_waits_for_all_brokers_to_publish_a_controlled_shutdown_that_another_recorded() -> None:
+def test_new_controller_waits_until_all_brokers_published_a_recorded_controlled_shutdown() -> None:
     cluster = shutting_down()
     shut_down(cluster, 1)
     new_controller(cluster)
@@ -343,7 +343,7 @@ def test_a_new_controller_waits_for_all_brokers_to_publish_a_controlled_shutdown
     assert shut_down(cluster, 1).should_shut_down
 
 
-def test_a_broker_that_is_fenced_in_its_controlled_shutdown_stays_fenced() -> None:
+def test_broker_fenced_during_its_controlled_shutdown_stays_fenced() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster, 1_500)
@@ -356,7 +356,7 @@ def test_a_broker_that_is_fenced_in_its_controlled_shutdown_stays_fenced() -> No
     assert shut_down(cluster, 1).should_shut_down
 
 
-def test_a_lost_directory_takes_its_partitions_away_and_only_those() -> None:
+def test_offline_directory_removes_the_broker_from_only_its_partitions() -> None:
     cluster = Cluster()
     cluster.add_broker(1, directories=2)
     cluster.add_brokers(2, 3)
@@ -388,7 +388,7 @@ def create(cluster: Cluster, name: str, assignments: list[dict[str, Any]]) -> No
     assert response.topics[0].error_code == ErrorCode.NONE, response
 
 
-def test_a_replica_in_a_lost_directory_is_never_elected() -> None:
+def test_replica_in_an_offline_directory_is_never_elected() -> None:
     cluster = Cluster()
     cluster.add_broker(1, directories=2)
     create(cluster, "orders", [{"partition_index": 0, "broker_ids": [1]}])
@@ -401,8 +401,8 @@ def test_a_replica_in_a_lost_directory_is_never_elected() -> None:
     assert cluster.partition("orders").leader == -1
 
 
-def test_a_broker_without_any_directory_is_in_sync_nowhere() -> None:
-    """It lives, but nothing that is created there can be written."""
+def test_broker_without_any_online_directory_is_in_no_isr() -> None:
+    """Such a broker is alive, but partitions created on it could not be written."""
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     cluster.decide_all(heartbeat(cluster, 1, offline_log_dirs=(directory_id(1),)))
@@ -414,7 +414,7 @@ def test_a_broker_without_any_directory_is_in_sync_nowhere() -> None:
     assert (cluster.partition("orders").isr, cluster.partition("orders").leader) == ((2, 3), 2)
 
 
-def test_unregistering_takes_the_broker_out_of_isr_and_elr_but_not_out_of_replica_lists() -> None:
+def test_unregistered_broker_leaves_isr_and_elr_but_stays_in_replica_lists() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     cluster.add_topic("orders", (1, 2, 3))
@@ -431,7 +431,7 @@ def large(cluster: Cluster, partitions: int = 2_500) -> None:
 
 
 def slices_of(cluster: Cluster, command: Any) -> tuple[list[int], Any]:
-    """How many events each slice has, and the reply of the last."""
+    """Return the number of events of each slice, and the reply of the last slice."""
     decision = cluster.decide(command)
     sizes = [len(decision.events)]
     hold_offset(cluster, decision.effects)
@@ -443,7 +443,7 @@ def slices_of(cluster: Cluster, command: Any) -> tuple[list[int], Any]:
     return sizes, decision.reply
 
 
-def test_a_large_registration_is_cut_into_slices_with_its_record_last() -> None:
+def test_registration_with_many_partitions_is_decided_in_slices_with_its_record_last() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster)
@@ -453,8 +453,9 @@ def test_a_large_registration_is_cut_into_slices_with_its_record_last() -> None:
     assert all(state.isr == (2,) for _, state in cluster.image.topics.get("large").partitions())  # type: ignore[union-attr]
 
 
-def test_a_registration_that_another_process_has_overtaken_between_slices_is_refused() -> None:
-    """Its process may have died since: it took the place of the one that lives, which led nothing from then on."""
+def test_registration_overtaken_by_another_process_between_slices_is_rejected() -> None:
+    """The overtaken process may have died since. Its registration would replace the live process, which would then lead
+    nothing."""
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster)
@@ -467,7 +468,7 @@ def test_a_registration_that_another_process_has_overtaken_between_slices_is_ref
     assert cluster.epoch(1) == newer.broker_epoch
 
 
-def test_a_registration_goes_on_between_whose_slices_the_same_process_asked_again() -> None:
+def test_registration_continues_if_the_same_process_repeats_it_between_slices() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster)
@@ -477,7 +478,7 @@ def test_a_registration_goes_on_between_whose_slices_the_same_process_asked_agai
     assert (again.error_code, cluster.decide_all(began.follow_up)) == (ErrorCode.NONE, again)
 
 
-def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
+def test_large_plans_of_all_kinds_are_decided_in_slices() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     large(cluster)
@@ -492,7 +493,7 @@ def test_large_plans_of_all_kinds_are_cut_into_slices() -> None:
     assert (sizes, reply.error_code) == ([1_000, 1_000, 501], ErrorCode.NONE)
 
 
-def test_where_slices_are_small_so_are_those_of_plans_of_all_kinds() -> None:
+def test_small_slice_limits_apply_to_plans_of_all_kinds() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     create(cluster, "orders", [{"partition_index": index, "broker_ids": [1, 2]} for index in range(3)])
@@ -509,7 +510,7 @@ def test_where_slices_are_small_so_are_those_of_plans_of_all_kinds() -> None:
         assert slices_of(cluster, unfence)[0] == [2, 1, 1]
 
 
-def test_a_large_directory_is_lost_in_slices() -> None:
+def test_large_offline_directory_is_handled_in_slices() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     create(cluster, "large", [{"partition_index": index, "broker_ids": [1, 2]} for index in range(1_500)])
@@ -518,21 +519,21 @@ def test_a_large_directory_is_lost_in_slices() -> None:
     assert (sizes, reply.error_code) == ([0, 1_000, 501, 0], ErrorCode.NONE)
 
 
-def test_plans_for_a_broker_that_registered_anew_end() -> None:
-    from kraft.control.commands import START, LoseDirectories, ShutDownBroker
+def test_plans_for_a_broker_end_when_it_registers_again() -> None:
+    from kraft.control.commands import START, HandleOfflineDirectories, ShutDownBroker
 
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     old = heartbeat(cluster, 1)
     stop = ShutDownBroker(broker_id=1, broker_epoch=cluster.epoch(1), cursor=START)
-    lose = LoseDirectories(heartbeat=old, directories=(directory_id(1),))
+    lose = HandleOfflineDirectories(heartbeat=old, directories=(directory_id(1),))
     cluster.add_broker(1)
     for command in (stop, lose):
         decision = cluster.decide(command)
         assert (decision.events, decision.reply.error_code) == ((), ErrorCode.STALE_BROKER_EPOCH)
 
 
-def test_unregistering_needs_the_right_to_alter_the_cluster() -> None:
+def test_unregister_broker_needs_alter_permission_on_the_cluster() -> None:
     cluster = Cluster()
     cluster.add_broker(1)
     cluster.authorize = lambda *_: False

@@ -30,7 +30,7 @@ def alter(cluster: Cluster, *resources: Any, validate_only: bool = False) -> lis
     return [one.error_code for one in response.responses]
 
 
-def test_a_key_is_set_changed_and_deleted() -> None:
+def test_config_key_is_set_changed_and_deleted() -> None:
     cluster = cluster_with_topics()
     assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "5"), ("flush.ms", SET, "6"))) == [0]
     assert dict(cluster.image.topic_configs("orders")) == {"flush.ms": "6", "retention.ms": "5"}
@@ -38,7 +38,7 @@ def test_a_key_is_set_changed_and_deleted() -> None:
     assert dict(cluster.image.topic_configs("orders")) == {"retention.ms": "7"}
 
 
-def test_a_list_grows_and_shrinks() -> None:
+def test_config_list_grows_by_append_and_shrinks_by_subtract() -> None:
     cluster = cluster_with_topics()
     alter(cluster, altered(TOPIC, "orders", ("cleanup.policy", APPEND, "compact,delete")))
     assert cluster.image.topic_configs("orders")["cleanup.policy"] == "delete,compact"
@@ -46,13 +46,13 @@ def test_a_list_grows_and_shrinks() -> None:
     assert cluster.image.topic_configs("orders")["cleanup.policy"] == "compact"
 
 
-def test_only_lists_can_be_appended_to() -> None:
+def test_append_to_a_config_that_is_not_a_list_is_rejected() -> None:
     assert alter(cluster_with_topics(), altered(TOPIC, "orders", ("retention.ms", APPEND, "5"))) == [
         ErrorCode.INVALID_CONFIG
     ]
 
 
-def test_what_does_not_change_is_not_written_for_a_topic_but_is_for_a_broker() -> None:
+def test_setting_a_config_to_its_present_value_is_written_for_a_broker_but_not_for_a_topic() -> None:
     cluster = cluster_with_topics()
     same = altered(TOPIC, "orders", ("retention.ms", SET, "5"))
     alter(cluster, same)
@@ -97,26 +97,28 @@ WRONG: list[tuple[Any, ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("resource", "code"), WRONG)
-def test_each_resource_succeeds_or_fails_alone(resource: Any, code: ErrorCode) -> None:
+def test_alter_configs_applies_each_valid_resource_although_another_one_is_rejected(
+    resource: Any, code: ErrorCode
+) -> None:
     cluster = cluster_with_topics()
     assert alter(cluster, resource(), altered(TOPIC, "users", ("retention.ms", SET, "5"))) == [code, ErrorCode.NONE]
     assert dict(cluster.image.topic_configs("users")) == {"retention.ms": "5"}
 
 
-def test_a_resource_that_a_request_names_twice_is_refused_twice() -> None:
+def test_config_resource_named_twice_in_a_request_is_rejected_in_both_places() -> None:
     cluster = cluster_with_topics()
     twice = [altered(TOPIC, "orders", ("retention.ms", SET, value)) for value in ("5", "6")]
     assert alter(cluster, *twice) == [ErrorCode.INVALID_REQUEST] * 2
     assert not cluster.image.topic_configs("orders")
 
 
-def test_validate_only_writes_nothing() -> None:
+def test_alter_configs_with_validate_only_writes_nothing() -> None:
     cluster = cluster_with_topics()
     assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "5")), validate_only=True) == [0]
     assert not cluster.image.topic_configs("orders")
 
 
-def test_altering_needs_the_right_to() -> None:
+def test_alter_configs_needs_alter_configs_permission() -> None:
     cluster = cluster_with_topics()
     cluster.authorize = lambda *_: False
     resources = [
@@ -134,7 +136,7 @@ def shrunk(cluster: Cluster) -> None:
     cluster.apply([PartitionChange(topic_id(1), 0, isr=(1,), elr=(2,))])
 
 
-def test_changing_min_insync_replicas_clears_the_elr_of_that_topic() -> None:
+def test_changing_min_insync_replicas_of_a_topic_clears_its_elr() -> None:
     cluster = cluster_with_topics()
     shrunk(cluster)
     cluster.apply([PartitionChange(topic_id(2), 0, isr=(1,), elr=(2,))])
@@ -142,28 +144,28 @@ def test_changing_min_insync_replicas_clears_the_elr_of_that_topic() -> None:
     assert (cluster.partition("orders").elr, cluster.partition("users").elr) == ((), (2,))
 
 
-def test_changing_the_cluster_s_min_insync_replicas_clears_every_elr() -> None:
+def test_changing_the_clusters_min_insync_replicas_clears_every_elr() -> None:
     cluster = cluster_with_topics()
     shrunk(cluster)
     assert alter(cluster, altered(BROKER, "", ("min.insync.replicas", SET, "2"))) == [0]
     assert cluster.partition("orders").elr == ()
 
 
-def test_an_elr_that_holds_the_only_copies_is_not_cleared() -> None:
+def test_changing_min_insync_replicas_keeps_the_elr_of_a_partition_with_an_empty_isr() -> None:
     cluster = cluster_with_topics()
     cluster.apply([PartitionChange(topic_id(1), 0, isr=(), leader=-1, elr=(2, 1), last_known_elr=(1,))])
     cluster.apply([ClearElr("orders")])
     assert cluster.partition("orders").elr == (2, 1)
 
 
-def test_other_changes_leave_the_elr_alone() -> None:
+def test_config_changes_other_than_min_insync_replicas_do_not_clear_the_elr() -> None:
     cluster = cluster_with_topics()
     shrunk(cluster)
     alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, "1")))
     assert cluster.partition("orders").elr == (2,)
 
 
-def test_min_insync_replicas_is_never_set_for_one_broker_nor_removed_from_the_cluster() -> None:
+def test_min_insync_replicas_is_never_set_per_broker_nor_removed_from_the_cluster() -> None:
     cluster = cluster_with_topics()
     assert (
         alter(
@@ -176,13 +178,13 @@ def test_min_insync_replicas_is_never_set_for_one_broker_nor_removed_from_the_cl
     assert cluster.image.configs_of(ConfigResourceType.BROKER, "")["min.insync.replicas"] == "1"
 
 
-def test_an_unknown_list_cannot_be_appended_to() -> None:
+def test_append_to_an_unknown_config_key_is_rejected() -> None:
     assert alter(cluster_with_topics(), altered(TOPIC, "orders", ("no.such.list", APPEND, "5"))) == [
         ErrorCode.INVALID_CONFIG
     ]
 
 
-def test_too_many_changes_are_a_policy_violation() -> None:
+def test_alter_configs_with_too_many_changes_is_a_policy_violation() -> None:
     cluster = cluster_with_topics()
     resources = []
     for number in range(5_001):
@@ -194,7 +196,7 @@ def test_too_many_changes_are_a_policy_violation() -> None:
 
 
 class CountedName(str):
-    """Counts how often it is compared."""
+    """A string that counts its comparisons."""
 
     compared = 0
     __hash__ = str.__hash__
@@ -204,7 +206,7 @@ class CountedName(str):
         return str.__eq__(self, other)
 
 
-def test_a_request_with_very_many_resources_or_keys_is_looked_through_once() -> None:
+def test_cost_of_alter_configs_is_linear_in_resources_and_keys() -> None:
     cluster = cluster_with_topics()
     CountedName.compared = 0
     codes = alter(
@@ -216,13 +218,13 @@ def test_a_request_with_very_many_resources_or_keys_is_looked_through_once() -> 
     assert CountedName.compared < 20_000
 
 
-def test_a_broker_id_of_very_many_digits_is_refused_as_unknown() -> None:
+def test_broker_resource_name_with_very_many_digits_is_rejected_as_unknown() -> None:
     assert alter(cluster_with_topics(), altered(BROKER, "9" * 5_000, ("background.threads", SET, "1"))) == [
         ErrorCode.INVALID_REQUEST
     ]
 
 
-def test_a_broker_key_that_kafka_does_not_define_is_stored() -> None:
+def test_unknown_broker_config_key_is_stored() -> None:
     cluster = cluster_with_topics()
     assert alter(
         cluster, altered(BROKER, "1", ("my.plugin.key", SET, "x")), altered(BROKER, "", ("other", SET, "y"))
@@ -233,7 +235,7 @@ def test_a_broker_key_that_kafka_does_not_define_is_stored() -> None:
     assert cluster.image.configs_of(ConfigResourceType.BROKER, "1")["my.plugin.key"] == "x"
 
 
-def test_values_are_stored_as_they_were_given() -> None:
+def test_config_values_are_stored_as_given() -> None:
     cluster = cluster_with_topics()
     assert alter(cluster, altered(TOPIC, "orders", ("retention.ms", SET, " 5000 "), ("preallocate", SET, "FALSE"))) == [
         0
@@ -241,7 +243,7 @@ def test_values_are_stored_as_they_were_given() -> None:
     assert dict(cluster.image.topic_configs("orders")) == {"retention.ms": " 5000 ", "preallocate": "FALSE"}
 
 
-def test_a_minimum_compaction_lag_above_the_inherited_maximum_is_refused() -> None:
+def test_min_compaction_lag_above_the_inherited_maximum_is_rejected() -> None:
     cluster = cluster_with_topics()
     assert alter(cluster, altered(BROKER, "", ("log.cleaner.max.compaction.lag.ms", SET, "10"))) == [0]
     lag = altered(TOPIC, "orders", ("min.compaction.lag.ms", SET, "11"))

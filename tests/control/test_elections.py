@@ -36,7 +36,7 @@ def elect(cluster: Cluster, kind: int, *asked: Any, everything: bool = False) ->
     }
 
 
-def test_the_preferred_leader_is_elected_where_it_is_asked_for() -> None:
+def test_requested_preferred_election_elects_the_preferred_leader() -> None:
     cluster = cluster_of_three()
     move(cluster, 0, leader=2)
     move(cluster, 1, leader=3)
@@ -44,7 +44,7 @@ def test_the_preferred_leader_is_elected_where_it_is_asked_for() -> None:
     assert [cluster.partition("orders", index).leader for index in (0, 1)] == [1, 3]
 
 
-def test_each_partition_gets_its_own_answer() -> None:
+def test_elect_leaders_answers_each_partition_separately() -> None:
     cluster = cluster_of_three()
     move(cluster, 1, leader=2, isr=(2, 3))
     asked = (elections("orders", 0, 1, 7), elections("gone", 0))
@@ -56,13 +56,13 @@ def test_each_partition_gets_its_own_answer() -> None:
     }
 
 
-def test_asking_for_all_hides_what_needs_no_election() -> None:
+def test_elect_leaders_for_all_partitions_omits_those_that_need_no_election() -> None:
     cluster = cluster_of_three()
     move(cluster, 1, leader=2)
     assert elect(cluster, PREFERRED, everything=True) == {("orders", 1): ErrorCode.NONE}
 
 
-def test_an_unclean_election_that_an_operator_asks_for_takes_any_active_replica() -> None:
+def test_requested_unclean_election_elects_any_active_replica() -> None:
     cluster = cluster_of_three((1, 2))
     move(cluster, 0, leader=-1, isr=(), elr=(1,), last_known_elr=(1,))
     cluster.fence(1)
@@ -71,11 +71,11 @@ def test_an_unclean_election_that_an_operator_asks_for_takes_any_active_replica(
     assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
 
 
-def test_an_unclean_election_is_not_needed_where_there_is_a_leader() -> None:
+def test_unclean_elect_leaders_request_is_answered_not_needed_if_the_partition_has_a_leader() -> None:
     assert elect(cluster_of_three(), UNCLEAN, elections("orders", 0)) == {("orders", 0): ErrorCode.ELECTION_NOT_NEEDED}
 
 
-def test_without_an_active_replica_nobody_can_be_elected() -> None:
+def test_requested_election_without_an_active_replica_fails() -> None:
     cluster = cluster_of_three((1, 2))
     move(cluster, 0, leader=-1, isr=(), elr=(1,), last_known_elr=(1,))
     cluster.fence(1, 2)
@@ -83,7 +83,7 @@ def test_without_an_active_replica_nobody_can_be_elected() -> None:
     assert elect(cluster, UNCLEAN, elections("orders", 0)) == expected
 
 
-def test_electing_needs_the_right_to_alter_the_cluster_and_a_known_kind() -> None:
+def test_elect_leaders_needs_alter_permission_on_the_cluster_and_a_known_election_type() -> None:
     cluster = cluster_of_three()
     assert cluster.admin(ApiKey.ELECT_LEADERS, election_type=9).error_code == ErrorCode.INVALID_REQUEST
     cluster.authorize = lambda *_: False
@@ -91,7 +91,7 @@ def test_electing_needs_the_right_to_alter_the_cluster_and_a_known_kind() -> Non
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_rebalance_moves_only_what_can_move_and_in_slices() -> None:
+def test_rebalance_moves_leadership_only_to_in_sync_preferred_replicas_and_in_slices() -> None:
     cluster = cluster_of_three(*[(1, 2, 3)] * 1_500)
     for index in range(1_500):
         move(cluster, index, leader=2, isr=(2, 3) if index < 10 else (1, 2, 3))

@@ -1,4 +1,4 @@
-"""Features, controllers, producer ids."""
+"""Features, controllers and producer ids."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def update(cluster: Cluster, *updates: tuple[str, int, int], validate_only: bool
     return code
 
 
-def test_a_new_cluster_is_bootstrapped_once() -> None:
+def test_empty_metadata_log_is_bootstrapped_only_once() -> None:
     cluster = Cluster()
     assert dict(cluster.image.features) == {METADATA_VERSION_FEATURE: NEWEST, ELR_FEATURE: 1}
     assert cluster.image.cluster_id == CLUSTER_ID
     assert cluster.decide(ActivateController()).events == ()
 
 
-def test_metadata_version_goes_down_only_by_a_downgrade() -> None:
+def test_metadata_version_decreases_only_by_a_downgrade() -> None:
     cluster = Cluster()
     assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 1)) == ErrorCode.INVALID_UPDATE_VERSION
     assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2)) == ErrorCode.NONE
@@ -46,7 +46,7 @@ def test_metadata_version_goes_down_only_by_a_downgrade() -> None:
     assert cluster.image.metadata_version == NEWEST
 
 
-def test_a_level_must_be_supported_by_every_broker_and_controller() -> None:
+def test_feature_level_must_be_supported_by_every_broker_and_controller() -> None:
     cluster = Cluster()
     update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2))
     cluster.add_broker(1)
@@ -91,24 +91,24 @@ def register_controller(cluster: Cluster, number: int, features: tuple[FeatureRa
         (ELR_FEATURE, 0, 3, ErrorCode.INVALID_UPDATE_VERSION),
     ],
 )
-def test_a_wrong_update_is_refused(feature: str, level: int, upgrade_type: int, code: ErrorCode) -> None:
+def test_invalid_feature_update_is_rejected(feature: str, level: int, upgrade_type: int, code: ErrorCode) -> None:
     assert update(Cluster(), (feature, level, upgrade_type)) == code
 
 
-def test_updates_are_all_or_nothing() -> None:
+def test_update_features_applies_all_updates_of_a_request_or_none() -> None:
     cluster = Cluster()
     both = ((METADATA_VERSION_FEATURE, OLDEST, 2), ("no.such.feature", 1, 1))
     assert update(cluster, *both) == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.image.metadata_version == NEWEST
 
 
-def test_an_update_can_be_only_validated() -> None:
+def test_feature_update_with_validate_only_writes_nothing() -> None:
     cluster = Cluster()
     assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 2), validate_only=True) == ErrorCode.NONE
     assert cluster.image.metadata_version == NEWEST
 
 
-def test_a_downgrade_loses_metadata_only_if_event_versions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feature_downgrade_loses_metadata_only_if_event_versions_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     from kraft.image.events import EVENT_VERSIONS_BY_METADATA_VERSION
 
     assert not loses_metadata(METADATA_VERSION_FEATURE, NEWEST, OLDEST)
@@ -119,7 +119,7 @@ def test_a_downgrade_loses_metadata_only_if_event_versions_differ(monkeypatch: p
     assert update(cluster, (METADATA_VERSION_FEATURE, OLDEST, 3)) == ErrorCode.NONE
 
 
-def test_a_controller_is_registered_once() -> None:
+def test_unchanged_controller_registration_is_recorded_once() -> None:
     cluster = Cluster()
     register_controller(cluster, 102, SUPPORTED_FEATURES)
     offset = cluster.image.offset
@@ -128,7 +128,7 @@ def test_a_controller_is_registered_once() -> None:
     assert cluster.image.controllers[102].endpoints[0].port == 9192
 
 
-def test_a_controller_of_another_cluster_or_an_old_release_is_refused() -> None:
+def test_controller_of_another_cluster_or_of_an_old_release_is_rejected() -> None:
     cluster = Cluster()
     foreign = RegisterControllerCommand(
         cluster_id="other", controller_id=1, incarnation_id=UUID(int=1), endpoints=(), features=SUPPORTED_FEATURES
@@ -137,7 +137,7 @@ def test_a_controller_of_another_cluster_or_an_old_release_is_refused() -> None:
     assert register_controller(cluster, 102, ()).error_code is ErrorCode.UNSUPPORTED_VERSION  # type: ignore[attr-defined]
 
 
-def test_producer_ids_are_handed_out_in_blocks_once() -> None:
+def test_each_block_of_producer_ids_is_allocated_once() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1)
     blocks = [
@@ -147,14 +147,14 @@ def test_producer_ids_are_handed_out_in_blocks_once() -> None:
     assert cluster.image.next_producer_id == 3_000
 
 
-def test_producer_ids_need_the_current_broker_epoch() -> None:
+def test_producer_id_request_with_a_stale_broker_epoch_is_rejected() -> None:
     cluster = Cluster()
     epoch = cluster.add_broker(1)
     reply = cluster.decide_all(AllocateProducerIds(broker_id=1, broker_epoch=epoch + 1))
     assert (reply.error_code, reply.count) == (ErrorCode.STALE_BROKER_EPOCH, 0)
 
 
-def test_updating_needs_the_right_to_and_one_mention() -> None:
+def test_update_features_without_permission_or_with_a_feature_named_twice_is_rejected() -> None:
     cluster = Cluster()
     twice = (METADATA_VERSION_FEATURE, OLDEST, 2)
     assert update(cluster, twice, twice) == ErrorCode.INVALID_REQUEST
@@ -162,7 +162,7 @@ def test_updating_needs_the_right_to_and_one_mention() -> None:
     assert update(cluster, twice) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_producer_ids_run_out_instead_of_wrapping() -> None:
+def test_producer_id_allocation_fails_at_the_largest_id_instead_of_wrapping_around() -> None:
     from kraft.control.producer_ids import PRODUCER_ID_MAX
     from kraft.image.events import ProducerIds
 

@@ -1,4 +1,4 @@
-"""Fencing: plans in slices, voided targets, and no unclean election from a fast fence. Planted bugs at the end."""
+"""Fencing: plans in slices, outdated targets, and no unclean election by a fast fence. Planted bugs are at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kraft.control import ElectLeaderless, FenceBrokers, FenceCause, FenceTarget
 from kraft.control.brokers import fencing as fencing_module
 from kraft.control.commands import START, Cursor
-from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX, LOOKS_PER_SLICE_MAX
+from kraft.control.decision import FENCE_CHANGES_PER_SLICE_MAX, PARTITIONS_PER_SLICE_MAX
 from kraft.control.partitions import plans
 from kraft.image import BatchBuilder, MetadataImage, PartitionState
 from kraft.image.events import BrokerRegistrationChange, Config, Partition, PartitionChange, RemoveTopic, Topic
@@ -43,7 +43,7 @@ def three_brokers() -> Cluster:
     return cluster
 
 
-def test_partition_changes_come_before_the_fence_record() -> None:
+def test_partition_changes_of_a_fence_come_before_its_fence_record() -> None:
     cluster = three_brokers()
     cluster.add_topic("orders", (1, 2, 3))
     decision = cluster.decide(died(cluster, 1))
@@ -52,7 +52,7 @@ def test_partition_changes_come_before_the_fence_record() -> None:
     assert cluster.image.brokers[1].fenced
 
 
-def test_brokers_that_died_together_take_nothing_over_from_each_other() -> None:
+def test_brokers_that_died_together_do_not_become_leaders_for_each_other() -> None:
     cluster = three_brokers()
     cluster.add_topic("orders", (1, 2, 3))
     decision = cluster.decide(died(cluster, 1, 2))
@@ -61,11 +61,11 @@ def test_brokers_that_died_together_take_nothing_over_from_each_other() -> None:
     assert cluster.partition("orders").isr == (3,)
 
 
-def test_partitions_that_concern_a_plan_are_found_from_any_cursor_on_and_equal_states_are_asked_about_once() -> None:
+def test_plan_finds_affected_partitions_from_any_cursor_and_checks_equal_states_once() -> None:
     cluster = three_brokers()
     chance = random.Random(5)
     orders = [chance.choice(((1, 2, 3), (2, 3, 1), (3, 1, 2))) for _ in range(1_000)]
-    orders[256:768] = [(3, 1, 2)] * 512  # leaves without one that is looked for
+    orders[256:768] = [(3, 1, 2)] * 512  # leaves without any affected partition
     cluster.image = image_of_shared(cluster, orders)
     asked: list[PartitionState] = []
 
@@ -83,7 +83,7 @@ def test_partitions_that_concern_a_plan_are_found_from_any_cursor_on_and_equal_s
     assert list(plans.partitions_where(cluster.image, Cursor("others", 0), leads)) == []
 
 
-def test_a_plan_is_cut_where_it_looked_at_very_many_partitions_of_which_none_concerns_it(
+def test_plan_ends_a_slice_after_checking_very_many_unaffected_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plans, "LEAVES_PER_SLICE_MAX", 2)
@@ -103,7 +103,8 @@ def test_a_plan_is_cut_where_it_looked_at_very_many_partitions_of_which_none_con
 
 
 def image_of_shared(cluster: Cluster, orders: list[tuple[int, ...]]) -> MetadataImage:
-    """A topic with these replicas, replayed from bytes as nodes do it: partitions that are alike share their state."""
+    """Return an image of a topic with these replicas, replayed from bytes as nodes do it: partitions with equal states
+    share one object."""
     events = [
         Topic("orders", topic_id(1)),
         *(Partition(topic_id(1), number, one, one, leader=one[0]) for number, one in enumerate(orders)),
@@ -117,21 +118,21 @@ def image_of_shared(cluster: Cluster, orders: list[tuple[int, ...]]) -> Metadata
     "changed",
     [{"broker_epoch": 1}, {"connection_number": 77}, {"connection_number": None}],
 )
-def test_a_fence_is_void_if_epoch_or_connection_are_no_longer_current(changed: dict[str, Any]) -> None:
+def test_fence_is_void_if_broker_epoch_or_connection_is_outdated(changed: dict[str, Any]) -> None:
     cluster = three_brokers()
     cluster.add_topic("orders", (1, 2, 3))
     command = FenceBrokers(targets=(target(cluster, 1, **changed),), cause=FenceCause.PROCESS_DIED)
     assert cluster.decide(command).events == ()
 
 
-def test_a_fence_for_an_expired_session_is_void_if_a_heartbeat_came_first() -> None:
+def test_fence_for_an_expired_session_is_void_if_a_heartbeat_came_first() -> None:
     cluster = three_brokers()
     command = expired(cluster, 1)
     cluster.sessions[1] = cluster.sessions[1]._replace(last_heard_ms=cluster.now_ms)
     assert cluster.decide(command).events == ()
 
 
-def test_of_several_targets_only_the_current_ones_are_fenced() -> None:
+def test_fence_with_current_and_outdated_targets_fences_only_the_current_ones() -> None:
     cluster = three_brokers()
     command = died(cluster, 1, 2)
     cluster.sessions[2] = cluster.sessions[2]._replace(connection_number=5000)
@@ -145,7 +146,7 @@ def many_partitions(count: int) -> Cluster:
     return cluster
 
 
-def test_a_large_plan_is_cut_into_slices_with_the_fence_record_last() -> None:
+def test_large_fence_is_decided_in_slices_with_the_fence_record_last() -> None:
     cluster = many_partitions(2_500)
     decision = cluster.decide(died(cluster, 1))
     sizes = [len(decision.events)]
@@ -160,7 +161,7 @@ def test_a_large_plan_is_cut_into_slices_with_the_fence_record_last() -> None:
     assert all(state.leader == 2 for _, state in cluster.image.topics.get("many").partitions())  # type: ignore[union-attr]
 
 
-def test_a_slice_is_built_on_the_newest_image() -> None:
+def test_each_slice_is_decided_on_the_newest_image() -> None:
     cluster = many_partitions(1_500)
     first = cluster.decide(died(cluster, 1))
     cluster.being_fenced = frozenset((1,))
@@ -175,7 +176,7 @@ def test_a_slice_is_built_on_the_newest_image() -> None:
         assert all(state.leader != 1 and 1 not in state.isr for _, state in topic.partitions())
 
 
-def test_a_topic_that_is_deleted_between_slices_is_no_longer_changed() -> None:
+def test_plan_skips_a_topic_deleted_between_slices() -> None:
     cluster = many_partitions(1_500)
     first = cluster.decide(died(cluster, 1))
     many = cluster.image.topics.get("many")
@@ -185,7 +186,7 @@ def test_a_topic_that_is_deleted_between_slices_is_no_longer_changed() -> None:
     assert cluster.image.brokers[1].fenced
 
 
-def test_a_heartbeat_or_a_new_connection_between_slices_does_not_stop_the_plan() -> None:
+def test_heartbeat_or_new_connection_between_slices_does_not_stop_a_fence() -> None:
     cluster = many_partitions(1_500)
     first = cluster.decide(died(cluster, 1))
     cluster.being_fenced = frozenset((1,))
@@ -194,7 +195,7 @@ def test_a_heartbeat_or_a_new_connection_between_slices_does_not_stop_the_plan()
     assert cluster.image.brokers[1].fenced
 
 
-def test_a_broker_that_registered_anew_between_slices_is_left_alone() -> None:
+def test_broker_that_registered_again_between_slices_is_not_fenced() -> None:
     cluster = many_partitions(1_500)
     first = cluster.decide(died(cluster, 1))
     cluster.add_broker(1)  # a newer broker epoch
@@ -202,7 +203,7 @@ def test_a_broker_that_registered_anew_between_slices_is_left_alone() -> None:
     assert not cluster.image.brokers[1].fenced
 
 
-def test_the_reply_comes_with_the_last_slice() -> None:
+def test_reply_of_a_fence_comes_with_its_last_slice() -> None:
     cluster = many_partitions(1_500)
     command = FenceBrokers(targets=(target(cluster, 1),), cause=FenceCause.REQUESTED, reply="done")
     first = cluster.decide(command)
@@ -223,7 +224,7 @@ def shrink(cluster: Cluster, isr: tuple[int, ...]) -> None:
     cluster.apply([PartitionChange(topic.topic_id, 0, isr=isr)])
 
 
-def test_a_fast_fence_never_starts_an_unclean_election() -> None:
+def test_fast_fence_never_starts_an_unclean_election() -> None:
     cluster = unclean_topic((1, 2, 3))
     shrink(cluster, (1,))
     cluster.decide_all(died(cluster, 1))
@@ -231,7 +232,7 @@ def test_a_fast_fence_never_starts_an_unclean_election() -> None:
     assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
 
 
-def test_an_expired_session_starts_an_unclean_election_where_the_topic_allows_it() -> None:
+def test_expired_session_starts_an_unclean_election_if_the_topic_allows_it() -> None:
     cluster = unclean_topic((1, 2, 3))
     shrink(cluster, (1,))
     cluster.decide_all(expired(cluster, 1))
@@ -239,7 +240,7 @@ def test_an_expired_session_starts_an_unclean_election_where_the_topic_allows_it
     assert (partition.leader, partition.isr) == (2, (2,))
 
 
-def test_an_expired_session_starts_no_unclean_election_elsewhere() -> None:
+def test_expired_session_starts_no_unclean_election_if_the_topic_forbids_it() -> None:
     cluster = three_brokers()
     cluster.add_topic("lossy", (1, 2, 3))
     shrink(cluster, (1,))
@@ -247,7 +248,7 @@ def test_an_expired_session_starts_no_unclean_election_elsewhere() -> None:
     assert cluster.partition("lossy").leader == -1
 
 
-def test_an_unclean_election_waits_for_the_session_time_out_of_a_fast_fence() -> None:
+def test_unclean_election_waits_for_the_session_timeout_of_a_fast_fence() -> None:
     cluster = unclean_topic((1, 2, 3))
     shrink(cluster, (1,))
     cluster.decide_all(died(cluster, 1))
@@ -260,7 +261,7 @@ def test_an_unclean_election_waits_for_the_session_time_out_of_a_fast_fence() ->
     assert cluster.partition("lossy").leader == 2
 
 
-def test_elections_prefer_members_whose_connection_is_up() -> None:
+def test_elections_prefer_isr_members_whose_connection_is_up() -> None:
     cluster = three_brokers()
     cluster.add_topic("orders", (1, 2, 3))
     cluster.sessions[2] = cluster.sessions[2]._replace(is_connected=False)
@@ -268,7 +269,7 @@ def test_elections_prefer_members_whose_connection_is_up() -> None:
     assert cluster.partition("orders").leader == 3
 
 
-def test_a_broker_that_is_being_fenced_gets_no_new_partitions_and_no_leadership() -> None:
+def test_broker_being_fenced_gets_no_new_partitions_and_no_leadership() -> None:
     from kraft.wire import messages
 
     cluster = three_brokers()
@@ -282,32 +283,32 @@ def test_a_broker_that_is_being_fenced_gets_no_new_partitions_and_no_leadership(
         assert 1 not in partition.isr
 
 
-# planted bugs: each must be noticed by one of the tests above
+# planted bugs: one of the tests above must fail for each
 
 
-def voided_by_nothing(*_arguments: Any) -> bool:
+def accept_outdated_targets(*_arguments: Any) -> bool:
     return True
 
 
 @pytest.mark.parametrize("changed", [{"connection_number": 77}])
-def test_planted_a_fence_without_the_connection_number_is_noticed(
+def test_checks_catch_a_fence_without_the_connection_number(
     monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(fencing_module, "_is_due", voided_by_nothing)
+    monkeypatch.setattr(fencing_module, "_is_due", accept_outdated_targets)
     with pytest.raises(AssertionError):
-        test_a_fence_is_void_if_epoch_or_connection_are_no_longer_current(changed)
+        test_fence_is_void_if_broker_epoch_or_connection_is_outdated(changed)
 
 
-def test_planted_a_fence_without_the_broker_epoch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_fence_without_the_broker_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_id_alone(image: Any, fence_target: FenceTarget) -> bool:
         return fence_target.broker_id in image.brokers
 
     monkeypatch.setattr(fencing_module, "_is_registered", by_id_alone)
     with pytest.raises(Exception, match="does not fit"):
-        test_a_broker_that_registered_anew_between_slices_is_left_alone()
+        test_broker_that_registered_again_between_slices_is_not_fenced()
 
 
-def test_planted_a_fast_fence_that_may_be_unclean_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_fast_fence_that_may_be_unclean(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = fencing_module.leave_partitions
 
     def unclean(*arguments: Any, **options: Any) -> Any:
@@ -315,10 +316,10 @@ def test_planted_a_fast_fence_that_may_be_unclean_is_noticed(monkeypatch: pytest
 
     monkeypatch.setattr(fencing_module, "leave_partitions", unclean)
     with pytest.raises(AssertionError):
-        test_a_fast_fence_never_starts_an_unclean_election()
+        test_fast_fence_never_starts_an_unclean_election()
 
 
-def test_planted_fencing_one_after_the_other_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_fencing_dead_brokers_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = fencing_module.leave_partitions
 
     def only_the_first(image: Any, context: Any, brokers: frozenset[int], *rest: Any, **options: Any) -> Any:
@@ -326,10 +327,10 @@ def test_planted_fencing_one_after_the_other_is_noticed(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(fencing_module, "leave_partitions", only_the_first)
     with pytest.raises(AssertionError):
-        test_brokers_that_died_together_take_nothing_over_from_each_other()
+        test_brokers_that_died_together_do_not_become_leaders_for_each_other()
 
 
-def test_planted_a_plan_on_the_image_that_it_began_with_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_plan_decided_on_the_image_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = fencing_module.leave_partitions
     seen: list[Any] = []
 
@@ -339,10 +340,10 @@ def test_planted_a_plan_on_the_image_that_it_began_with_is_noticed(monkeypatch: 
 
     monkeypatch.setattr(fencing_module, "leave_partitions", on_the_first_image)
     with pytest.raises(AssertionError):
-        test_a_slice_is_built_on_the_newest_image()
+        test_each_slice_is_decided_on_the_newest_image()
 
 
-def test_what_the_dead_broker_led_gets_leaders_first() -> None:
+def test_fence_handles_partitions_led_by_the_dead_broker_first() -> None:
     cluster = three_brokers()
     led = [(1, 2, 3) if number % 3 == 0 else (2, 3, 1) for number in range(3_000)]
     cluster.add_topic("many", *led)
@@ -360,10 +361,10 @@ def test_what_the_dead_broker_led_gets_leaders_first() -> None:
         assert all(state.leader in (2, 3) and 1 not in state.isr for _, state in topic.partitions())
 
 
-def test_elections_go_on_after_a_thousand_partitions_for_which_there_is_nobody() -> None:
+def test_elections_continue_after_a_thousand_partitions_without_a_candidate() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
-    count = 2 * LOOKS_PER_SLICE_MAX + 1
+    count = 2 * PARTITIONS_PER_SLICE_MAX + 1
     rows = [Partition(topic_id(1), number, (1, 2), (), leader=-1, elr=(1,)) for number in range(count)]
     cluster.add_topic("orders", *rows, Partition(topic_id(1), count, (3,), (), leader=-1, elr=(3,)))
     cluster.fence(1, 2)

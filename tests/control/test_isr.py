@@ -1,4 +1,4 @@
-"""AlterPartition: the matrix of its errors, in order, and what an accepted proposal changes."""
+"""AlterPartition: the table of its errors, in order, and the effects of an accepted proposal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cluster_of_three() -> Cluster:
 
 
 def placed_cluster() -> Cluster:
-    """Whose replicas are known to be in these directories."""
+    """Return a cluster whose replicas are assigned to these log directories."""
     cluster = Cluster()
     cluster.add_brokers(1, 2, 3)
     replicas = (1, 2, 3)
@@ -52,7 +52,7 @@ def answer(cluster: Cluster, *isr: int, sender: int = 1, **changed: Any) -> Alte
     return only
 
 
-def test_an_accepted_proposal_changes_the_isr_and_tells_the_new_epoch() -> None:
+def test_accepted_alter_partition_changes_the_isr_and_returns_the_new_epoch() -> None:
     cluster = cluster_of_three()
     told = answer(cluster, 1, 3)
     assert told == AlteredPartitionReply(
@@ -61,7 +61,7 @@ def test_an_accepted_proposal_changes_the_isr_and_tells_the_new_epoch() -> None:
     assert cluster.partition("orders").isr == (1, 3)
 
 
-def test_a_replica_in_a_directory_that_is_offline_may_not_join() -> None:
+def test_replica_in_an_offline_directory_may_not_join_the_isr() -> None:
     cluster = placed_cluster()
     answer(cluster, 1, 2)
     here = directory_id(3)
@@ -72,31 +72,31 @@ def test_a_replica_in_a_directory_that_is_offline_may_not_join() -> None:
     assert answer(cluster, 1, 2, 3).isr == (1, 2, 3)
 
 
-def test_a_replica_whose_directory_is_just_being_lost_may_not_join_and_others_may_leave() -> None:
+def test_replica_whose_directory_is_going_offline_may_leave_but_not_join_the_isr() -> None:
     cluster = placed_cluster()
     answer(cluster, 1, 2)
-    cluster.being_lost = frozenset({directory_id(3)})
+    cluster.directories_going_offline = frozenset({directory_id(3)})
     assert answer(cluster, 1, 2, 3).error_code is ErrorCode.INELIGIBLE_REPLICA
-    cluster.being_lost = frozenset({directory_id(2)})
+    cluster.directories_going_offline = frozenset({directory_id(2)})
     assert answer(cluster, 1, 2, 3).isr == (1, 2, 3), "who is in sync is not judged by this"
 
 
-def test_who_joins_leads_at_once_if_the_directory_of_the_leader_is_just_being_lost() -> None:
+def test_joining_replica_leads_at_once_if_the_leaders_directory_is_going_offline() -> None:
     cluster = placed_cluster()
     answer(cluster, 1)
-    cluster.being_lost = frozenset({directory_id(1)})
+    cluster.directories_going_offline = frozenset({directory_id(1)})
     assert answer(cluster, 1, 3).error_code is ErrorCode.NEW_LEADER_ELECTED
     state = cluster.partition("orders")
     assert (state.leader, state.isr) == (3, (1, 3)), "the loss itself takes the old leader out"
 
 
-def test_the_isr_is_kept_in_the_order_of_the_assignment() -> None:
+def test_proposed_isr_is_stored_in_the_order_of_the_replica_assignment() -> None:
     cluster = cluster_of_three()
     answer(cluster, 1)
     assert answer(cluster, 3, 1, 2).isr == (1, 2, 3)
 
 
-def test_a_proposal_that_changes_nothing_writes_nothing() -> None:
+def test_alter_partition_that_changes_nothing_writes_nothing() -> None:
     cluster = cluster_of_three()
     decision = cluster.decide(
         AlterPartition(broker_id=1, broker_epoch=cluster.epoch(1), partitions=(proposal(cluster, 1, 2, 3),))
@@ -105,7 +105,7 @@ def test_a_proposal_that_changes_nothing_writes_nothing() -> None:
     assert decision.reply.partitions[0].partition_epoch == 0
 
 
-def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
+def test_alter_partition_with_a_stale_broker_epoch_is_rejected_as_a_whole() -> None:
     cluster = cluster_of_three()
     for wrong in (cluster.epoch(1) - 1, cluster.epoch(1) + 100):
         reply = alter(cluster, proposal(cluster, 1, 2), broker_epoch=wrong)
@@ -131,7 +131,7 @@ MATRIX: list[tuple[dict[str, Any], tuple[int, ...], int, ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("changed", "isr", "sender", "expected"), MATRIX)
-def test_the_matrix_of_refusals(
+def test_each_invalid_alter_partition_proposal_is_rejected_with_its_error_code(
     changed: dict[str, Any], isr: tuple[int, ...], sender: int, expected: ErrorCode
 ) -> None:
     cluster = cluster_of_three()
@@ -140,7 +140,7 @@ def test_the_matrix_of_refusals(
 
 
 @pytest.mark.parametrize("kind", ["fenced", "shutting down", "unregistered", "being fenced", "old epoch"])
-def test_an_ineligible_member_refuses_the_proposal(kind: str) -> None:
+def test_alter_partition_with_an_ineligible_member_is_rejected(kind: str) -> None:
     cluster = cluster_of_three()
     answer(cluster, 1)
     members = proposal(cluster, 1, 2).new_isr
@@ -162,7 +162,7 @@ def test_an_ineligible_member_refuses_the_proposal(kind: str) -> None:
     assert answer(cluster, 1, 2, new_isr=members).error_code is ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_an_unknown_member_epoch_is_not_compared() -> None:
+def test_alter_partition_accepts_a_member_with_an_unknown_epoch() -> None:
     cluster = cluster_of_three()
     members = (ProposedMember(1, -1), ProposedMember(2, -1))
     assert answer(cluster, new_isr=members).error_code is ErrorCode.NONE
@@ -175,19 +175,19 @@ def recovering() -> Cluster:
     return cluster
 
 
-def test_a_recovering_leader_may_not_have_followers_in_sync() -> None:
+def test_recovering_leader_may_not_have_followers_in_the_isr() -> None:
     cluster = recovering()
     assert answer(cluster, 1, 2, leader_recovery_state=1).error_code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_leader_tells_that_it_has_recovered() -> None:
+def test_alter_partition_records_the_leaders_recovery() -> None:
     cluster = recovering()
     told = answer(cluster, 1, leader_recovery_state=0)
     assert (told.error_code, told.leader_recovery_state) == (ErrorCode.NONE, 0)
     assert cluster.partition("orders").leader_recovery_state is RecoveryState.RECOVERED
 
 
-def test_completing_a_reassignment_may_move_leadership_and_says_so() -> None:
+def test_alter_partition_that_completes_a_reassignment_reports_a_new_leader() -> None:
     cluster = cluster_of_three()
     cluster.apply([PartitionChange(topic_id(1), 0, isr=(1,), replicas=(2, 3, 1), adding=(2, 3), removing=(1,))])
     told = answer(cluster, 1, 2, 3)
@@ -196,19 +196,19 @@ def test_completing_a_reassignment_may_move_leadership_and_says_so() -> None:
     assert (partition.replicas, partition.leader, partition.isr) == ((2, 3), 2, (2, 3))
 
 
-def test_each_partition_succeeds_or_fails_alone() -> None:
+def test_each_alter_partition_proposal_succeeds_or_fails_alone() -> None:
     cluster = cluster_of_three()
     reply = alter(cluster, proposal(cluster, 1, 2), proposal(cluster, 1, 2, topic_id=topic_id(9)))
     assert [one.error_code for one in reply.partitions] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_a_partition_that_stands_twice_is_refused_the_second_time() -> None:
+def test_alter_partition_rejects_a_partition_named_a_second_time() -> None:
     cluster = cluster_of_three()
     reply = alter(cluster, proposal(cluster, 1, 2), proposal(cluster, 1, 3))
     assert [one.error_code for one in reply.partitions] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
 
 
-def test_a_large_request_is_answered_as_a_whole_after_its_slices() -> None:
+def test_large_alter_partition_is_answered_once_after_its_slices() -> None:
     cluster = Cluster()
     cluster.add_brokers(1, 2)
     cluster.add_topic("orders", *[(1, 2)] * 2_500)

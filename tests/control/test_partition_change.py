@@ -1,4 +1,6 @@
-"""The one builder of partition changes: tables of election kind, ELR and reassignment, and a naive twin."""
+"""The one builder of partition changes: tables of election kinds, ELR and reassignment, and a comparison with a naive
+implementation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.control.partitions.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
+from kraft.control.partitions.partition_change import (
+    Election,
+    Eligibility,
+    PartitionTarget,
+    change_partition,
+    for_partition,
+    same_shape,
+)
 from kraft.image import PartitionState, RecoveryState
 from kraft.image.events import PartitionChange
 from kraft.image.partitions import NO_LEADER
@@ -39,7 +48,7 @@ def build(
     connected: Iterable[int] | None = None,
     **target: Any,
 ) -> PartitionState:
-    """The partition afterwards; the same object if nothing changes."""
+    """Return the partition after the change; the same object if nothing changes."""
     up = set(active)
     linked = up if connected is None else set(connected)
     eligibility = Eligibility(
@@ -53,27 +62,27 @@ def build(
         election=election,
         eligibility=eligibility,
         min_insync_replicas=min_isr,
-        target=Target(**target),
+        target=PartitionTarget(**target),
     )
     return before if change is None else changed_partition(before, change)
 
 
-def test_nothing_is_emitted_if_nothing_changes() -> None:
+def test_partition_change_is_none_if_nothing_changes() -> None:
     before = state()
     assert build(before) is before
 
 
-def test_an_isr_change_raises_the_partition_epoch_alone() -> None:
+def test_isr_change_raises_only_the_partition_epoch() -> None:
     after = build(state(), isr=(1, 2))
     assert (after.isr, after.leader, after.leader_epoch, after.partition_epoch) == ((1, 2), 1, 5, 8)
 
 
-def test_a_new_leader_raises_both_epochs() -> None:
+def test_new_leader_raises_leader_and_partition_epoch() -> None:
     after = build(state(), active=(2, 3), isr=(2, 3))
     assert (after.leader, after.leader_epoch, after.partition_epoch) == (2, 6, 8)
 
 
-def test_going_leaderless_raises_the_leader_epoch() -> None:
+def test_loss_of_the_leader_raises_the_leader_epoch() -> None:
     after = build(state(isr=(1,)), active=(2, 3), isr=())
     assert (after.leader, after.isr, after.leader_epoch) == (-1, (), 6)
 
@@ -95,83 +104,83 @@ def test_going_leaderless_raises_the_leader_epoch() -> None:
         (Election.UNCLEAN, -1, (2,), (), -1),
     ],
 )
-def test_each_election_picks_its_leader(
+def test_each_election_type_elects_the_expected_leader_for_given_isr_and_active_brokers(
     election: Election, leader: int, isr: tuple[int, ...], active: tuple[int, ...], expected: int
 ) -> None:
     assert build(state(isr=isr, leader=leader), active=active, election=election).leader == expected
 
 
-def test_an_isr_member_whose_connection_is_up_is_preferred() -> None:
+def test_election_prefers_an_isr_member_whose_connection_is_up() -> None:
     after = build(state(), active=(2, 3), connected=(3,), isr=(2, 3))
     assert after.leader == 3
 
 
-def test_an_isr_member_without_connection_is_still_better_than_none() -> None:
+def test_election_takes_an_isr_member_without_connection_if_no_other_is_left() -> None:
     assert build(state(), active=(2, 3), connected=(), isr=(2, 3)).leader == 2
 
 
-def test_a_leader_without_connection_stays() -> None:
+def test_leader_without_a_connection_to_the_controller_stays_leader() -> None:
     assert build(state(), connected=(2, 3), isr=(1, 2)).leader == 1
 
 
-def test_an_unclean_leader_is_alone_in_the_isr_and_recovers() -> None:
+def test_unclean_leader_is_alone_in_the_isr_and_recovering() -> None:
     before = state(isr=(), leader=-1, elr=(3,), last_known_elr=(1,))
     after = build(before, active=(2,), election=Election.UNCLEAN)
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (), ())
     assert after.leader_recovery_state is RecoveryState.RECOVERING
 
 
-def test_without_unclean_election_no_replica_outside_isr_and_elr_leads() -> None:
+def test_clean_election_picks_no_replica_outside_isr_and_elr() -> None:
     before = state(isr=(), leader=-1, elr=(3,), last_known_elr=(1,))
     assert build(before, active=(1, 2), furthest=1) is before
 
 
-def test_who_leaves_an_isr_that_is_then_too_small_is_eligible() -> None:
+def test_replica_that_leaves_an_isr_that_becomes_too_small_enters_the_elr() -> None:
     after = build(state(isr=(1, 2)), active=(1,), isr=(1,))
     assert (after.isr, after.elr) == ((1,), (2,))
 
 
-def test_who_leaves_an_isr_that_is_large_enough_is_not_eligible() -> None:
+def test_replica_that_leaves_a_large_enough_isr_does_not_enter_the_elr() -> None:
     assert build(state(), active=(1, 2), isr=(1, 2)).elr == ()
 
 
-def test_the_elr_is_cleared_when_the_isr_is_large_enough_again() -> None:
+def test_elr_is_cleared_when_the_isr_is_large_enough_again() -> None:
     before = state(isr=(1,), elr=(2,), last_known_elr=(1,))
     after = build(before, isr=(1, 3))
     assert (after.elr, after.last_known_elr) == ((), ())
 
 
-def test_min_insync_replicas_counts_no_more_than_the_replicas() -> None:
+def test_min_insync_replicas_above_the_number_of_replicas_counts_as_that_number() -> None:
     before = state(replicas=(1, 2), isr=(1, 2))
     assert build(before, min_isr=5, active=(1,), isr=(1,)).elr == (2,)
     assert build(state(replicas=(1,), isr=(1,)), min_isr=5).elr == ()
 
 
-def test_the_last_member_of_an_isr_stays_eligible_and_is_remembered() -> None:
+def test_last_isr_member_enters_the_elr_and_is_kept_as_last_known_leader() -> None:
     after = build(state(isr=(1,), elr=(2,)), active=(), isr=())
     assert (after.isr, after.elr, after.last_known_elr, after.leader) == ((), (2, 1), (1,), -1)
 
 
-def test_an_eligible_replica_is_elected_cleanly_from_an_empty_isr() -> None:
+def test_eligible_replica_is_elected_cleanly_from_an_empty_isr() -> None:
     before = state(isr=(), elr=(2, 1), leader=-1, last_known_elr=(1,))
     after = build(before, active=(2,))
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (2, (2,), (1,), ())
     assert after.leader_recovery_state is RecoveryState.RECOVERED
 
 
-def test_the_rest_of_the_elr_goes_when_its_new_leader_alone_may_move_the_high_watermark() -> None:
+def test_elr_is_cleared_if_its_elected_member_alone_can_move_the_high_watermark() -> None:
     before = state(isr=(), elr=(2, 1), leader=-1, last_known_elr=(1,))
     assert build(before, active=(2,), min_isr=1).elr == ()
 
 
-def test_an_unclean_restart_leaves_isr_and_elr() -> None:
+def test_unclean_restart_removes_the_replica_from_isr_and_elr() -> None:
     before = state(isr=(1,), elr=(2,))
     assert build(before, isr=(1,), unclean_restarted=frozenset((2,))).elr == ()
     after = build(before, active=(2,), isr=(), unclean_restarted=frozenset((1,)))
     assert (after.isr, after.elr, after.leader) == ((2,), (), 2)
 
 
-def test_the_only_member_that_restarted_uncleanly_is_remembered_as_last_leader() -> None:
+def test_sole_isr_member_that_restarted_uncleanly_is_kept_as_last_known_leader() -> None:
     before = state(replicas=(1,), isr=(1,))
     after = build(before, active=(), isr=(), unclean_restarted=frozenset((1,)))
     assert (after.isr, after.elr, after.last_known_elr, after.leader) == ((), (), (1,), -1)
@@ -180,19 +189,19 @@ def test_the_only_member_that_restarted_uncleanly_is_remembered_as_last_leader()
     assert back.leader_recovery_state is RecoveryState.RECOVERING
 
 
-def test_the_replica_that_reaches_furthest_is_taken_only_if_it_may_lead() -> None:
+def test_replica_whose_log_reaches_furthest_is_elected_only_if_it_may_lead() -> None:
     before = state(isr=(), leader=-1, last_known_elr=(1,))
     assert build(before, active=(2,), furthest=1) is before
     assert build(before, active=(1, 2), furthest=2).leader == 2
 
 
-def test_an_unclean_election_takes_the_last_known_leader_before_another() -> None:
+def test_unclean_election_prefers_the_last_known_leader() -> None:
     before = state(isr=(), leader=-1, last_known_elr=(2,))
     assert build(before, active=(1, 2), election=Election.UNCLEAN).leader == 2
     assert build(before, active=(1, 3), election=Election.UNCLEAN).leader == 1
 
 
-def test_a_replica_whose_directory_is_offline_is_not_elected() -> None:
+def test_replica_whose_directory_is_offline_is_not_elected() -> None:
     directories = tuple(directory_id(one) for one in (1, 2, 3))
     before = state(isr=(2, 3), leader=-1, directories=directories)
     eligibility = Eligibility(may_lead=lambda broker_id, directory: directory != directory_id(2))
@@ -203,7 +212,7 @@ def test_a_replica_whose_directory_is_offline_is_not_elected() -> None:
     assert change.leader == 3
 
 
-def test_a_reassignment_is_complete_when_all_new_replicas_are_in_sync() -> None:
+def test_reassignment_completes_when_all_new_replicas_are_in_sync() -> None:
     directories = tuple(directory_id(one) for one in (4, 5, 1, 2))
     before = state(
         replicas=(4, 5, 1, 2), isr=(1, 2, 4), leader=1, adding=(4, 5), removing=(1, 2), directories=directories
@@ -214,18 +223,18 @@ def test_a_reassignment_is_complete_when_all_new_replicas_are_in_sync() -> None:
     assert (after.leader, after.leader_epoch) == (4, 6)
 
 
-def test_a_reassignment_is_not_complete_while_a_new_replica_lags() -> None:
+def test_reassignment_does_not_complete_while_a_new_replica_lags() -> None:
     before = state(replicas=(4, 1), isr=(1,), adding=(4,), removing=(1,))
     assert build(before, active=(1, 4)) is before
 
 
-def test_dropping_a_replica_writes_the_same_leader_again() -> None:
+def test_partition_change_that_drops_a_replica_repeats_the_leader_to_raise_the_leader_epoch() -> None:
     before = state(replicas=(1, 2, 3), isr=(1, 2, 3), removing=(3,))
     after = build(before, isr=(1, 2, 3))
     assert (after.replicas, after.leader, after.leader_epoch) == ((1, 2), 1, 6)
 
 
-def test_the_change_holds_only_what_changed() -> None:
+def test_partition_change_contains_only_changed_fields() -> None:
     before = state()
     change = change_partition(
         TOPIC,
@@ -234,7 +243,7 @@ def test_the_change_holds_only_what_changed() -> None:
         election=Election.ONLINE,
         eligibility=Eligibility(may_lead=lambda *_: True),
         min_insync_replicas=1,
-        target=Target(isr=(1, 2)),
+        target=PartitionTarget(isr=(1, 2)),
     )
     assert change == PartitionChange(TOPIC, 0, isr=(1, 2))
 
@@ -244,7 +253,7 @@ replica_sets = st.lists(st.integers(1, 5), unique=True, max_size=5).map(tuple)
 
 @st.composite
 def partitions(draw: st.DrawFn) -> PartitionState:
-    """States that the builder itself can have made."""
+    """Draw a partition state that the builder itself can have made."""
     replicas = draw(st.lists(st.integers(1, 5), unique=True, min_size=1).map(tuple))
     isr = tuple(one for one in replicas if draw(st.booleans()))
     elr = tuple(one for one in replicas if one not in isr and draw(st.booleans()))
@@ -262,7 +271,7 @@ def partitions(draw: st.DrawFn) -> PartitionState:
     min_isr=st.integers(1, 4),
     furthest=st.integers(1, 5) | st.just(NO_LEADER),
 )
-def test_every_change_keeps_the_shape_of_a_partition(
+def test_every_partition_change_keeps_the_partitions_invariants(
     before: PartitionState,
     keep: set[int],
     active: set[int],
@@ -299,7 +308,7 @@ def test_every_change_keeps_the_shape_of_a_partition(
 
 
 def naive_online_leader(before: PartitionState, active: set[int]) -> int:
-    """The rule as a reader would say it: an active member of the ISR, or of the ELR if the ISR is empty."""
+    """Naive implementation of an online election: an active member of the ISR, or of the ELR if the ISR is empty."""
     pool = before.isr or before.elr
     if before.leader in pool and before.leader in active:
         return before.leader
@@ -307,12 +316,15 @@ def naive_online_leader(before: PartitionState, active: set[int]) -> int:
 
 
 @given(before=partitions(), active=st.sets(st.integers(1, 5)))
-def test_an_online_election_agrees_with_its_naive_twin(before: PartitionState, active: set[int]) -> None:
+def test_online_election_agrees_with_a_simple_reference_implementation(
+    before: PartitionState, active: set[int]
+) -> None:
     assert build(before, active=active).leader == naive_online_leader(before, active)
 
 
-def test_partitions_of_one_shape_are_changed_alike() -> None:
-    """What a slice remembers of one partition holds for the others: all but the epochs decides."""
+def test_the_same_cause_changes_partitions_in_equal_states_in_the_same_way() -> None:
+    """The change that is cached for one partition is valid for all partitions in an equal state; only the epochs may
+    differ."""
     chance = random.Random(11)
     directories = (UUID(int=5 << 64), UUID(int=6 << 64), UUID(int=7 << 64))
     eligible = Eligibility(may_lead=lambda broker_id, _: broker_id != 3)
@@ -325,13 +337,13 @@ def test_partitions_of_one_shape_are_changed_alike() -> None:
         leader = chance.choice(isr) if isr else NO_LEADER
         state = PartitionState(replicas, isr, leader, chance.randint(0, 9), number, elr, directories=directories)
         election = chance.choice(tuple(Election))
-        target = Target(isr=tuple(one for one in isr if one != 3))
+        target = PartitionTarget(isr=tuple(one for one in isr if one != 3))
         change = change_partition(
             UUID(int=1), number, state, election=election, eligibility=eligible, min_insync_replicas=2, target=target
         )
         shape = (same_shape(state), election)
         if shape in known:
             hits += 1
-            assert at(known[shape], UUID(int=1), number) == change
+            assert for_partition(known[shape], UUID(int=1), number) == change
         known[shape] = change
     assert hits > 1_000

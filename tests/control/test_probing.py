@@ -1,4 +1,4 @@
-"""The failure detector, clause by clause."""
+"""Tests of the broker failure detector, one for each clause of its rules."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kraft.control.brokers.probing import (
     CONNECT_GRACE_MS,
     FIRST_ANSWER_RETRY_MS,
     GATHER_MS,
-    LOOK_AGAIN_MS_MAX,
     PROBES_UNDER_WAY_MAX,
+    REPROBE_MS_MAX,
     RESULTS_APART_MS,
     BecameActive,
     BecameStandby,
     BrokerForgotten,
-    HeartbeatHeard,
+    HeartbeatReceived,
     ProbeActions,
     ProbeAnswered,
     ProbeOutcome,
@@ -29,7 +29,7 @@ from tests.control.detector import CLOSED, OTHER, REFUSED, SAME, SILENT, Detecto
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, CLOSED])
-def test_a_dead_process_is_fenced_after_two_bad_results_50_ms_apart(outcome: ProbeOutcome) -> None:
+def test_dead_broker_is_fenced_after_two_bad_probe_results_50_ms_apart(outcome: ProbeOutcome) -> None:
     detector = serving(1, 2, 3)
     detector.run(5_000)
     lost_ms = detector.now_ms
@@ -39,7 +39,7 @@ def test_a_dead_process_is_fenced_after_two_bad_results_50_ms_apart(outcome: Pro
     assert RESULTS_APART_MS <= detector.fenced[0][0] - lost_ms <= RESULTS_APART_MS + 10
 
 
-def test_refused_and_closed_count_alike() -> None:
+def test_refused_and_closed_probe_results_count_alike() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1, CLOSED)
@@ -49,16 +49,16 @@ def test_refused_and_closed_count_alike() -> None:
     assert detector.fenced_ids == [1]
 
 
-def test_two_results_closer_than_50_ms_prove_nothing_yet() -> None:
+def test_two_bad_probe_results_closer_than_50_ms_are_no_proof() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
     detector.run(RESULTS_APART_MS - 1)
     assert not detector.fenced
-    assert sum(1 for _, broker_id in detector.probes if broker_id == 1) == 2  # the first answer, and one of the suspect
+    assert sum(1 for _, broker_id in detector.probes if broker_id == 1) == 2  # the first answer, and one as a suspect
 
 
-def test_a_heartbeat_between_the_two_results_starts_over() -> None:
+def test_heartbeat_between_two_bad_probe_results_clears_the_first() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
@@ -68,7 +68,7 @@ def test_a_heartbeat_between_the_two_results_starts_over() -> None:
     assert not detector.fenced
 
 
-def test_a_heartbeat_after_the_proof_and_before_the_plan_saves_the_broker() -> None:
+def test_heartbeat_after_the_proof_and_before_the_fence_prevents_the_fence() -> None:
     detector = serving(1, 2)
     detector.run(100)
     crash(detector, 1)
@@ -83,14 +83,14 @@ def test_a_heartbeat_after_the_proof_and_before_the_plan_saves_the_broker() -> N
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, CLOSED])
-def test_an_address_that_never_answered_same_proves_nothing(outcome: ProbeOutcome) -> None:
+def test_bad_probe_results_of_an_address_that_never_answered_same_are_no_proof(outcome: ProbeOutcome) -> None:
     detector = serving(1, same=False)
     crash(detector, 1, outcome)
     detector.run(20_000)
     assert not detector.fenced
 
 
-def test_an_answer_of_an_older_incarnation_does_not_count_for_the_new_one() -> None:
+def test_same_answer_of_an_older_incarnation_does_not_count_for_the_new_one() -> None:
     detector = serving(1)
     detector.run(100)
     detector.addresses[1] = REFUSED
@@ -102,7 +102,7 @@ def test_an_answer_of_an_older_incarnation_does_not_count_for_the_new_one() -> N
     assert not detector.fenced
 
 
-def test_other_at_the_address_proves_it_at_once() -> None:
+def test_identify_answer_from_another_incarnation_fences_at_once() -> None:
     detector = serving(1)
     detector.run(100)
     lost_ms = detector.now_ms
@@ -112,7 +112,7 @@ def test_other_at_the_address_proves_it_at_once() -> None:
     assert detector.fenced[0][0] - lost_ms < 10
 
 
-def test_other_proves_it_also_where_same_was_never_heard() -> None:
+def test_identify_answer_from_another_incarnation_fences_even_without_an_earlier_same() -> None:
     detector = serving(1, same=False)
     detector.run(100)
     crash(detector, 1, OTHER)
@@ -121,7 +121,7 @@ def test_other_proves_it_also_where_same_was_never_heard() -> None:
 
 
 @pytest.mark.parametrize("outcome", [SAME, SILENT])
-def test_a_broker_that_lives_or_is_silent_is_left_to_its_session(outcome: ProbeOutcome) -> None:
+def test_suspect_that_answers_probes_or_is_silent_is_fenced_only_at_its_session_timeout(outcome: ProbeOutcome) -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1, outcome)
@@ -131,10 +131,10 @@ def test_a_broker_that_lives_or_is_silent_is_left_to_its_session(outcome: ProbeO
 
 @pytest.mark.parametrize("outcome", [SAME, SILENT])
 @pytest.mark.parametrize("ends_after_ms", [10, 300, 3_000])
-def test_a_process_that_ends_after_its_connections_is_fenced_soon_after_its_end(
+def test_process_that_ends_after_its_connections_is_fenced_soon_after_its_end(
     outcome: ProbeOutcome, ends_after_ms: int
 ) -> None:
-    """As one does that an exception ends: its listener answers until its last task has ended."""
+    """This happens when an exception ends a process: its listener answers until its last task has ended."""
     detector = serving(1)
     detector.run(100)
     crash(detector, 1, outcome)
@@ -144,10 +144,10 @@ def test_a_process_that_ends_after_its_connections_is_fenced_soon_after_its_end(
     ended_ms = detector.now_ms
     detector.run(3_000)
     assert detector.fenced_ids == [1]
-    assert detector.fenced[0][0] - ended_ms <= min(2 * ends_after_ms, LOOK_AGAIN_MS_MAX) + 2 * RESULTS_APART_MS
+    assert detector.fenced[0][0] - ended_ms <= min(2 * ends_after_ms, REPROBE_MS_MAX) + 2 * RESULTS_APART_MS
 
 
-def test_a_suspect_that_lives_is_asked_less_and_less_often_until_it_is_connected() -> None:
+def test_live_suspect_is_probed_at_growing_intervals_until_it_is_connected() -> None:
     detector = serving(1)
     detector.run(100)
     detector.lose(1)
@@ -156,14 +156,14 @@ def test_a_suspect_that_lives_is_asked_less_and_less_often_until_it_is_connected
     times = [at for at, _ in detector.probes[before - 1 :]]
     waits = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert waits == sorted(waits)
-    assert waits[-1] >= LOOK_AGAIN_MS_MAX
+    assert waits[-1] >= REPROBE_MS_MAX
     detector.heartbeat(1, connection=2001)
     before = len(detector.probes)
     detector.run(5_000)
     assert len(detector.probes) == before
 
 
-def test_silence_after_a_refusal_proves_nothing() -> None:
+def test_probe_without_a_response_after_a_refused_probe_is_no_proof_of_death() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
@@ -173,7 +173,7 @@ def test_silence_after_a_refusal_proves_nothing() -> None:
     assert not detector.fenced
 
 
-def test_a_connection_that_we_closed_starts_no_probe() -> None:
+def test_connection_closed_by_the_controller_starts_no_probe() -> None:
     detector = serving(1)
     detector.run(100)
     probes = len(detector.probes)
@@ -184,7 +184,7 @@ def test_a_connection_that_we_closed_starts_no_probe() -> None:
     assert not detector.fenced
 
 
-def test_the_end_of_an_old_connection_says_nothing_about_a_new_one() -> None:
+def test_end_of_an_old_connection_does_not_make_a_reconnected_broker_a_suspect() -> None:
     detector = serving(1)
     detector.run(100)
     detector.heartbeat(1, connection=2001)
@@ -195,7 +195,7 @@ def test_the_end_of_an_old_connection_says_nothing_about_a_new_one() -> None:
     assert len(detector.probes) == probes
 
 
-def test_the_fence_names_epoch_and_connection() -> None:
+def test_fence_of_a_dead_broker_names_its_epoch_and_connection() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
@@ -203,7 +203,7 @@ def test_the_fence_names_epoch_and_connection() -> None:
     assert detector.fenced[0][1] == (FenceTarget(1, 101, 1001),)
 
 
-def test_the_fence_names_the_last_connection_also_if_that_ended_before_the_broker_was_known() -> None:
+def test_fence_names_the_last_connection_even_if_it_ended_before_the_registration() -> None:
     detector = Detector()
     detector.addresses[1] = SAME
     detector.heartbeat(1, connection=33)
@@ -221,7 +221,7 @@ def test_the_fence_names_the_last_connection_also_if_that_ended_before_the_broke
     assert [targets for _, targets in detector.fenced] == [(FenceTarget(1, 101, 22),)]
 
 
-def test_a_connection_of_a_registration_that_is_gone_is_forgotten() -> None:
+def test_connection_of_a_removed_registration_is_forgotten() -> None:
     detector = serving(1)
     detector.lose(1)
     detector.tell(BrokerForgotten(1))
@@ -229,7 +229,7 @@ def test_a_connection_of_a_registration_that_is_gone_is_forgotten() -> None:
     assert detector.machine.connection(1) is None
 
 
-def test_losses_within_20_ms_are_fenced_in_one_plan() -> None:
+def test_brokers_lost_within_20_ms_are_fenced_in_one_plan() -> None:
     detector = serving(1, 2, 3)
     detector.run(100)
     crash(detector, 1)
@@ -239,7 +239,7 @@ def test_losses_within_20_ms_are_fenced_in_one_plan() -> None:
     assert [[target.broker_id for target in targets] for _, targets in detector.fenced] == [[1, 2]]
 
 
-def test_a_plan_does_not_wait_for_another_suspect_longer_than_20_ms() -> None:
+def test_fence_waits_at_most_20_ms_for_another_suspect() -> None:
     detector = serving(1, 2)
     detector.run(100)
     crash(detector, 1)
@@ -252,7 +252,7 @@ def test_a_plan_does_not_wait_for_another_suspect_longer_than_20_ms() -> None:
     assert detector.fenced_ids == [1, 2]
 
 
-def test_a_proven_broker_is_fenced_once() -> None:
+def test_broker_proven_dead_is_fenced_once() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
@@ -260,7 +260,7 @@ def test_a_proven_broker_is_fenced_once() -> None:
     assert detector.fenced_ids == [1]
 
 
-def test_a_new_active_controller_probes_the_unconnected_after_100_ms() -> None:
+def test_new_active_controller_probes_unconnected_brokers_after_100_ms() -> None:
     detector = Detector()
     for broker_id in (1, 2):
         detector.addresses[broker_id] = SAME
@@ -278,7 +278,7 @@ def test_a_new_active_controller_probes_the_unconnected_after_100_ms() -> None:
     assert detector.fenced_ids == [1]
 
 
-def test_a_broker_that_connects_to_the_new_controller_in_time_is_not_probed() -> None:
+def test_broker_that_connects_to_the_new_controller_in_time_is_not_probed() -> None:
     detector = Detector()
     detector.addresses[1] = SAME
     detector.broker(1)
@@ -291,7 +291,7 @@ def test_a_broker_that_connects_to_the_new_controller_in_time_is_not_probed() ->
     assert len(detector.probes) == asked
 
 
-def test_a_fenced_broker_is_not_suspected() -> None:
+def test_failure_detector_does_not_suspect_a_fenced_broker() -> None:
     detector = serving(1)
     detector.run(100)
     detector.broker(1, fenced=True)
@@ -300,7 +300,7 @@ def test_a_fenced_broker_is_not_suspected() -> None:
     assert not detector.fenced
 
 
-def test_a_broker_that_was_forgotten_is_not_fenced() -> None:
+def test_unregistered_suspect_is_not_fenced() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
@@ -310,7 +310,7 @@ def test_a_broker_that_was_forgotten_is_not_fenced() -> None:
     assert not detector.fenced
 
 
-def test_a_new_registration_ends_the_suspicion_of_the_old_one() -> None:
+def test_new_registration_ends_the_suspicion_of_the_previous_incarnation() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)
@@ -321,7 +321,7 @@ def test_a_new_registration_ends_the_suspicion_of_the_old_one() -> None:
     assert not detector.fenced
 
 
-def test_at_most_32_probes_are_under_way_and_suspects_come_first() -> None:
+def test_at_most_32_probes_are_in_flight_and_suspects_come_first() -> None:
     detector = Detector()
     detector.delay_ms = 10
     detector.tell(BecameActive())
@@ -334,13 +334,13 @@ def test_at_most_32_probes_are_under_way_and_suspects_come_first() -> None:
     assert detector.probes[PROBES_UNDER_WAY_MAX][1] == 99
 
 
-def test_an_address_without_a_first_answer_is_asked_three_times() -> None:
+def test_unfenced_broker_that_never_answered_is_probed_three_times() -> None:
     detector = serving(1, same=False)
     detector.run(20 * FIRST_ANSWER_RETRY_MS)
     assert len(detector.probes) == 3
 
 
-def test_probes_of_a_flapping_broker_are_50_ms_apart() -> None:
+def test_probes_of_a_flapping_broker_are_at_least_50_ms_apart() -> None:
     detector = serving(1)
     for number in range(2_000, 2_100):
         detector.lose(1, connection=number - 1 if number > 2_000 else None)
@@ -364,8 +364,8 @@ steps = st.lists(
 
 
 @given(steps=steps, first=st.sampled_from(ProbeOutcome))
-def test_no_broker_is_fenced_without_proof(steps: list[tuple[str, Any]], first: ProbeOutcome) -> None:
-    """K1, recomputed from what the machine was told."""
+def test_random_inputs_never_fence_a_broker_without_proof(steps: list[tuple[str, Any]], first: ProbeOutcome) -> None:
+    """The test recomputes from the inputs of the state machine whether a death was proven (K1)."""
     detector = Detector()
     told: list[tuple[int, str, ProbeOutcome | None]] = []
     tell = detector.tell
@@ -373,7 +373,7 @@ def test_no_broker_is_fenced_without_proof(steps: list[tuple[str, Any]], first: 
     def remember(happened: Any) -> ProbeActions:
         if isinstance(happened, ProbeAnswered):
             told.append((detector.now_ms, "result", happened.outcome))
-        elif isinstance(happened, HeartbeatHeard):
+        elif isinstance(happened, HeartbeatReceived):
             told.append((detector.now_ms, "heartbeat", None))
         return tell(happened)
 

@@ -1,4 +1,4 @@
-"""What a standby has seen of brokers, and what that is worth when it becomes active."""
+"""Probe results of a standby, and their value when it becomes active."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from kraft.control.brokers.probing import (
     CONNECT_GRACE_MS,
-    DOUBT_MS,
     RESULTS_APART_MS,
+    STANDBY_RESULT_MS_MAX,
     BecameActive,
     BecameStandby,
     ProbeOutcome,
@@ -15,7 +15,7 @@ from kraft.control.brokers.probing import (
 from tests.control.detector import CLOSED, OTHER, REFUSED, SAME, crash, serving, standby
 
 
-def test_a_standby_looks_once_when_a_connection_ends_and_fences_nobody() -> None:
+def test_standby_probes_once_when_a_connection_ends_and_does_not_fence() -> None:
     detector = standby()
     crash(detector, 1)
     detector.run(20_000)
@@ -24,7 +24,9 @@ def test_a_standby_looks_once_when_a_connection_ends_and_fences_nobody() -> None
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, CLOSED, OTHER])
-def test_what_a_standby_saw_just_now_spares_it_the_grace(outcome: ProbeOutcome) -> None:
+def test_new_active_controller_suspects_a_broker_at_once_after_its_own_recent_bad_probe_as_standby(
+    outcome: ProbeOutcome,
+) -> None:
     detector = standby()
     crash(detector, 1, outcome)
     detector.run(300)
@@ -35,7 +37,7 @@ def test_what_a_standby_saw_just_now_spares_it_the_grace(outcome: ProbeOutcome) 
     assert detector.fenced[0][0] <= active_ms + 5
 
 
-def test_also_then_the_two_results_are_50_ms_apart() -> None:
+def test_second_bad_result_counts_only_50_ms_after_the_first_even_if_a_standby_found_the_first() -> None:
     detector = standby()
     lost_ms = detector.now_ms
     crash(detector, 1)
@@ -46,7 +48,7 @@ def test_also_then_the_two_results_are_50_ms_apart() -> None:
     assert detector.fenced[0][0] >= lost_ms + RESULTS_APART_MS
 
 
-def test_what_a_standby_saw_alone_fences_nobody() -> None:
+def test_bad_result_of_a_standby_alone_does_not_fence() -> None:
     detector = standby()
     crash(detector, 1)
     detector.run(300)
@@ -56,7 +58,7 @@ def test_what_a_standby_saw_alone_fences_nobody() -> None:
     assert not detector.fenced
 
 
-def test_what_a_standby_saw_is_void_when_the_broker_connects_again() -> None:
+def test_bad_result_of_a_standby_is_cleared_when_the_broker_reconnects() -> None:
     detector = standby()
     crash(detector, 1)
     detector.run(20)
@@ -69,10 +71,10 @@ def test_what_a_standby_saw_is_void_when_the_broker_connects_again() -> None:
     assert not detector.fenced
 
 
-def test_what_a_standby_saw_long_ago_does_not_count() -> None:
+def test_bad_probe_result_of_a_standby_does_not_count_if_it_is_too_old_when_it_becomes_active() -> None:
     detector = standby()
     crash(detector, 1)
-    detector.run(DOUBT_MS + 100)
+    detector.run(STANDBY_RESULT_MS_MAX + 100)
     active_ms = detector.now_ms
     detector.tell(BecameActive())
     detector.run(1_000)
@@ -80,7 +82,7 @@ def test_what_a_standby_saw_long_ago_does_not_count() -> None:
     assert detector.fenced[0][0] >= active_ms + CONNECT_GRACE_MS + RESULTS_APART_MS
 
 
-def test_losing_leadership_ends_all_suspicion() -> None:
+def test_losing_leadership_clears_all_suspicion() -> None:
     detector = serving(1)
     detector.run(100)
     crash(detector, 1)

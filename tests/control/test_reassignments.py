@@ -1,4 +1,4 @@
-"""Reassignment: replicas come, catch up, and only then others go; what may be cancelled; what is refused."""
+"""Reassignment: new replicas are added and catch up before old ones are removed; cancellation; rejected requests."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def cluster_of(brokers: int = 5, *partitions: Partition | tuple[int, ...]) -> Cl
 
 
 def move(cluster: Cluster, *targets: tuple[int, ...] | None, **fields: Any) -> list[int]:
-    """Reassign partition 0, 1, … of `orders`; gives their error codes."""
+    """Reassign partitions 0, 1, … of `orders`; return their error codes."""
     response = cluster.admin(ALTER, topics=[reassigned("orders", dict(enumerate(targets)))], **fields)
     assert response.error_code == ErrorCode.NONE
     return [one.error_code for topic in response.responses for one in topic.partitions]
 
 
 def in_sync(cluster: Cluster, *members: int, index: int = 0) -> int:
-    """The leader proposes this in-sync set; gives the answer's error code."""
+    """Let the leader propose this in-sync set; return the error code."""
     state = cluster.partition("orders", index)
     proposal = PartitionProposal(
         topic_id(1),
@@ -60,7 +60,7 @@ def listed(cluster: Cluster, **fields: Any) -> dict[tuple[str, int], tuple[Any, 
     }
 
 
-def test_new_replicas_come_first_and_the_old_ones_go_when_all_of_the_target_is_in_sync() -> None:
+def test_reassignment_adds_new_replicas_and_removes_old_ones_once_the_target_is_in_sync() -> None:
     cluster = cluster_of()
     assert move(cluster, (4, 5, 3)) == [ErrorCode.NONE]
     state = cluster.partition("orders")
@@ -77,14 +77,14 @@ def test_new_replicas_come_first_and_the_old_ones_go_when_all_of_the_target_is_i
     assert listed(cluster) == {}
 
 
-def test_the_leader_epoch_rises_when_a_replica_is_dropped_though_the_leader_stays() -> None:
+def test_leader_epoch_rises_when_a_replica_is_dropped_even_if_the_leader_stays() -> None:
     cluster = cluster_of()
     assert move(cluster, (1, 2)) == [ErrorCode.NONE]
     state = cluster.partition("orders")
     assert (state.replicas, state.isr, state.leader, state.leader_epoch) == ((1, 2), (1, 2), 1, 1)
 
 
-def test_another_order_or_a_part_of_the_replicas_in_sync_is_done_at_once() -> None:
+def test_reassignment_to_a_reordered_or_smaller_in_sync_set_completes_at_once() -> None:
     cluster = cluster_of(3, (1, 2, 3), (1, 2, 3))
     assert move(cluster, (3, 1, 2), (3, 2)) == [ErrorCode.NONE, ErrorCode.NONE]
     assert cluster.partition("orders", 0).replicas == (3, 1, 2)
@@ -92,7 +92,7 @@ def test_another_order_or_a_part_of_the_replicas_in_sync_is_done_at_once() -> No
     assert listed(cluster) == {}
 
 
-def test_a_part_that_is_not_all_in_sync_is_waited_for() -> None:
+def test_reassignment_to_a_smaller_set_waits_until_all_of_it_is_in_sync() -> None:
     cluster = cluster_of(3, Partition(topic_id(1), 0, (1, 2, 3), (1, 3), leader=1))
     assert move(cluster, (1, 2)) == [ErrorCode.NONE]
     assert cluster.partition("orders").removing == (3,)
@@ -100,7 +100,7 @@ def test_a_part_that_is_not_all_in_sync_is_waited_for() -> None:
     assert cluster.partition("orders").replicas == (1, 2)
 
 
-def test_the_same_target_twice_changes_nothing() -> None:
+def test_repeated_reassignment_to_the_same_target_changes_nothing() -> None:
     cluster = cluster_of()
     move(cluster, (4, 2, 3))
     before = cluster.partition("orders")
@@ -108,7 +108,7 @@ def test_the_same_target_twice_changes_nothing() -> None:
     assert cluster.partition("orders") == before
 
 
-def test_a_replica_that_is_being_added_still_is_after_a_second_target_that_keeps_it() -> None:
+def test_replica_being_added_is_still_listed_as_adding_after_a_second_target_that_contains_it() -> None:
     cluster = cluster_of()
     move(cluster, (1, 2, 4))
     assert move(cluster, (1, 2, 3, 4)) == [ErrorCode.NONE]
@@ -117,14 +117,14 @@ def test_a_replica_that_is_being_added_still_is_after_a_second_target_that_keeps
     assert listed(cluster) == {}
 
 
-def test_a_second_target_is_measured_against_all_replicas_of_the_moment() -> None:
+def test_second_reassignment_starts_from_all_present_replicas() -> None:
     cluster = cluster_of()
     move(cluster, (1, 2, 4))
     assert move(cluster, (1, 2, 5)) == [ErrorCode.NONE]
     assert listed(cluster) == {("orders", 0): ((1, 2, 5, 3, 4), (5,), (3, 4))}
 
 
-def test_a_cancelled_move_leaves_what_was_before() -> None:
+def test_cancelled_reassignment_restores_the_original_replicas() -> None:
     cluster = cluster_of()
     before = cluster.partition("orders")
     move(cluster, (4, 5, 3))
@@ -136,12 +136,12 @@ def test_a_cancelled_move_leaves_what_was_before() -> None:
     assert after.leader_epoch > before.leader_epoch
 
 
-def test_what_is_not_moved_cannot_be_cancelled() -> None:
+def test_cancelling_a_reassignment_that_is_not_running_is_rejected() -> None:
     cluster = cluster_of()
     assert move(cluster, None) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
 
 
-def test_a_cancel_that_would_leave_nobody_in_sync_is_refused_unless_unclean_elections_are_allowed() -> None:
+def test_cancel_that_leaves_an_empty_isr_is_rejected_unless_unclean_elections_are_allowed() -> None:
     cluster = cluster_of()
     move(cluster, (4, 2, 3))
     cluster.apply([PartitionChange(topic_id(1), 0, isr=(4,), leader=4)])
@@ -154,7 +154,7 @@ def test_a_cancel_that_would_leave_nobody_in_sync_is_refused_unless_unclean_elec
     assert 4 not in after.replicas
 
 
-def test_an_unclean_cancel_never_remembers_a_leader_that_is_no_replica_any_more() -> None:
+def test_unclean_cancel_of_a_reassignment_keeps_no_removed_replica_as_last_known_leader() -> None:
     cluster = cluster_of()
     move(cluster, (4, 2, 3))
     cluster.apply([Config(2, "orders", "unclean.leader.election.enable", "true")])
@@ -176,14 +176,14 @@ def test_an_unclean_cancel_never_remembers_a_leader_that_is_no_replica_any_more(
         ((1, -1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_a_target_that_cannot_be_is_refused(target: tuple[int, ...], code: ErrorCode) -> None:
+def test_impossible_reassignment_target_is_rejected(target: tuple[int, ...], code: ErrorCode) -> None:
     cluster = cluster_of()
     before = cluster.image
     assert move(cluster, target) == [code]
     assert cluster.image.topics == before.topics
 
 
-def test_each_partition_has_its_own_answer() -> None:
+def test_reassignment_answers_each_partition_separately() -> None:
     cluster = cluster_of(5, (1, 2, 3), (1, 2, 3))
     topics = [reassigned("orders", {0: (4, 2, 3), 1: (9,), 7: (1,)}), reassigned("gone", {0: (1,)})]
     response = cluster.admin(ALTER, topics=topics)
@@ -195,7 +195,7 @@ def test_each_partition_has_its_own_answer() -> None:
     }
 
 
-def test_a_partition_that_stands_twice_is_refused_both_times() -> None:
+def test_reassignment_of_a_partition_named_twice_is_rejected_both_times() -> None:
     cluster = cluster_of()
     topics = [reassigned("orders", {0: (4, 2, 3)}), reassigned("orders", {0: (5, 2, 3)})]
     response = cluster.admin(ALTER, topics=topics)
@@ -203,7 +203,7 @@ def test_a_partition_that_stands_twice_is_refused_both_times() -> None:
     assert not cluster.partition("orders").is_reassigning
 
 
-def test_the_number_of_replicas_stays_where_it_may_not_change() -> None:
+def test_reassignment_that_changes_the_replication_factor_is_rejected_if_disallowed() -> None:
     cluster = cluster_of()
     assert move(cluster, (1, 2), allow_replication_factor_change=False) == [ErrorCode.INVALID_REPLICATION_FACTOR]
     assert move(cluster, (4, 2, 3), allow_replication_factor_change=False) == [ErrorCode.NONE]
@@ -211,7 +211,7 @@ def test_the_number_of_replicas_stays_where_it_may_not_change() -> None:
     assert move(cluster, (5, 2, 3, 4), allow_replication_factor_change=False) == [ErrorCode.INVALID_REPLICATION_FACTOR]
 
 
-def test_replicas_keep_their_directories_and_new_ones_get_one_of_their_broker() -> None:
+def test_reassigned_replicas_keep_their_directories_and_new_ones_get_one() -> None:
     cluster = Cluster()
     for broker in (1, 2, 3, 4):
         cluster.add_broker(broker, directories=2)
@@ -227,7 +227,7 @@ def test_replicas_keep_their_directories_and_new_ones_get_one_of_their_broker() 
     assert state.directory_of(3) == held[2]
 
 
-def test_a_move_survives_the_death_of_a_new_replica_and_is_done_when_it_is_back_in_sync() -> None:
+def test_reassignment_survives_the_death_of_a_new_replica_and_completes_on_its_return() -> None:
     cluster = cluster_of()
     move(cluster, (4, 2, 3))
     assert in_sync(cluster, 1, 2, 3) == ErrorCode.NONE
@@ -239,7 +239,7 @@ def test_a_move_survives_the_death_of_a_new_replica_and_is_done_when_it_is_back_
     assert set(cluster.partition("orders").replicas) == {1, 2, 3}
 
 
-def test_the_death_of_the_last_old_replica_that_was_waited_for_lets_nothing_go() -> None:
+def test_death_of_the_last_old_in_sync_replica_does_not_complete_a_reassignment() -> None:
     cluster = cluster_of(4, Partition(topic_id(1), 0, (1, 2), (1, 2), leader=1))
     move(cluster, (1, 3))
     target = FenceTarget(2, cluster.epoch(2), cluster.sessions[2].connection_number)
@@ -250,14 +250,14 @@ def test_the_death_of_the_last_old_replica_that_was_waited_for_lets_nothing_go()
     assert cluster.partition("orders").replicas == (1, 3)
 
 
-def test_a_topic_that_is_being_moved_does_not_grow() -> None:
+def test_create_partitions_on_a_topic_being_reassigned_is_rejected() -> None:
     cluster = cluster_of()
     move(cluster, (4, 2, 3))
     response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("orders", 5)])
     assert response.results[0].error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-def test_a_list_names_only_what_is_asked_for_and_being_moved() -> None:
+def test_list_reassignments_returns_only_requested_partitions_being_reassigned() -> None:
     cluster = cluster_of(5, (1, 2, 3), (1, 2, 3), (1, 2, 3))
     move(cluster, (4, 2, 3), (5, 2, 3))
     part = listing("orders", 1, 2, 9)
@@ -269,7 +269,7 @@ def listing(topic: str, *indexes: int) -> dict[str, Any]:
     return {"name": topic, "partition_indexes": indexes}
 
 
-def test_a_large_request_is_decided_in_slices_and_answered_once() -> None:
+def test_large_reassignment_is_decided_in_slices_and_answered_once() -> None:
     count = 2 * PARTITIONS_PER_SLICE + 1
     cluster = cluster_of(4, *((1, 2, 3) for _ in range(count)))
     command = cluster.admin_request(ALTER, topics=[reassigned("orders", dict.fromkeys(range(count), (4, 2, 3)))])
@@ -280,14 +280,14 @@ def test_a_large_request_is_decided_in_slices_and_answered_once() -> None:
     assert len(listed(cluster)) == count
 
 
-def test_a_request_that_is_too_large_is_refused() -> None:
+def test_reassignment_request_that_is_too_large_is_rejected() -> None:
     cluster = cluster_of()
     wanted = dict.fromkeys(range(EVENTS_PER_COMMAND_MAX + 1), (1,))
     response = cluster.admin(ALTER, topics=[reassigned("orders", wanted)])
     assert response.error_code == ErrorCode.POLICY_VIOLATION
 
 
-def test_who_may_not_is_refused() -> None:
+def test_reassignment_requests_need_permission() -> None:
     cluster = cluster_of()
     cluster.authorize = lambda _requester, operation, _type, _name: operation == "DESCRIBE"
     response = cluster.admin(ALTER, topics=[reassigned("orders", {0: (4, 2, 3)})])
@@ -297,7 +297,7 @@ def test_who_may_not_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_in_any_order_of_events_the_in_sync_set_never_loses_its_last_old_member_early(seed: int) -> None:
+def test_isr_keeps_an_old_member_until_the_reassignment_target_is_in_sync(seed: int) -> None:
     draw = random.Random(seed)
     cluster = cluster_of(6, (1, 2, 3))
     cluster.apply([Config(2, "orders", "min.insync.replicas", str(1 + seed % 3))])
@@ -348,7 +348,7 @@ def check_step(before: PartitionState, after: PartitionState) -> None:
     assert set(after.removing) <= set(after.replicas)
     dropped = set(before.replicas) - set(after.replicas)
     if dropped and (before.isr or after.isr):
-        assert after.isr, "what goes leaves somebody in sync behind"
+        assert after.isr, "removals leave an in-sync replica"
         assert after.leader_epoch > before.leader_epoch
     elif before.isr and after.isr:
-        assert set(after.isr) & {*before.isr, *before.elr}, "somebody who had all of it is still in sync"
+        assert set(after.isr) & {*before.isr, *before.elr}, "a complete replica is still in sync"

@@ -32,7 +32,7 @@ def create(cluster: Cluster, *asked: Any, validate_only: bool = False) -> list[A
     return list(response.topics)
 
 
-def test_the_events_of_a_topic_are_topic_configs_partitions() -> None:
+def test_created_topic_gives_topic_config_and_partition_events_in_order() -> None:
     cluster = cluster_of()
     request = new_topic("orders", 2, 3, configs={"retention.ms": "1000", "cleanup.policy": "compact"})
     decision = cluster.decide(cluster.admin_request(ApiKey.CREATE_TOPICS, topics=[request]))
@@ -45,7 +45,7 @@ def test_the_events_of_a_topic_are_topic_configs_partitions() -> None:
     assert dict(cluster.image.topic_configs("orders")) == {"cleanup.policy": "compact", "retention.ms": "1000"}
 
 
-def test_the_answer_tells_every_config_with_its_source() -> None:
+def test_create_topics_response_lists_every_config_with_its_source() -> None:
     cluster = cluster_of()
     result = create(cluster, new_topic("orders", 1, 1, configs={"retention.ms": "7"}))[0]
     told = {one.name: one for one in result.configs}
@@ -54,7 +54,7 @@ def test_the_answer_tells_every_config_with_its_source() -> None:
     assert (told["cleanup.policy"].value, told["cleanup.policy"].config_source) == ("delete", 5)
 
 
-def test_configs_are_told_only_to_who_may_see_them() -> None:
+def test_create_topics_response_shows_configs_only_with_describe_configs() -> None:
     cluster = cluster_of()
     cluster.authorize = lambda _requester, operation, *_: operation != "DESCRIBE_CONFIGS"
     result = create(cluster, new_topic("orders", 1, 1))[0]
@@ -62,7 +62,7 @@ def test_configs_are_told_only_to_who_may_see_them() -> None:
     assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_leader_and_isr_are_the_active_replicas_in_order() -> None:
+def test_leader_and_isr_of_a_new_partition_are_its_active_replicas_in_order() -> None:
     cluster = cluster_of()
     cluster.fence(1)
     create(cluster, new_topic("orders", assignments={0: [1, 2, 3]}))
@@ -71,7 +71,7 @@ def test_leader_and_isr_are_the_active_replicas_in_order() -> None:
     assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
 
 
-def test_defaults_come_from_the_configuration() -> None:
+def test_create_topics_defaults_come_from_the_configuration() -> None:
     cluster = Cluster(node_config(num_partitions="4", default_replication_factor="2"))
     cluster.add_brokers(1, 2, 3)
     result = create(cluster, new_topic("orders"))[0]
@@ -101,7 +101,9 @@ REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("fields", "code"), REFUSED)
-def test_a_wrong_topic_is_refused_alone(fields: dict[str, Any], code: ErrorCode) -> None:
+def test_create_topics_rejects_an_invalid_topic_and_creates_the_valid_ones(
+    fields: dict[str, Any], code: ErrorCode
+) -> None:
     cluster = cluster_of()
     create(cluster, new_topic("is.there", 1, 1))
     wrong = new_topic(**{"name": "wrong", "partitions": 1, "factor": 1, **fields})
@@ -115,31 +117,31 @@ def test_a_wrong_topic_is_refused_alone(fields: dict[str, Any], code: ErrorCode)
     "assignments",
     [{1: [1]}, {0: []}, {0: [1, 1]}, {0: [1, 9]}, {0: [1, 2], 1: [1]}],
 )
-def test_a_wrong_manual_assignment_is_refused(assignments: dict[int, list[int]]) -> None:
+def test_invalid_manual_assignment_is_rejected(assignments: dict[int, list[int]]) -> None:
     cluster = cluster_of()
     result = create(cluster, new_topic("orders", assignments=assignments))[0]
     assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_manual_assignment_without_an_active_broker_is_refused() -> None:
+def test_manual_assignment_without_an_active_broker_is_rejected() -> None:
     cluster = cluster_of()
     cluster.fence(1)
     result = create(cluster, new_topic("orders", assignments={0: [1]}))[0]
     assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_topic_that_stands_twice_is_refused_once() -> None:
+def test_topic_named_twice_in_create_topics_is_rejected_once() -> None:
     cluster = cluster_of()
     results = create(cluster, new_topic("orders", 1, 1), new_topic("orders", 1, 1), new_topic("right", 1, 1))
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
-def test_names_of_one_request_may_not_collide_either() -> None:
+def test_topic_names_of_one_request_may_not_collide() -> None:
     results = create(cluster_of(), new_topic("a.b", 1, 1), new_topic("a_b", 1, 1))
     assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
-def test_validate_only_does_all_but_write() -> None:
+def test_create_topics_with_validate_only_does_everything_but_write() -> None:
     cluster = cluster_of()
     before = cluster.image
     results = create(cluster, new_topic("orders", 2, 3), new_topic("wrong", 0, 1), validate_only=True)
@@ -147,7 +149,7 @@ def test_validate_only_does_all_but_write() -> None:
     assert cluster.image == before
 
 
-def test_too_many_events_are_a_policy_violation() -> None:
+def test_create_topics_with_too_many_events_is_a_policy_violation() -> None:
     cluster = cluster_of()
     half = EVENTS_PER_COMMAND_MAX // 2
     results = create(cluster, new_topic("one", half, 1), new_topic("two", half, 1))
@@ -156,20 +158,20 @@ def test_too_many_events_are_a_policy_violation() -> None:
     assert len(cluster.image.topics) == 0
 
 
-def test_topic_ids_are_never_the_same() -> None:
+def test_created_topics_get_unique_topic_ids() -> None:
     cluster = cluster_of()
     ids = [create(cluster, new_topic(f"topic-{number}", 1, 1))[0].topic_id for number in range(50)]
     assert len(set(ids)) == 50
 
 
-def test_creating_needs_the_right_to_create() -> None:
+def test_create_topics_needs_create_permission() -> None:
     cluster = cluster_of()
     cluster.authorize = lambda _requester, operation, _type, name: operation != "CREATE" or name == "mine"
     results = create(cluster, new_topic("mine", 1, 1), new_topic("theirs", 1, 1))
     assert [result.error_code for result in results] == [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
 
-def test_a_topic_is_deleted_by_name_or_id_with_its_configs() -> None:
+def test_topic_is_deleted_by_name_or_id_with_its_configs() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1, configs={"retention.ms": "1"}), new_topic("two", 1, 1))
     two = cluster.image.topics.get("two")
@@ -180,13 +182,13 @@ def test_a_topic_is_deleted_by_name_or_id_with_its_configs() -> None:
     assert (ConfigResourceType.TOPIC, "one") not in cluster.image.configs
 
 
-def test_a_topic_that_is_not_there_cannot_be_deleted() -> None:
+def test_deleting_an_unknown_topic_is_rejected() -> None:
     response = cluster_of().admin(ApiKey.DELETE_TOPICS, topics=[deleted("gone"), deleted(topic_id=topic_id(9))])
     codes = [one.error_code for one in response.responses]
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_a_topic_that_is_named_twice_is_deleted_once_or_refused() -> None:
+def test_topic_in_delete_topics_by_name_and_id_is_deleted_once_and_by_name_twice_not_at_all() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
     one = cluster.image.topics.get("one")
@@ -198,7 +200,7 @@ def test_a_topic_that_is_named_twice_is_deleted_once_or_refused() -> None:
     assert cluster.image.topics.names == ("two",)
 
 
-def test_deletion_can_be_switched_off() -> None:
+def test_delete_topics_is_rejected_if_topic_deletion_is_disabled() -> None:
     cluster = Cluster(node_config(delete_topic_enable="false"))
     cluster.add_brokers(1)
     create(cluster, new_topic("one", 1, 1))
@@ -206,7 +208,7 @@ def test_deletion_can_be_switched_off() -> None:
     assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
 
 
-def test_unauthorised_wins_over_unknown_and_hides_the_name_behind_an_id() -> None:
+def test_delete_topics_checks_permission_before_existence_and_hides_the_name_of_an_id() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1))
     one = cluster.image.topics.get("one")
@@ -237,7 +239,7 @@ DELETIONS: list[tuple[set[tuple[str, str]], list[ErrorCode]]] = [
 
 
 @pytest.mark.parametrize(("rights", "codes"), DELETIONS)
-def test_a_deletion_is_refused_by_the_right_to_describe_then_existence_then_the_right_to_delete(
+def test_delete_topics_checks_describe_then_existence_then_delete_permission(
     rights: set[tuple[str, str]], codes: list[ErrorCode]
 ) -> None:
     cluster = cluster_of()
@@ -250,7 +252,7 @@ def test_a_deletion_is_refused_by_the_right_to_describe_then_existence_then_the_
     assert [result.error_code for result in response.responses] == [*codes, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_a_topic_grows_and_what_is_there_stays() -> None:
+def test_create_partitions_adds_partitions_and_keeps_existing_ones() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("orders", 2, 2))
     before = [cluster.partition("orders", index) for index in range(2)]
@@ -263,7 +265,7 @@ def test_a_topic_grows_and_what_is_there_stays() -> None:
     assert {len(state.replicas) for _, state in topic.partitions()} == {2}
 
 
-def test_growing_by_hand_needs_one_assignment_per_new_partition() -> None:
+def test_create_partitions_with_manual_assignment_needs_one_per_new_partition() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("orders", 1, 2))
 
@@ -287,7 +289,7 @@ def test_growing_by_hand_needs_one_assignment_per_new_partition() -> None:
         ("orders", 1_000_000, ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_a_topic_cannot_grow_to_this(name: str, count: int, code: ErrorCode) -> None:
+def test_create_partitions_rejects_an_invalid_count(name: str, count: int, code: ErrorCode) -> None:
     cluster = cluster_of()
     create(cluster, new_topic("orders", 2, 1))
     response = cluster.admin(ApiKey.CREATE_PARTITIONS, topics=[more_partitions(name, count)])
@@ -295,7 +297,7 @@ def test_a_topic_cannot_grow_to_this(name: str, count: int, code: ErrorCode) -> 
     assert cluster.image.topics.get("orders").partition_count == 2  # type: ignore[union-attr]
 
 
-def test_a_topic_does_not_grow_while_it_is_reassigned() -> None:
+def test_create_partitions_is_rejected_during_a_reassignment() -> None:
     cluster = cluster_of()
     identity = cluster.add_topic("orders", (1, 2))
     cluster.apply([PartitionChange(identity, 0, replicas=(3, 1, 2), adding=(3,), removing=(1,))])
@@ -303,7 +305,7 @@ def test_a_topic_does_not_grow_while_it_is_reassigned() -> None:
     assert response.results[0].error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-def test_growing_can_be_only_validated() -> None:
+def test_create_partitions_with_validate_only_writes_nothing() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("orders", 1, 1))
     before = cluster.image
@@ -312,7 +314,7 @@ def test_growing_can_be_only_validated() -> None:
     assert cluster.image == before
 
 
-def test_what_the_node_s_file_and_the_cluster_set_is_told_as_such() -> None:
+def test_config_source_distinguishes_static_broker_settings_from_cluster_defaults() -> None:
     cluster = Cluster(node_config(log_retention_hours="2"))
     cluster.add_brokers(1)
     told = {one.name: one for one in create(cluster, new_topic("orders", 1, 1))[0].configs}
@@ -322,7 +324,7 @@ def test_what_the_node_s_file_and_the_cluster_set_is_told_as_such() -> None:
     assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("-1", 3)
 
 
-def test_growing_needs_the_right_to_alter_and_one_mention() -> None:
+def test_create_partitions_without_alter_permission_or_with_a_topic_named_twice_is_rejected() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("orders", 1, 1))
     twice = [more_partitions("orders", 2), more_partitions("orders", 3)]
@@ -333,7 +335,7 @@ def test_growing_needs_the_right_to_alter_and_one_mention() -> None:
     assert response.results[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_growing_by_too_much_in_all_is_a_policy_violation() -> None:
+def test_create_partitions_that_adds_too_many_partitions_in_total_is_a_policy_violation() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
     asked = [more_partitions("one", 6_000), more_partitions("two", 6_000)]
@@ -342,7 +344,8 @@ def test_growing_by_too_much_in_all_is_a_policy_violation() -> None:
 
 
 def slices(cluster: Cluster, command: Any, between: Callable[[], object] = lambda: None) -> tuple[list[int], Any]:
-    """How many events each slice of a request has, and its reply. `between` happens after each slice but the last."""
+    """Return the number of events of each slice of a request, and its reply. `between` runs after each slice but the
+    last."""
     decision = cluster.decide(command)
     sizes = [len(decision.events)]
     while decision.follow_up is not None:
@@ -352,7 +355,7 @@ def slices(cluster: Cluster, command: Any, between: Callable[[], object] = lambd
     return sizes, decision.reply
 
 
-def test_many_topics_are_created_slice_by_slice_and_answered_once_in_order() -> None:
+def test_many_topics_are_created_in_slices_and_answered_once_in_order() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("topic-3", 1, 1))
     asked = [new_topic(f"topic-{number}", 400, 3) for number in range(8)] + [new_topic("bad/name", 1, 1)] * 2
@@ -365,7 +368,7 @@ def test_many_topics_are_created_slice_by_slice_and_answered_once_in_order() -> 
     assert cluster.image.topics.get("topic-7").partition_count == 400  # type: ignore[union-attr]
 
 
-def test_a_topic_that_another_request_creates_between_two_slices_is_refused() -> None:
+def test_topic_created_by_another_request_between_slices_is_rejected() -> None:
     cluster = cluster_of()
     asked = [new_topic(f"topic-{number}", 900, 1) for number in range(3)]
     command = cluster.admin_request(ApiKey.CREATE_TOPICS, topics=asked)
@@ -374,7 +377,7 @@ def test_a_topic_that_another_request_creates_between_two_slices_is_refused() ->
     assert cluster.image.topics.get("topic-2").partition_count == 1  # type: ignore[union-attr]
 
 
-def test_topics_grow_slice_by_slice_and_a_large_one_in_steps_with_nothing_between_and_in_one_batch() -> None:
+def test_topics_grow_in_slices_and_a_large_one_in_uninterrupted_steps_as_one_batch() -> None:
     cluster = cluster_of()
     create(cluster, *(new_topic(name, 5, 3) for name in ("small", "one", "two", "three")))
     asked = [more_partitions("small", 9), more_partitions("one", 2_505), more_partitions("gone", 9)]
@@ -397,8 +400,8 @@ def test_topics_grow_slice_by_slice_and_a_large_one_in_steps_with_nothing_betwee
     assert max(loads) - min(loads[1:]) <= 3
 
 
-def test_a_topic_grows_as_a_whole_or_not_at_all() -> None:
-    """Of what is refused nothing may be there (seed 9: a broker began to stop between two slices of a growth)."""
+def test_topic_grows_as_a_whole_or_not_at_all() -> None:
+    """No part of a rejected growth may exist. In seed 9 a broker began to stop between two slices of a growth."""
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 3))
     command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 3_001)])
@@ -411,7 +414,7 @@ def test_a_topic_grows_as_a_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize("what", ["deleted", "grown"])
-def test_a_topic_that_changes_between_two_slices_of_growth(what: str) -> None:
+def test_create_partitions_rejects_a_topic_that_changed_between_slices(what: str) -> None:
     cluster = cluster_of()
     create(cluster, new_topic("other", 1, 1), new_topic("one", 1, 1))
 
@@ -429,7 +432,7 @@ def test_a_topic_that_changes_between_two_slices_of_growth(what: str) -> None:
     assert [one.error_code for one in reply.results] == [ErrorCode.NONE, expected]
 
 
-def test_what_is_only_validated_or_placed_by_hand_is_decided_at_once() -> None:
+def test_validate_only_and_manual_assignments_are_decided_in_one_step() -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1))
     command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 1_501, [[1]] * 1_500)])
@@ -440,7 +443,7 @@ def test_what_is_only_validated_or_placed_by_hand_is_decided_at_once() -> None:
 
 
 def steps(cluster: Cluster, command: Any) -> list[Decision]:
-    """All decisions of a request, one after the other."""
+    """Return the decisions of all steps of a request, in order."""
     decisions = [cluster.decide(command)]
     while decisions[-1].follow_up is not None:
         decisions.append(cluster.decide(decisions[-1].follow_up))
@@ -451,7 +454,7 @@ def is_at_once(decision: Decision) -> bool:
     return any(isinstance(effect, FollowUp) and effect.at_once for effect in decision.effects)
 
 
-def test_a_very_large_topic_is_decided_in_steps_with_nothing_between_and_created_in_one_batch() -> None:
+def test_very_large_topic_is_created_in_uninterrupted_steps_as_one_batch() -> None:
     cluster = cluster_of(7)
     asked = [
         new_topic("before", 10, 3),
@@ -466,12 +469,12 @@ def test_a_very_large_topic_is_decided_in_steps_with_nothing_between_and_created
     assert large is not None
     assert made[-1].reply.topics[1].topic_id == large.topic_id
     assert [type(event) for event in made[5].events[:3]] == [Topic, Config, Partition]
-    for held in (large.holdings.preferred, large.holdings.replicas):
+    for held in (large.partition_counts.preferred, large.partition_counts.replicas):
         assert max(held.values()) - min(held.values()) <= 1
     assert dict(cluster.image.topic_configs("large")) == {"retention.ms": "5"}
 
 
-def test_a_very_large_topic_that_cannot_be_is_refused_in_the_first_step() -> None:
+def test_invalid_very_large_topic_is_rejected_in_the_first_step() -> None:
     cluster = cluster_of(2)
     create(cluster, new_topic("there", 1, 1))
     asked = [
@@ -496,18 +499,18 @@ def test_a_very_large_topic_that_cannot_be_is_refused_in_the_first_step() -> Non
         assert [one.error_code for one in made.reply.topics] == [code]
 
 
-def test_slices_of_growth_together_are_spread_evenly() -> None:
+def test_partitions_added_in_slices_are_spread_evenly() -> None:
     cluster = cluster_of(7)
     create(cluster, new_topic("one", 3, 3))
     slices(cluster, cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 6_003)]))
     topic = cluster.image.topics.get("one")
     assert topic is not None
-    for held in (topic.holdings.preferred, topic.holdings.replicas):
+    for held in (topic.partition_counts.preferred, topic.partition_counts.replicas):
         assert max(held.values()) - min(held.values()) <= 1
 
 
-def test_growth_looks_at_no_partition_that_is_there() -> None:
-    """What it must know of them is counted: a slice of a large topic costs what one of a small topic does."""
+def test_create_partitions_reads_no_existing_partition() -> None:
+    """The counts that it needs are kept, so a slice of a large topic costs as much as one of a small topic."""
     cluster = cluster_of()
     create(cluster, new_topic("one", 7, 2))
     topic = cluster.image.topics.get("one")
@@ -517,7 +520,9 @@ def test_growth_looks_at_no_partition_that_is_there() -> None:
         def __iter__(self) -> Any:
             raise AssertionError("a leaf was looked at")
 
-    hidden = TopicImage(topic.name, topic.topic_id, tuple(Unseen(leaf) for leaf in topic.leaves), topic.holdings)
+    hidden = TopicImage(
+        topic.name, topic.topic_id, tuple(Unseen(leaf) for leaf in topic.leaves), topic.partition_counts
+    )
     by_name = cluster.image.topics.by_name.insert("one", hidden)
     topics = TopicsImage(by_name, cluster.image.topics.names_by_id, None, cluster.image.topics.replica_counts)
     command = cluster.admin_request(ApiKey.CREATE_PARTITIONS, topics=[more_partitions("one", 13)])
@@ -527,7 +532,7 @@ def test_growth_looks_at_no_partition_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 4_320])
-def test_a_very_large_topic_that_is_placed_by_hand_is_decided_in_steps_too(wrong: int | None) -> None:
+def test_very_large_topic_with_manual_assignment_is_decided_in_steps(wrong: int | None) -> None:
     cluster = cluster_of()
     orders = ([1, 2, 3], [2, 3, 1], [3, 1, 2])
     assignments = {number: orders[number % 3] for number in range(4_321)}
@@ -548,7 +553,7 @@ def test_a_very_large_topic_that_is_placed_by_hand_is_decided_in_steps_too(wrong
     assert all(state.replicas == state.isr == tuple(assignments[index]) for index, state in topic.partitions())
 
 
-def test_what_is_only_validated_is_decided_in_steps_and_slices_that_write_nothing() -> None:
+def test_validate_only_of_large_requests_runs_in_steps_that_write_nothing() -> None:
     cluster = cluster_of()
     before = cluster.image
     asked = [
@@ -566,7 +571,7 @@ def test_what_is_only_validated_is_decided_in_steps_and_slices_that_write_nothin
 
 
 def count_placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many partitions each placement from now on is for."""
+    """Record how many partitions each placement from now on is for."""
     placed: list[int] = []
 
     def count(brokers: Any, partitions: int, *rest: Any) -> Any:
@@ -578,7 +583,7 @@ def count_placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return placed
 
 
-def test_what_is_too_much_in_all_is_not_placed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_create_topics_stops_placing_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     placed = count_placed(monkeypatch)
     cluster = cluster_of()
     results = create(cluster, *(new_topic(f"topic-{number}", 4_000, 1) for number in range(20)))
@@ -592,7 +597,7 @@ def test_what_is_too_much_in_all_is_not_placed_to_its_end(monkeypatch: pytest.Mo
     assert (len(results), sum(placed)) == (20, 12_000)
 
 
-def test_growth_that_is_only_validated_is_not_placed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_create_partitions_with_validate_only_stops_placing_early(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = cluster_of()
     create(cluster, new_topic("one", 1, 1), new_topic("two", 1, 1))
     placed = count_placed(monkeypatch)

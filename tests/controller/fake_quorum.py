@@ -1,4 +1,4 @@
-"""A quorum of one that commits when it is told to: late, at once, or never."""
+"""A quorum of one node that commits on command: late, at once, or never."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraft.quorum.quorum import CommittedBatch, NotLeader, QuorumDescription
 
 
 class FakeQuorum:
-    """Keeps what was appended; `commit` tells the listeners, as the real one does."""
+    """A quorum that keeps appended batches; `commit` notifies the listeners as the real quorum does."""
 
     def __init__(self, *, at_once: bool = False) -> None:
         self.values: list[bytes] = []
@@ -46,7 +46,7 @@ class FakeQuorum:
         return len(self.values)
 
     def commit(self, end_offset: int | None = None) -> None:
-        """Everything, or everything below `end_offset`, is on a majority."""
+        """Commit everything, or everything below `end_offset`."""
         end = len(self.values) if end_offset is None else end_offset
         new = [one for one in self.batches if self.high_watermark < one.next_offset <= end]
         self.high_watermark = max(self.high_watermark, end)
@@ -55,7 +55,7 @@ class FakeQuorum:
                 listener.on_commit(new)
 
     def truncate(self) -> None:
-        """What is not committed is gone."""
+        """Drop everything uncommitted."""
         del self.values[self.high_watermark :]
         self.batches = [one for one in self.batches if one.next_offset <= self.high_watermark]
 

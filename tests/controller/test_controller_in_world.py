@@ -56,7 +56,7 @@ def leaders(cluster: Cluster, name: str) -> list[int]:
     return [state.leader for _, state in topic.partitions()]
 
 
-def test_brokers_register_and_are_unfenced_and_controllers_register_too() -> None:
+def test_brokers_register_and_are_unfenced_and_controllers_register() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         assert cluster.unfenced() == {1, 2, 3}
         await cluster.wait(lambda: set(cluster.image.controllers) == {101, 102, 103})
@@ -65,7 +65,7 @@ def test_brokers_register_and_are_unfenced_and_controllers_register_too() -> Non
     play(scenario)
 
 
-def test_every_controller_holds_the_same_image() -> None:
+def test_all_controllers_have_the_same_image() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 10)
         await cluster.world.sleep_ms(1_000)
@@ -75,7 +75,7 @@ def test_every_controller_holds_the_same_image() -> None:
     play(scenario)
 
 
-def test_what_was_answered_survives_the_active_controller() -> None:
+def test_answered_changes_survive_the_loss_of_the_active_controller() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 5, 3, retention_ms="777")
         first = cluster.active
@@ -93,7 +93,7 @@ def test_what_was_answered_survives_the_active_controller() -> None:
     play(scenario)
 
 
-def test_a_killed_broker_is_fenced_at_once_and_its_partitions_move() -> None:
+def test_killed_broker_is_fenced_at_once_and_its_partitions_get_new_leaders() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6)
         assert 1 in leaders(cluster, "orders")
@@ -106,7 +106,7 @@ def test_a_killed_broker_is_fenced_at_once_and_its_partitions_move() -> None:
     play(scenario)
 
 
-def test_brokers_that_are_killed_together_are_fenced_together() -> None:
+def test_brokers_killed_together_are_fenced_together() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6)
         cluster.kill_broker(1, 2)
@@ -119,7 +119,7 @@ def test_brokers_that_are_killed_together_are_fenced_together() -> None:
     play(scenario)
 
 
-def test_a_broker_that_is_cut_off_is_fenced_only_by_its_session() -> None:
+def test_broker_behind_a_partition_is_fenced_only_at_its_session_timeout() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         for controller in cluster.controllers:
             cluster.world.partition("b1", f"c{controller}")
@@ -129,7 +129,7 @@ def test_a_broker_that_is_cut_off_is_fenced_only_by_its_session() -> None:
     play(scenario)
 
 
-def test_a_lost_connection_of_a_live_broker_fences_nobody() -> None:
+def test_lost_connection_of_a_live_broker_does_not_fence_it() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         for _ in range(10):
             for controller in cluster.controllers:
@@ -140,7 +140,7 @@ def test_a_lost_connection_of_a_live_broker_fences_nobody() -> None:
     play(scenario)
 
 
-def test_a_restarted_broker_is_let_in_at_once() -> None:
+def test_restarted_broker_is_registered_and_unfenced_at_once() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6)
         first = cluster.brokers[1].epoch
@@ -155,7 +155,7 @@ def test_a_restarted_broker_is_let_in_at_once() -> None:
     play(scenario)
 
 
-def test_a_twin_of_a_live_broker_is_kept_out() -> None:
+def test_second_process_with_the_id_of_a_live_broker_is_rejected() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         twin = FakeBroker(1, cluster.brokers[1].controllers, life=50, host="twin")
         cluster.world.start("twin", twin.main)
@@ -170,7 +170,7 @@ def test_a_twin_of_a_live_broker_is_kept_out() -> None:
     play(scenario)
 
 
-def test_of_two_processes_that_register_side_by_side_the_second_is_kept_out() -> None:
+def test_second_of_two_concurrent_registrations_with_one_id_is_rejected() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         for controller in cluster.controllers:  # so that one is decided while the other's record is not committed yet
             cluster.world.slow_disk(f"c{controller}", 30)
@@ -186,7 +186,7 @@ def test_of_two_processes_that_register_side_by_side_the_second_is_kept_out() ->
     play(scenario)
 
 
-def test_a_twin_of_a_broker_that_stands_still_is_kept_out_until_the_session_ends() -> None:
+def test_second_process_with_the_id_of_a_frozen_broker_is_rejected_until_the_session_ends() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         cluster.world.pause("b1")
         twin = FakeBroker(1, cluster.brokers[1].controllers, life=50, host="twin")
@@ -194,7 +194,8 @@ def test_a_twin_of_a_broker_that_stands_still_is_kept_out_until_the_session_ends
         active = cluster.active
         assert active is not None
         old = active.publisher.image.brokers[1]
-        for _ in range(400):  # as failure detection does: a probe is always under way before the registration's own
+        # like the failure detector: a probe is always in flight before the one for the registration
+        for _ in range(400):
             active.prober.probe(1, old.incarnation_id, active.prober.endpoint_of(old), lambda _: None)
             await cluster.world.sleep_ms(13)
         assert (twin.epoch, set(twin.refusals)) == (-1, {ErrorCode.DUPLICATE_BROKER_REGISTRATION})
@@ -203,7 +204,7 @@ def test_a_twin_of_a_broker_that_stands_still_is_kept_out_until_the_session_ends
     play(scenario)
 
 
-def test_controller_and_broker_that_die_together_are_both_replaced() -> None:
+def test_controller_and_broker_killed_together_are_both_replaced() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6)
         first = cluster.active
@@ -218,7 +219,7 @@ def test_controller_and_broker_that_die_together_are_both_replaced() -> None:
     play(scenario)
 
 
-def test_controlled_shutdown_moves_leadership_before_the_broker_goes() -> None:
+def test_controlled_shutdown_moves_leadership_before_the_broker_stops() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6)
         cluster.brokers[1].wants_shutdown = True
@@ -229,7 +230,7 @@ def test_controlled_shutdown_moves_leadership_before_the_broker_goes() -> None:
     play(scenario)
 
 
-def test_an_unclean_election_waits_for_the_session_time_out_after_a_fast_fence() -> None:
+def test_unclean_election_waits_for_the_session_timeout_after_a_fast_fence() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "lossy", 1, 2, unclean_leader_election_enable="true")
         topic = cluster.image.topics.get("lossy")
@@ -248,7 +249,7 @@ def test_an_unclean_election_waits_for_the_session_time_out_after_a_fast_fence()
     play(scenario)
 
 
-def test_an_unclean_election_waits_for_the_session_time_out_of_a_broker_that_came_back_at_once() -> None:
+def test_unclean_election_waits_for_the_session_timeout_of_a_broker_that_restarted_at_once() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "lossy", 1, 2, unclean_leader_election_enable="true")
         topic = cluster.image.topics.get("lossy")
@@ -261,10 +262,10 @@ def test_an_unclean_election_waits_for_the_session_time_out_of_a_broker_that_cam
         await cluster.wait(lambda: second in cluster.unfenced())
         epoch = cluster.brokers[first].epoch
         cluster.brokers[first].recovers = True
-        cluster.world.power_off(f"b{first}")  # no connection ends, so nobody looks before it registers again
+        cluster.world.power_off(f"b{first}")  # no connection ends, so no broker is probed before it registers again
         cluster.world.restart(f"b{first}")
         await cluster.wait(lambda: cluster.brokers[first].epoch > epoch)
-        cluster.kill_broker(third)  # its return asks for elections wherever nobody leads
+        cluster.kill_broker(third)  # its return triggers elections for all partitions without a leader
         await cluster.wait(lambda: third not in cluster.unfenced())
         cluster.world.restart(f"b{third}")
         await cluster.wait(lambda: third in cluster.unfenced())
@@ -275,7 +276,7 @@ def test_an_unclean_election_waits_for_the_session_time_out_of_a_broker_that_cam
     play(scenario)
 
 
-def test_an_isolated_active_controller_answers_nothing_and_its_successor_decides() -> None:
+def test_isolated_active_controller_answers_nothing_and_its_successor_decides() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         first = cluster.active
         assert first is not None
@@ -296,7 +297,7 @@ def test_an_isolated_active_controller_answers_nothing_and_its_successor_decides
     play(scenario)
 
 
-def test_configs_are_changed_through_a_broker() -> None:
+def test_configs_are_altered_through_a_broker() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders")
         response = await cluster.brokers[1].forward(
@@ -308,7 +309,7 @@ def test_configs_are_changed_through_a_broker() -> None:
     play(scenario)
 
 
-def test_a_controller_that_was_down_while_snapshots_were_made_catches_up() -> None:
+def test_controller_that_was_down_catches_up_from_a_snapshot() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         for number in range(30):
             await create(cluster, seam, f"topic-{number}", 20)
@@ -325,7 +326,7 @@ def test_a_controller_that_was_down_while_snapshots_were_made_catches_up() -> No
     play(scenario, metadata_log_max_record_bytes_between_snapshots="4096")
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
+def test_controller_world_gives_the_same_run_for_the_same_seed() -> None:
     def once() -> str:
         world = World(77)
 
@@ -344,7 +345,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert once() == once()
 
 
-def test_leadership_goes_back_to_preferred_replicas_after_the_check_interval() -> None:
+def test_leadership_returns_to_preferred_replicas_after_the_check_interval() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6, 3)
         before = leaders(cluster, "orders")
@@ -360,7 +361,7 @@ def test_leadership_goes_back_to_preferred_replicas_after_the_check_interval() -
 
 
 async def rejoin(cluster: Cluster, broker_id: int) -> None:
-    """The leaders propose this broker for their ISRs again, as they would once it caught up."""
+    """Let the leaders propose this broker for their ISRs again, as they do once it has caught up."""
     topic = cluster.image.topics.get("orders")
     assert topic is not None
     for index, state in topic.partitions():
@@ -381,7 +382,7 @@ async def rejoin(cluster: Cluster, broker_id: int) -> None:
         assert answer.partitions[0].error_code == ErrorCode.NONE
 
 
-def test_leadership_stays_where_it_is_if_balancing_is_switched_off() -> None:
+def test_leadership_does_not_move_if_auto_rebalance_is_disabled() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 6, 3)
         cluster.kill_broker(1)
@@ -396,7 +397,7 @@ def test_leadership_stays_where_it_is_if_balancing_is_switched_off() -> None:
     play(scenario, leader_imbalance_check_interval_seconds="5", auto_leader_rebalance_enable="false")
 
 
-def test_partitions_without_a_leader_get_one_when_unclean_elections_are_allowed_later() -> None:
+def test_leaderless_partitions_get_a_leader_once_unclean_elections_are_enabled() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 1, 2)
         topic = cluster.image.topics.get("orders")
@@ -418,7 +419,7 @@ def test_partitions_without_a_leader_get_one_when_unclean_elections_are_allowed_
     play(scenario, unclean_leader_election_interval_ms="15000")
 
 
-def test_the_last_known_leader_of_a_lonely_partition_is_taken_back_when_it_returns() -> None:
+def test_sole_replica_of_a_partition_leads_again_when_its_broker_returns() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 1, 1)
         (only,) = leaders(cluster, "orders")
@@ -433,7 +434,7 @@ def test_the_last_known_leader_of_a_lonely_partition_is_taken_back_when_it_retur
     play(scenario)
 
 
-def test_a_single_controller_restarts_with_what_was_committed() -> None:
+def test_single_controller_restarts_with_its_committed_state() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         await create(cluster, seam, "orders", 3)
         before = digest(cluster.image)
@@ -448,12 +449,12 @@ def test_a_single_controller_restarts_with_what_was_committed() -> None:
     play(scenario, controllers=1)
 
 
-def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again() -> None:
+def test_timers_wait_while_a_command_holds_the_queue_and_run_afterwards() -> None:
     async def scenario(cluster: Cluster, client: Seam) -> None:
         active = cluster.active
         assert active is not None
-        honest = active.line.run_next
-        active.line.run_next = lambda: False  # type: ignore[method-assign]
+        honest = active.queue.run_next
+        active.queue.run_next = lambda: False  # type: ignore[method-assign]
 
         async def create_large() -> None:
             topics = [new_topic("large", 3_000, 3)]
@@ -461,12 +462,12 @@ def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(create_large)
-            await cluster.wait(lambda: active.line.is_taken)
+            await cluster.wait(lambda: active.queue.is_held)
             cluster.world.pause("b3")
             await cluster.world.sleep_ms(15_000)
             assert cluster.unfenced() == {1, 2, 3}, "nothing is decided meanwhile"
-            active.line.run_next = honest  # type: ignore[method-assign]
-            active.work_waits()
+            active.queue.run_next = honest  # type: ignore[method-assign]
+            active.work_available()
             await cluster.wait(lambda: cluster.unfenced() == {1, 2}, limit_ms=200)
         large = cluster.image.topics.get("large")
         assert large is not None
@@ -475,8 +476,8 @@ def test_while_a_command_has_the_line_timers_wait_and_afterwards_they_look_again
     play(scenario)
 
 
-def test_timers_do_not_run_hot_while_a_resignation_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log takes nothing then, so a broker whose session is over cannot be fenced."""
+def test_timers_do_not_spin_while_a_resignation_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log accepts nothing meanwhile, so a broker whose session has expired cannot be fenced."""
 
     async def scenario(cluster: Cluster, _client: Seam) -> None:
         active = cluster.active
@@ -504,29 +505,29 @@ def test_timers_do_not_run_hot_while_a_resignation_waits_for_the_disk(monkeypatc
 
 
 @pytest.mark.slow
-def test_sessions_end_also_while_very_large_topics_are_made_without_a_pause() -> None:
-    """Each step of what has the line takes 50 ms here, and three clients have a request waiting at any time: it is free
-    for a moment only."""
+def test_sessions_expire_while_very_large_topics_are_created_without_a_pause() -> None:
+    """Each step of the command that holds the queue takes 50 ms, and three clients always have a request waiting. The
+    queue is therefore free only for a moment at a time."""
 
     async def scenario(cluster: Cluster, client: Seam) -> None:
         active = cluster.active
         assert active is not None
-        honest, tokens, made = active.line.run_next, [0], [0]
+        honest, tokens, made = active.queue.run_next, [0], [0]
 
         def one_step() -> bool:
-            if active.line.is_taken:
+            if active.queue.is_held:
                 if tokens[0] == 0:
                     return False
                 tokens[0] = 0
             return honest()
 
-        active.line.run_next = one_step  # type: ignore[method-assign]
+        active.queue.run_next = one_step  # type: ignore[method-assign]
 
         async def steps() -> None:
             while True:
                 await cluster.world.sleep_ms(50)
                 tokens[0] = 1
-                active.work_waits()
+                active.work_available()
 
         async def ask_on_and_on(name: str) -> None:
             number = 0
@@ -542,7 +543,7 @@ def test_sessions_end_also_while_very_large_topics_are_made_without_a_pause() ->
                 nursery.start_soon(ask_on_and_on, name)
             await cluster.world.sleep_ms(200)
             cluster.world.pause("b3")
-            await cluster.wait(lambda: 3 in active.line.brokers_being_fenced(), 2_300)
+            await cluster.wait(lambda: 3 in active.queue.brokers_being_fenced(), 2_300)
             before = made[0]
             await cluster.wait(lambda: 3 not in cluster.unfenced(), 8_000)
             assert made[0] > before > 5
@@ -552,7 +553,7 @@ def test_sessions_end_also_while_very_large_topics_are_made_without_a_pause() ->
 
 
 class FailsInTheMiddle:
-    """In the place of a plan's decision: later slices raise until `is_healed`."""
+    """Stands in for the decision of a plan: its later slices raise until `is_healed`."""
 
     def __init__(self, honest: Callable[..., Any], is_later: Callable[[Any], bool]) -> None:
         self.honest = honest
@@ -567,7 +568,7 @@ class FailsInTheMiddle:
         return self.honest(image, context, command)
 
 
-def test_a_fence_that_fails_half_way_ends_no_controller_and_is_tried_again_a_little_later(
+def test_fence_whose_later_slice_raises_is_retried_by_the_same_controller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fails = FailsInTheMiddle(COMMANDS[FenceBrokers], lambda command: command.cursor is not None)
@@ -589,7 +590,7 @@ def test_a_fence_that_fails_half_way_ends_no_controller_and_is_tried_again_a_lit
     play(scenario)
 
 
-def test_a_controlled_shutdown_that_fails_half_way_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controlled_shutdown_whose_later_slice_raises_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = FailsInTheMiddle(COMMANDS[ShutDownBroker], lambda command: True)
     replace_row(monkeypatch, COMMANDS, ShutDownBroker, fails)
     monkeypatch.setattr(heartbeats, "leave_partitions", partial(heartbeats.leave_partitions, limit=2))
@@ -608,7 +609,7 @@ def test_a_controlled_shutdown_that_fails_half_way_begins_anew(monkeypatch: pyte
     play(scenario)
 
 
-def test_a_controller_that_cannot_become_active_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controller_that_cannot_become_active_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(*_: Any) -> Any:
         raise KeyError("planted")
 

@@ -1,4 +1,4 @@
-"""The controller listener as clients, brokers and strangers see it."""
+"""The controller listener as seen by clients, brokers and unauthorised senders."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def quorum_topic(name: str = "__cluster_metadata", partition: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_describe_quorum_tells_leader_voters_and_observers(version: int) -> None:
+def test_describe_quorum_lists_leader_voters_and_observers(version: int) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         client = await Client.to(seam, number)
@@ -122,7 +122,7 @@ def test_describe_quorum_tells_leader_voters_and_observers(version: int) -> None
     play(scenario)
 
 
-def test_a_standby_does_not_describe_the_quorum() -> None:
+def test_describe_quorum_on_a_standby_is_rejected() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[1])
         response = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
@@ -135,7 +135,7 @@ def test_a_standby_does_not_describe_the_quorum() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_what_is_served_and_nothing_internal(version: int) -> None:
+def test_api_versions_lists_served_keys_and_no_internal_ones(version: int) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, 101)
         response = await client.ask(ApiKey.API_VERSIONS, version, client_software_name="t", client_software_version="1")
@@ -152,7 +152,7 @@ def test_api_versions_lists_what_is_served_and_nothing_internal(version: int) ->
         play(scenario, controllers=1)
 
 
-def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0() -> None:
+def test_unknown_version_of_api_versions_gets_the_range_in_version_0() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, 101)
         over = trio.Event()
@@ -169,7 +169,7 @@ def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0() -> Non
     play(scenario, controllers=1)
 
 
-def test_describe_cluster_tells_the_controllers_to_who_asks_for_controllers() -> None:
+def test_describe_cluster_for_controller_endpoints_lists_the_controllers() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, 102)
         response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, endpoint_type=2)
@@ -183,14 +183,14 @@ def test_describe_cluster_tells_the_controllers_to_who_asks_for_controllers() ->
     play(scenario)
 
 
-def test_a_controller_describes_the_cluster_to_who_may_alter_it() -> None:
+def test_describe_cluster_on_a_controller_needs_alter_permission_on_the_cluster() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         active = cluster.active
         assert active is not None
         client = await Client.to(seam, number)
         for operation, code in (("DESCRIBE", ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ("ALTER", ErrorCode.NONE)):
-            active.authorize = Nobody(operation)
+            active.authorize = Only(operation)
             response = await client.ask(ApiKey.DESCRIBE_CLUSTER, 2, endpoint_type=2)
             assert (response.error_code, len(response.brokers) > 0) == (code, code is ErrorCode.NONE)
 
@@ -212,7 +212,7 @@ def logger_names(name: str, type_: int = LOGGERS) -> Any:
     return messages.build(resource, resource_type=type_, resource_name=name, configuration_keys=["kraft.quorum"])
 
 
-def test_a_controller_active_or_not_sets_and_shows_the_levels_of_its_own_loggers() -> None:
+def test_any_controller_alters_and_describes_its_own_logger_levels() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         for number in active_and_standby(cluster):
             client = await Client.to(seam, number)
@@ -226,7 +226,7 @@ def test_a_controller_active_or_not_sets_and_shows_the_levels_of_its_own_loggers
     play(scenario)
 
 
-def test_a_controller_refuses_loggers_that_a_request_names_twice() -> None:
+def test_controller_rejects_a_broker_logger_resource_named_twice() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         client = await Client.to(seam, number)
@@ -239,14 +239,14 @@ def test_a_controller_refuses_loggers_that_a_request_names_twice() -> None:
     play(scenario)
 
 
-def test_a_controller_knows_no_configs_but_loggers_and_asks_for_the_right() -> None:
+def test_controller_serves_only_logger_configs_and_checks_authorization() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         assert cluster.active is not None
         client = await Client.to(seam, number)
         topic = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=[logger_names("t", TOPIC)])
         assert topic.results[0].error_code == ErrorCode.INVALID_REQUEST
-        cluster.active.authorize = Nobody("DESCRIBE")
+        cluster.active.authorize = Only("DESCRIBE")
         for key, version, resource in (
             (ApiKey.DESCRIBE_CONFIGS, 4, logger_names(str(number))),
             (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, logger_changes(str(number), ("kraft.quorum", 0, "INFO"))),
@@ -258,7 +258,7 @@ def test_a_controller_knows_no_configs_but_loggers_and_asks_for_the_right() -> N
     play(scenario)
 
 
-def test_features_are_updated_by_the_active_controller_alone() -> None:
+def test_features_are_updated_only_by_the_active_controller() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active, standby = active_and_standby(cluster)
         updates = {"feature_updates": [feature_update("metadata.version", 26, 2)]}
@@ -271,7 +271,7 @@ def test_features_are_updated_by_the_active_controller_alone() -> None:
     play(scenario)
 
 
-def test_a_dead_broker_is_unregistered() -> None:
+def test_controller_unregisters_a_dead_broker() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         cluster.kill_broker(2)
         await cluster.wait(lambda: 2 not in cluster.unfenced())
@@ -290,7 +290,7 @@ def test_a_dead_broker_is_unregistered() -> None:
         ("BROKERS", "SSL", {"ssl_truststore_location": "/no/pem.jks"}, "ssl.truststore.type"),
     ],
 )
-def test_a_broker_whose_listener_could_not_be_probed_is_not_registered(
+def test_broker_with_a_listener_that_the_controller_cannot_probe_is_not_registered(
     listener: str, protocol: str, extra: dict[str, str], expected: str
 ) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
@@ -305,7 +305,7 @@ def test_a_broker_whose_listener_could_not_be_probed_is_not_registered(
     play(scenario, **extra)
 
 
-def test_a_broker_whose_listener_has_tls_where_a_controllers_of_that_name_has_none_harms_nobody() -> None:
+def test_broker_with_tls_on_a_listener_name_that_is_plaintext_on_the_controller_registers() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
         answer = await client.tell(registration("CONTROLLER", "SSL"))
@@ -313,12 +313,12 @@ def test_a_broker_whose_listener_has_tls_where_a_controllers_of_that_name_has_no
         await cluster.world.sleep_ms(1_000)
         assert cluster.image.broker_ids() == [1, 9]
         again = await client.tell(registration("CONTROLLER", "SSL", incarnation=10))
-        assert again.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "nobody answers there, which proves nothing"
+        assert again.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "a silent address proves nothing"
 
     play(scenario)
 
 
-def test_a_process_that_dies_before_its_registration_is_committed_does_not_count_as_connected() -> None:
+def test_broker_that_dies_before_its_registration_commits_is_not_connected() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active = cluster.active
         assert active is not None
@@ -333,7 +333,7 @@ def test_a_process_that_dies_before_its_registration_is_committed_does_not_count
     play(scenario)
 
 
-def test_a_process_that_dies_while_the_one_before_it_is_asked_replaces_nobody() -> None:
+def test_broker_that_dies_while_the_previous_incarnation_is_probed_replaces_nothing() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active = cluster.active
         assert active is not None
@@ -392,7 +392,7 @@ def forwarded(key: int, **fields: Any) -> ForwardRequest:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_standby_names_the_active_controller(number: int) -> None:
+def test_standby_answers_not_controller_and_names_the_active_controller(number: int) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         active, standby = active_and_standby(cluster)
         answer = await (await Client.to(seam, standby)).tell(broker_messages()[number])
@@ -401,7 +401,7 @@ def test_a_standby_names_the_active_controller(number: int) -> None:
     play(scenario)
 
 
-def test_the_active_controller_answers_each_message_with_its_own_error() -> None:
+def test_active_controller_answers_each_broker_message_with_its_own_error() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
         codes = [(await client.tell(message)).error_code for message in broker_messages()]
@@ -411,7 +411,7 @@ def test_the_active_controller_answers_each_message_with_its_own_error() -> None
     play(scenario)
 
 
-def test_an_isr_is_altered_and_producer_ids_are_handed_out() -> None:
+def test_controller_alters_an_isr_and_allocates_producer_ids() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
         epoch = cluster.image.brokers[1].broker_epoch
@@ -428,7 +428,7 @@ def test_an_isr_is_altered_and_producer_ids_are_handed_out() -> None:
     play(scenario)
 
 
-def test_a_forwarded_read_is_answered() -> None:
+def test_controller_answers_a_forwarded_read() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, active_and_standby(cluster)[0])
         answer = await client.tell(forwarded(ApiKey.DESCRIBE_QUORUM, topics=[quorum_topic()]))
@@ -451,7 +451,7 @@ def test_a_forwarded_read_is_answered() -> None:
         (ApiKey.DESCRIBE_QUORUM, b"\xff\xff\xff"),
     ],
 )
-def test_bad_bytes_end_their_own_connection_and_touch_nothing_else(key: int, body: bytes) -> None:
+def test_invalid_bytes_close_only_their_own_connection(key: int, body: bytes) -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         other = await Client.to(seam, number)
@@ -464,7 +464,7 @@ def test_bad_bytes_end_their_own_connection_and_touch_nothing_else(key: int, bod
     play(scenario)
 
 
-def test_a_forwarded_request_is_answered_in_its_own_version_and_a_newer_one_is_told_the_newest() -> None:
+def test_forwarded_request_is_answered_in_its_version_or_with_the_newest_supported_one() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         client = await Client.to(seam, number)
@@ -481,7 +481,7 @@ def test_a_forwarded_request_is_answered_in_its_own_version_and_a_newer_one_is_t
     play(scenario)
 
 
-def test_a_version_of_an_internal_request_that_is_not_spoken_is_refused_and_the_connection_goes_on() -> None:
+def test_unsupported_internal_version_is_rejected_and_the_connection_stays_open() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         client = await Client.to(seam, 101)
         for message in broker_messages():
@@ -493,8 +493,8 @@ def test_a_version_of_an_internal_request_that_is_not_spoken_is_refused_and_the_
     play(scenario)
 
 
-class Nobody:
-    """A gate that lets these operations through."""
+class Only:
+    """An authorizer that allows only these operations."""
 
     def __init__(self, *operations: str) -> None:
         self.operations = operations
@@ -504,27 +504,27 @@ class Nobody:
         return operation in self.operations
 
 
-def test_internal_requests_need_the_right_to_act_for_the_cluster() -> None:
+def test_internal_requests_need_cluster_action_permission() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         active = cluster.active
         assert active is not None
-        active.authorize = Nobody("DESCRIBE")
+        active.authorize = Only("DESCRIBE")
         for message in (broker_messages()[1], VoteRequest(candidate_id=1)):
             stranger = await Client.to(seam, number)
             assert await stranger.send(message.api_key, 0, encode_rpc(message)) is None
-        active.authorize = Nobody("CLUSTER_ACTION")
+        active.authorize = Only("CLUSTER_ACTION")
         await (await Client.to(seam, number)).tell(broker_messages()[1])
 
     play(scenario)
 
 
-def test_the_quorum_is_described_to_who_may_see_the_cluster() -> None:
+def test_describe_quorum_needs_describe_permission_on_the_cluster() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         active = cluster.active
         assert active is not None
-        active.authorize = Nobody("CLUSTER_ACTION")
+        active.authorize = Only("CLUSTER_ACTION")
         client = await Client.to(seam, number)
         response = await client.ask(ApiKey.DESCRIBE_QUORUM, 2, topics=[quorum_topic()])
         assert (response.error_code, list(response.topics)) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
@@ -532,7 +532,7 @@ def test_the_quorum_is_described_to_who_may_see_the_cluster() -> None:
     play(scenario)
 
 
-def test_everything_that_is_advertised_is_answered() -> None:
+def test_every_advertised_api_key_is_answered() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         client = await Client.to(seam, number)
@@ -552,14 +552,14 @@ def test_everything_that_is_advertised_is_answered() -> None:
         for api in told.api_keys:
             for version in range(api.min_version, api.max_version + 1):
                 if api.api_key == ApiKey.DESCRIBE_CLUSTER and version == 0:
-                    continue  # cannot say that controllers are asked for
+                    continue  # an old version that cannot ask for controllers
                 if api.api_key != ApiKey.API_VERSIONS:
                     await client.ask(api.api_key, version, **fields[api.api_key])
 
     play(scenario)
 
 
-def test_changes_of_static_voters_are_refused_and_only_the_active_controller_answers_for_others() -> None:
+def test_static_voters_cannot_be_changed_and_standbys_answer_not_controller() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, standby = active_and_standby(cluster)
         listener = {"name": "CONTROLLER", "host": "c77", "port": 9192}
@@ -580,7 +580,7 @@ def test_changes_of_static_voters_are_refused_and_only_the_active_controller_ans
     play(scenario)
 
 
-def test_a_voter_that_says_where_it_is_must_know_the_epoch() -> None:
+def test_update_raft_voter_checks_the_leader_epoch() -> None:
     async def scenario(cluster: Cluster, seam: Seam) -> None:
         number, _ = active_and_standby(cluster)
         listener = {"name": "CONTROLLER", "host": "c77", "port": 9192}
@@ -607,8 +607,8 @@ def test_a_voter_that_says_where_it_is_must_know_the_epoch() -> None:
     play(scenario)
 
 
-def of_all_ways_in(updates: dict[str, Any]) -> tuple[RpcMessage, ForwardRequest]:
-    """A broker's own request, and a client's that it forwards."""
+def direct_and_forwarded(updates: dict[str, Any]) -> tuple[RpcMessage, ForwardRequest]:
+    """Return a broker's own request, and the same request of a client that a broker forwards."""
     key = ApiKey.UPDATE_FEATURES
     request = messages.build(messages.request_class(key), **updates)
     body = messages.encode_request(key, 2, request)
@@ -618,7 +618,7 @@ def of_all_ways_in(updates: dict[str, Any]) -> tuple[RpcMessage, ForwardRequest]
     )
 
 
-def test_a_request_over_which_the_controller_fails_is_answered_and_the_connection_goes_on(
+def test_request_that_raises_is_answered_and_the_connection_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def raising(*_: Any) -> Any:
@@ -630,20 +630,20 @@ def test_a_request_over_which_the_controller_fails_is_answered_and_the_connectio
         with monkeypatch.context() as patch:
             for command in (AdminRequest, AllocateProducerIds):
                 replace_row(patch, COMMANDS, command, raising)
-            for message in of_all_ways_in(updates):
+            for message in direct_and_forwarded(updates):
                 assert (await client.tell(message)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             answer = await client.ask(ApiKey.UPDATE_FEATURES, 2, **updates)
             assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert (await client.tell(of_all_ways_in(updates)[0])).error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert (await client.tell(direct_and_forwarded(updates)[0])).error_code == ErrorCode.STALE_BROKER_EPOCH
 
     play(scenario)
 
 
-def test_an_answer_that_cannot_be_encoded_is_one_error_and_one_line_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody_can_say(_controller: Any, cls: Any) -> list[Any]:
+def test_response_that_cannot_be_encoded_gives_one_error_and_one_log_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unencodable(_controller: Any, cls: Any) -> list[Any]:
         return [messages.build(messages.nested_class(cls, "nodes"), node_id=2**40, listeners=())]
 
-    monkeypatch.setattr(controller_answers, "_nodes", nobody_can_say)
+    monkeypatch.setattr(controller_answers, "_nodes", unencodable)
     request = messages.build(messages.request_class(ApiKey.DESCRIBE_QUORUM), topics=[quorum_topic()])
     body = messages.encode_request(ApiKey.DESCRIBE_QUORUM, 2, request)
     forward = ForwardRequest(forwarded_key=ApiKey.DESCRIBE_QUORUM, forwarded_version=2, body=body)
@@ -664,10 +664,10 @@ def test_an_answer_that_cannot_be_encoded_is_one_error_and_one_line_of_the_log(m
     play(scenario)
 
 
-def test_an_answer_too_large_to_be_forwarded_is_one_error_and_the_controller_goes_on(
+def test_response_too_large_to_forward_gives_one_error_and_the_controller_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The refusals of many topics with wrong names take far more bytes than the names."""
+    """The error texts for many topics with invalid names take far more bytes than the names."""
     monkeypatch.setattr(ForwardResponse, "bytes_max", 10_000)
     topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
 
@@ -688,7 +688,7 @@ def test_an_answer_too_large_to_be_forwarded_is_one_error_and_the_controller_goe
     play(scenario)
 
 
-def test_a_controller_for_which_too_many_wait_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_controller_with_a_full_command_queue_answers_request_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_commands, "WAITING_MAX", 0)
 
     async def scenario(cluster: Cluster, seam: Seam) -> None:
@@ -696,8 +696,8 @@ def test_a_controller_for_which_too_many_wait_says_so(monkeypatch: pytest.Monkey
         assert active is not None
         client = await Client.to(seam, active.config.node_id)
         updates = {"feature_updates": [feature_update("metadata.version", 26, 2)]}
-        monkeypatch.setattr(controller_commands.CommandLine, "is_taken", True)
-        for message in of_all_ways_in(updates):
+        monkeypatch.setattr(controller_commands.CommandQueue, "is_held", True)
+        for message in direct_and_forwarded(updates):
             assert (await client.tell(message)).error_code == ErrorCode.REQUEST_TIMED_OUT
         answer = await client.ask(ApiKey.UPDATE_FEATURES, 2, **updates)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -1,4 +1,4 @@
-"""Levels of a node's loggers: what cannot be set, and what is said of it."""
+"""Levels of a node's loggers: which levels are rejected, and with which error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kraft.node.loggers.levels import RefusedLevels, alter_loggers
         ("kraft.quorum", "LOUD", "expected one of FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
     ],
 )
-def test_a_level_that_cannot_be_set_is_refused_with_what_could_be(name: str, level: str, text: str) -> None:
+def test_invalid_logger_level_is_rejected_with_the_valid_ones(name: str, level: str, text: str) -> None:
     config = SimpleNamespace(name=name, value=level, config_operation=SET)
     resource = SimpleNamespace(resource_name="1", configs=[config])
     with pytest.raises(RefusedLevels, match=re.escape(text)):

@@ -1,4 +1,6 @@
-"""A voter that comes back at another address tells the leader (UpdateRaftVoter), and all learn it from the log."""
+"""A voter that comes back at another address reports it to the leader (UpdateRaftVoter), and all nodes learn it from
+the log.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ def address_of(member: ControllerMember, node_id: int) -> Address | None:
 
 
 @pytest.mark.parametrize("is_leader", [False, True])
-def test_a_voter_that_moved_is_found_where_it_is(is_leader: bool) -> None:
+def test_voter_that_moved_is_reached_at_its_new_address(is_leader: bool) -> None:
     members = {node_id: ControllerMember(config(node_id)) for node_id in IDS}
 
     def leader() -> int | None:
-        return next((at for at, one in members.items() if one.controller and one.controller.line.is_active), None)
+        return next((at for at, one in members.items() if one.controller and one.controller.queue.is_active), None)
 
     async def main(world: World) -> None:
         async def until(condition: Callable[[], bool]) -> None:

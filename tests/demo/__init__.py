@@ -1,1 +1,1 @@
-"""The demo: the main job on real processes, printed for a first user."""
+"""The demo: the main feature on real processes, printed for a new user."""

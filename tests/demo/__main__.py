@@ -1,5 +1,5 @@
-"""`python -m tests.demo`: a scenario on real processes behind toxiproxy, with a real client; the exit code is 0 if the
-verdict is valid, 1 if it is invalid, 3 if nothing is known.
+"""`python -m tests.demo`: a scenario on real processes behind toxiproxy, with a real client. The exit code is 0 if the
+verdict is valid, 1 if it is invalid, 3 if it is unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kraft.deploy.cli.chaos import ending_on_signals
 from kraft.sim.chaos.judge import Gap
-from kraft.sim.chaos.run.campaign import Campaign, CampaignSettings, FinishedRun
+from kraft.sim.chaos.run.campaign import ChaosCampaign, ChaosCampaignSettings, FinishedRun
 from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder
 from kraft.sim.chaos.scenarios.scenario_file import read_scenario
 from kraft.sim.chaos.targets.choices import own_choice
@@ -21,21 +21,21 @@ from tests.demo.spark_query import show_who_led, why_not
 SCENARIO = Path(__file__).with_name("demo.toml")
 RESULTS = Path(__file__).parents[2] / "docs" / "chaos-results.json"
 KAFKA_SCENARIOS = {("kill", "leader"): "broker-crash", ("kill", "active controller"): "controller-crash"}
-"""Kind and role of a fault → the scenario in which Apache Kafka met it."""
+"""Scenario with a fault that Apache Kafka was tested with, by the kind and role of the fault."""
 NOTED = {"broker-crash": "gap_median_ms", "controller-crash": "topic_gap_median_ms"}
-"""Scenario → the figure of the results that compares: sends, and topics that are created. Shown only where every run
-was valid: a gap of a fault that was not seen to take effect compares nothing."""
+"""Figure to compare for each scenario: gaps in sends, or in created topics. It is shown only if every run was valid,
+because the gap of a fault without a visible effect compares nothing."""
 EXIT_CODES = {"valid": 0, "invalid": 1}
 EXIT_UNKNOWN = 3
 
 
 def main() -> int:
-    """Run the demo; its exit code."""
+    """Run the demo; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.demo", description=__doc__)
     parser.add_argument("--client", default="confluent-kafka", help="kraft, confluent-kafka or kafka-python")
     parser.add_argument("--out", type=Path, default=Path("chaos-runs"), help="where the run's folder is made")
     arguments = parser.parse_args()
-    settings = CampaignSettings(
+    settings = ChaosCampaignSettings(
         runs=[(read_scenario(str(SCENARIO)), 1)],
         clusters=[own_choice()],
         out=arguments.out,
@@ -43,8 +43,8 @@ def main() -> int:
         client=arguments.client,
         keeps_data=not why_not(),
     )
-    with ending_on_signals() as require_wanted:
-        campaign = Campaign(replace(settings, require_wanted=require_wanted))
+    with ending_on_signals() as raise_if_interrupted:
+        campaign = ChaosCampaign(replace(settings, raise_if_interrupted=raise_if_interrupted))
         campaign.run()
     _show_gaps(campaign.finished[0])
     show_who_led(campaign.finished[0].folder)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _show_gaps(run: FinishedRun) -> None:
-    """The gap after each fault beside the one that Apache Kafka had."""
+    """Print the gap after each fault next to the gap of Apache Kafka."""
     if run.info is None:
         return
     noted = _noted_gaps()
@@ -76,7 +76,7 @@ def _gap_of(run: FinishedRun, number: int, fault: FaultRecord) -> Gap | None:
 
 
 def _noted_gaps() -> dict[str, float]:
-    """Scenario → the median gap of Apache Kafka in the newest campaign."""
+    """Return the median gap of Apache Kafka in the newest campaign, by scenario."""
     if not RESULTS.exists():
         return {}
     rows = json.loads(RESULTS.read_text())["rows"]

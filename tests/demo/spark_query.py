@@ -1,4 +1,4 @@
-"""The last step of the demo: SQL over the history of the cluster that it has just broken, if Spark can run here."""
+"""The last step of the demo: SQL over the history of the demo's cluster, if Spark can run here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ QUERY = (
     "SELECT timestamp AS time, concat_ws('-', topic, partition) AS partition, leader, array_join(isr, ',') AS isr "
     "FROM metadata_events WHERE topic = 'chaos' AND leader IS NOT NULL ORDER BY offset"
 )
-"""Who led what, and since when. Partitions of topics that come and go are left out."""
+"""Query of the leaders of partitions and the time since when they lead. Topics that are created and deleted are left
+out."""
 ROWS_MAX = 25
 SECONDS_MAX = 180
 METADATA_LOG = "__cluster_metadata-0"
 
 
 def why_not() -> str:
-    """Why Spark cannot run here, with what to do about it; "" if it can."""
+    """Return why Spark cannot run here, and what to do about it; "" if Spark can run."""
     from kraft.client.spark.java import SparkNotReady, find_java
     from kraft.client.spark.packages import check_packages
 
@@ -30,13 +31,13 @@ def why_not() -> str:
 
 
 def shown_command(folder: Path) -> str:
-    """The command as a user types it."""
+    """Return the command as a user types it."""
     return f'$ kraft spark sql --folder {folder} "{QUERY}"'
 
 
 def show_who_led(run: Path) -> bool:
-    """Ask the metadata log that the nodes of the run have left, and print the answer; gives whether there was one. That
-    there is none is no failure of the demo: it says why, and goes on."""
+    """Query the metadata log that the nodes of the run have left, and print the result. Return whether there was a
+    result. Without one, the demo prints the reason and continues."""
     missing = why_not()
     if missing:
         print(f"\nWho led what, and when? SQL over the cluster's history would say: {missing}")

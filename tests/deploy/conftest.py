@@ -1,4 +1,5 @@
-"""A cluster that the kraft command has started, for the tests of a module; and the command without one."""
+"""A cluster that was started by the kraft command, shared by the tests of a module; and the command without a
+cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.stages.kraft_command import Command, free_port
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A script of deploy/check brings all that its tests need: there a skipped one has failed."""
+    """Turn skipped tests into failures if a script of deploy/check runs them, because it provides all that its tests
+    need."""
     report = yield
     if report.skipped and os.environ.get("KRAFT_DEPLOY_CHECK"):
         report.outcome = "failed"
@@ -30,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def up(home: Path) -> Iterator[Command]:
-    """A cluster of one controller and two brokers, which is the one started last."""
+    """A cluster of one controller and two brokers, which was started last."""
     shape = ClusterLayout(controllers=1, brokers=2)
     kraft = Command(home / "state")
     arguments = ("--controllers", "1", "--brokers", "2", "--data", home / "data", "--port", str(free_port(shape)))
@@ -42,5 +44,5 @@ def up(home: Path) -> Iterator[Command]:
 
 @pytest.fixture
 def kraft(tmp_path: Path) -> Command:
-    """The command in a home where no cluster was ever started."""
+    """The command with a home folder in which no cluster was ever started."""
     return Command(tmp_path / "state")

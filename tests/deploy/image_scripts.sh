@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run the image's scripts over this machine's /etc, in a mount namespace of their own: image_scripts.sh FOLDER PORT
-# Prints the node's log; the exit code is the node's, which gets SIGTERM when it is ready.
+# Run the image's scripts over this machine's /etc, in a separate mount namespace: image_scripts.sh FOLDER PORT
+# Prints the node's log; exits with the node's exit code. The node gets SIGTERM when it is ready.
 set -o errexit -o nounset
 folder="$1" client="$2" broker="$3" controller="$4"
 mount -t tmpfs none "$folder"

@@ -1,6 +1,6 @@
-"""A producer with acks=all that runs beside a test, and the count of what it was promised.
+"""A producer with acks=all that runs during a test, and the check that every acknowledged record can be read.
 
-As a program it sends numbers until its standard input ends, and then prints those that were acknowledged.
+As a program, it sends numbers until its standard input ends, and then prints the numbers that were acknowledged.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PAUSE_SECONDS = 0.005
 
 @dataclass
 class Load:
-    """What the producer reported, once it has ended. Its records are `name:number`."""
+    """The records that the producer has sent, and the result of each. A record's value is `name:number`."""
 
     name: str
     acknowledged: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def require_each_once(self, kraft: Command, bootstrap: str) -> None:
-        """AssertionError unless every acknowledged record is read exactly once, and none failed."""
+        """Raise AssertionError unless every acknowledged record is read exactly once, and none failed."""
         lines = kraft.run("consume", TOPIC, "-b", bootstrap).splitlines()
         counts = Counter(lines)
         assert self.failed == []
@@ -43,7 +43,7 @@ class Load:
 
 @contextmanager
 def under_load(bootstrap: str, name: str = "load") -> Iterator[Load]:
-    """Produce to a topic that exists while the body runs."""
+    """Produce to an existing topic while the context is open."""
     load = Load(name)
     command = [sys.executable, "-m", "tests.deploy.load", bootstrap, name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

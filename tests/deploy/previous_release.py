@@ -1,6 +1,6 @@
-"""The previous release as a tree of files, taken out of the repository's own history.
+"""The previous release as a tree of files, extracted from the repository's history.
 
-`PREVIOUS` is the one place that names it. Where the history is missing (an sdist, a shallow clone) tests skip.
+Only `PREVIOUS` names that release. Without the history (an sdist, a shallow clone) the tests are skipped.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if os.path.exists("server.properties"):
     with open("{REPORT}", "w") as file:
         file.write(f"{{os.getpid()}} {{importlib.util.find_spec('kraft').origin}}")
 """
-"""An interpreter that takes its modules from the previous release writes its pid into its node's folder."""
+"""Code for an interpreter that runs the previous release: it writes its pid into its node's folder."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def unpack_previous(target: Path) -> Path:
-    """Write the previous release's sources into a folder; what to put on PYTHONPATH."""
+    """Write the previous release's sources into a folder. Return the entry for PYTHONPATH."""
     folders = ("kraft", "broker", "client", "deploy", "sim")
     command = ["git", "-C", str(REPOSITORY), "archive", PREVIOUS, *folders]
     try:
@@ -44,8 +44,8 @@ def unpack_previous(target: Path) -> Path:
 
 
 def use_previous(folder: ClusterFolder, node_ids: list[int], sources: Path) -> None:
-    """Let these nodes run the previous release from their next start on. Keys that it does not know are taken out of
-    their files, as an operator does."""
+    """Make these nodes run the previous release from their next start on. Keys that it does not have are removed from
+    their files, as an operator would do."""
     for node_id in node_ids:
         node = folder.node(node_id)
         NodeCommand(environment={"PYTHONPATH": str(sources)}).write(node)
@@ -55,12 +55,12 @@ def use_previous(folder: ClusterFolder, node_ids: list[int], sources: Path) -> N
 
 
 def use_this(folder: ClusterFolder, node_ids: list[int]) -> None:
-    """Let these nodes run this release from their next start on."""
+    """Make these nodes run this release from their next start on."""
     for node_id in node_ids:
         (folder.node(node_id) / EXEC_FILE).unlink()
 
 
 def runs_previous(folder: ClusterFolder, node_id: int, pid: int, sources: Path) -> bool:
-    """Whether the node of this process imports the previous release."""
+    """Whether the process of this node imports the previous release."""
     report = folder.node(node_id) / REPORT
     return report.exists() and report.read_text() == f"{pid} {sources / 'kraft' / '__init__.py'}"

@@ -1,4 +1,4 @@
-"""The check of the image leaves nothing behind: deploy/check/image.sh."""
+"""The check of the container image, deploy/check/image.sh, leaves no file and no process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TOOLS = ("podman", "buildah", "mmdebstrap", "setpriv", "unshare")
 
 
 def _processes_of(folder: Path) -> list[str]:
-    """Process ids whose environment names the folder."""
+    """Return the ids of processes whose environment names this folder."""
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         try:
             if str(folder).encode() in environment.read_bytes():
                 found.append(environment.parent.name)
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended in the meantime
             continue
     return found
 
@@ -29,7 +29,7 @@ def _processes_of(folder: Path) -> list[str]:
 @pytest.mark.deploy
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {', '.join(TOOLS)}")
-def test_the_check_of_the_image_leaves_no_file_and_no_process_when_it_is_killed(tmp_path: Path) -> None:
+def test_killing_the_check_of_the_image_leaves_no_file_and_no_process(tmp_path: Path) -> None:
     check = subprocess.Popen(
         ["deploy/check/image.sh", "run"],
         cwd=ROOT,
@@ -46,4 +46,4 @@ def test_the_check_of_the_image_leaves_no_file_and_no_process_when_it_is_killed(
     deadline = time.monotonic() + 60
     while folder.exists() or _processes_of(folder):
         assert time.monotonic() < deadline, f"left behind: {folder}, processes {_processes_of(folder)}"
-        time.sleep(0.1)  # the guard's end is no event that another process can wait for
+        time.sleep(0.1)  # the guard is no child of this process, so its end can only be polled

@@ -1,4 +1,4 @@
-"""The scripts of the container image, run as testcontainers' modules run them, without a container."""
+"""The scripts of the container image, run as testcontainers modules run them, without a container."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MOUNTED = "# mine\nprocess.roles : broker,controller\n  log.dirs = /mine\nlisten
 
 
 def _script(name: str, root: Path) -> Path:
-    """A script of the image with all its files below `root`."""
+    """Return the path of a script of the image, all of whose files are below `root`."""
     text = (SCRIPTS / name).read_text()
     for folder in ("/etc/kafka", "/mnt/shared", "/opt/kafka"):
         text = text.replace(f"{folder}/", f"{root}{folder}/")
@@ -61,7 +61,7 @@ def _image(root: Path, mounted: str) -> None:
     (root / "mnt" / "shared" / "config" / "server.properties").write_text(mounted)
 
 
-def test_the_image_keeps_the_log_directory_of_a_mounted_file_that_is_written_with_spaces(tmp_path: Path) -> None:
+def test_the_image_keeps_the_log_directory_of_a_mounted_file_with_spaces_around_equals(tmp_path: Path) -> None:
     _image(tmp_path, MOUNTED.format(port=9092))
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     command = ["bash", str(_script("configure", tmp_path))]
@@ -71,7 +71,7 @@ def test_the_image_keeps_the_log_directory_of_a_mounted_file_that_is_written_wit
     assert written["log.dirs"] == "/mine"
 
 
-def test_the_images_health_check_reads_listeners_that_are_written_with_spaces(tmp_path: Path) -> None:
+def test_the_images_health_check_reads_listeners_with_spaces_around_equals(tmp_path: Path) -> None:
     check = [sys.executable, str(_script("healthcheck", tmp_path))]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         (tmp_path / "etc" / "kafka").mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_the_images_health_check_reads_listeners_that_are_written_with_spaces(tm
     assert (done.returncode, "not ready" in done.stderr) == (1, True)
 
 
-def test_the_images_health_check_without_listeners_asks_the_default_one(tmp_path: Path) -> None:
+def test_the_images_health_check_without_listeners_checks_the_default_one(tmp_path: Path) -> None:
     (tmp_path / "etc" / "kafka").mkdir(parents=True)
     (tmp_path / "etc" / "kafka" / "kafka.properties").write_text("node.id=1\n")
     done = subprocess.run([sys.executable, str(_script("healthcheck", tmp_path))], capture_output=True, text=True)

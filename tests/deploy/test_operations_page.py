@@ -1,4 +1,5 @@
-"""docs/operations.md, "Operations by hand": its commands, in their order, under load, lose nothing."""
+"""The section "Operations by hand" of docs/operations.md: its commands, run in order and under load, lose no
+records."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ RUN_SECONDS_MAX = 100
 
 
 QUORUM = "Add a controller"
-"""The section that has a cluster of its own."""
+"""Section of the page that has its own cluster."""
 
 
 def blocks(text: str) -> list[str]:
@@ -38,7 +39,7 @@ def commands(text: str) -> str:
 
 
 class Shell:
-    """Bash with the command, in an empty folder, with the page's ports moved to free ones."""
+    """A bash with the kraft command, in an empty folder. The ports on the page are replaced by free ones."""
 
     def __init__(self, folder: Path, layout: ClusterLayout) -> None:
         self.folder = folder
@@ -69,7 +70,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """With the cluster that the chapter begins with."""
+    """A shell with the cluster that the page's section starts first."""
     shell = Shell(tmp_path_factory.mktemp("page"), ClusterLayout(brokers=4))
     try:
         shell.run(commands(START))
@@ -80,7 +81,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if blocks(text) and name != QUORUM])
-def test_a_section_followed_under_load_loses_nothing(shell: Shell, section: str) -> None:
+def test_a_section_of_the_operations_page_followed_under_load_loses_no_records(shell: Shell, section: str) -> None:
     with under_load(shell.bootstrap, section) as load:
         shell.run(commands(SECTIONS[section]))
     load.require_each_once(shell.kraft, shell.bootstrap)
@@ -89,7 +90,7 @@ def test_a_section_followed_under_load_loses_nothing(shell: Shell, section: str)
 
 
 @pytest.mark.slow
-def test_a_controller_added_and_removed_under_load_loses_nothing(tmp_path: Path) -> None:
+def test_adding_and_removing_a_controller_under_load_loses_no_records(tmp_path: Path) -> None:
     shell = Shell(tmp_path, ClusterLayout(combined=2))
     bootstrap = f"127.0.0.1:{shell.port}"
     begin, add, remove = blocks(SECTIONS[QUORUM])

@@ -1,4 +1,4 @@
-"""Nodes of the previous release and of this one side by side: upgrade, downgrade and upgrade again under load."""
+"""Nodes of the previous release and of this one in one cluster: upgrade, downgrade, and upgrade again under load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def previous(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def old_cluster(tmp_path: Path, previous: Path) -> Iterator[LocalCluster]:
-    """Three controllers and three brokers of the previous release, which has written all their files."""
+    """Three controllers and three brokers whose files were all written by the previous release."""
     shape = ClusterLayout()
     layout = ClusterLayout(port=free_port(shape))
     folder = ClusterFolder(tmp_path / "cluster")
@@ -42,7 +42,7 @@ def old_cluster(tmp_path: Path, previous: Path) -> Iterator[LocalCluster]:
 
 
 def releases(cluster: LocalCluster, previous: Path) -> dict[int, str]:
-    """Which release each node runs."""
+    """Return the release that each node runs."""
     found = {}
     for status in cluster.status():
         assert status.pid is not None
@@ -52,7 +52,7 @@ def releases(cluster: LocalCluster, previous: Path) -> dict[int, str]:
 
 
 @pytest.mark.slow
-def test_a_cluster_upgraded_and_downgraded_node_by_node_under_load_loses_nothing(
+def test_a_rolling_upgrade_and_downgrade_under_load_loses_no_records(
     old_cluster: LocalCluster, previous: Path, kraft: Command
 ) -> None:
     folder, bootstrap, nodes = old_cluster.folder, old_cluster.bootstrap_servers, old_cluster.node_ids

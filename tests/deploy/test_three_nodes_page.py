@@ -1,4 +1,4 @@
-"""docs/three-nodes.md: its commands, in their order, do what the page says."""
+"""The commands of docs/three-nodes.md, run in order, have the described effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN_SECONDS_MAX = 110
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where it runs, with the command; nodes that are left there end."""
+    """Folder in which the page's commands run. Nodes that still run there are ended after the test."""
     command = tmp_path / "bin" / "kraft"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m kraft.deploy.cli "$@"\n')
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_the_page_does_what_it_says(folder: Path) -> None:
+def test_the_commands_of_the_three_nodes_page_do_what_it_says(folder: Path) -> None:
     port = free_port(ClusterLayout(combined=3))
     program = "\necho ---\n".join(BLOCKS)
     for written in ("9091", "9092", "9093", "9094", "9191", "9192", "9193", "9194"):

@@ -1,4 +1,4 @@
-"""docs/tls.md: its commands and programs, in their order, do what the page says."""
+"""The commands and programs of docs/tls.md, run in order, have the described effects."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where it runs; a cluster that is left there goes down."""
+    """Folder in which the page's commands run. A cluster that still runs there is stopped after the test."""
     yield tmp_path
     if (tmp_path / "kafka" / "cluster.json").exists():
         Command(tmp_path / "state").run("down", "--data", tmp_path / "kafka")
 
 
 @pytest.mark.slow
-def test_the_page_does_what_it_says(folder: Path) -> None:
+def test_the_commands_of_the_tls_page_do_what_it_says(folder: Path) -> None:
     port = str(free_port(ClusterLayout(combined=1)))
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     kraft = f'set -e\nkraft() {{ {sys.executable} -m kraft.deploy.cli "$@"; }}\n'

@@ -1,1 +1,1 @@
-"""Synchronous: the generated pages of docs/, and the check that every link in the documentation leads somewhere."""
+"""Synchronous: the generated pages of docs/, and the check that every link in the documentation resolves."""

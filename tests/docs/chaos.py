@@ -1,4 +1,4 @@
-"""docs/chaos.md: how scenarios are run and read, the scenarios that there are, and what was measured."""
+"""docs/chaos.md: how to run scenarios and read their results, the list of scenarios, and measured results."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from kraft.sim.nemesis.plan import WAY_KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "chaos-results.json"
 TEXT = Path(__file__).with_name("chaos.md")
-"""The page without its tables; `{{scenarios}}`, `{{results}}` and `{{kinds}}` stand for them."""
+"""Text of the page, in which tables replace `{{scenarios}}`, `{{results}}` and `{{kinds}}`."""
 
 WORDS = {
     "kill": "`kill -9`; the node is started again",
     "power loss": "the host loses power (in virtual time only)",
     "clean stop": "SIGTERM; the node is started again",
-    "rolling restart": "each node in turn stops in order and starts again, the next one when all replicas are in sync",
+    "rolling restart": "each node in turn stops cleanly and starts again, the next one when all replicas are in sync",
     "stumble": "killed again and again while it starts",
     "pause": "SIGSTOP, and SIGCONT at the end",
     "clock": "the node's wall clock is stepped (libfaketime)",
     "cut": "nothing passes between two nodes",
-    "cut one way": "what `node` sends to `other` does not arrive; the other way is open",
+    "cut one way": "traffic from `node` to `other` does not arrive; the other direction works",
     "isolate": "a node is cut off from every other node; clients still reach it",
-    "halves": "the nodes fall into two halves",
-    "bridge": "the others fall into halves that only `node` sees both of",
-    "ring": "each node sees its two neighbours in a ring only",
-    "controllers cut off": "brokers and controllers do not see each other",
+    "halves": "the nodes are split into two halves",
+    "bridge": "the other nodes form two halves; only `node` reaches both",
+    "ring": "each node reaches only its two neighbours in a ring",
+    "controllers cut off": "brokers and controllers do not reach each other",
     "clients cut off": "clients do not reach a node, or any",
-    "latency": "what `node` sends to `other` arrives later; without `other`, all links of the node both ways",
-    "slow link": "what `node` sends to `other` comes at a low rate",
-    "byte limit": "each connection ends after so many bytes, wherever in a frame that is",
-    "slicer": "what `node` sends comes in pieces of so many bytes, with a pause after each (on processes only)",
-    "slow close": "when one end closes a connection, the other one learns of it so much later (on processes only)",
+    "latency": "traffic from `node` to `other` is delayed; without `other`, all links of the node in both directions",
+    "slow link": "traffic from `node` to `other` has a low rate",
+    "byte limit": "each connection ends after so many bytes, even within a frame",
+    "slicer": "traffic from `node` arrives in pieces of so many bytes, with a pause after each (on processes only)",
+    "slow close": "when one end closes a connection, the other end sees it with this delay (on processes only)",
     "timeout": "bytes are dropped, and each connection ends after so long; 0: when the fault ends (on processes only)",
     "reset peer": "each connection is reset so long after its next bytes, which are lost (on processes only)",
     "reset": "the connections between two nodes end at once",
@@ -46,11 +46,11 @@ WORDS = {
     "full disk": "the broker's own small file system is full",
     "empty disk": "killed; all of its data is removed before it starts again",
 }
-"""Kind of a fault → what it does."""
+"""Description of each kind of fault."""
 
 
 def render_chaos() -> str:
-    """The whole page."""
+    """Render the whole page."""
     text = TEXT.read_text()
     for name, rows in (("scenarios", _scenarios()), ("kinds", _kinds()), ("results", _results())):
         text = text.replace("{{" + name + "}}", "\n".join(rows))

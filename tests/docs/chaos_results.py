@@ -1,4 +1,6 @@
-"""`python -m tests.docs.chaos_results FOLDER…`: docs/chaos-results.json from the runs in the folders of campaigns."""
+"""`python -m tests.docs.chaos_results FOLDER…`: write docs/chaos-results.json from the runs in the folders of
+campaigns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.judge import RunVerdict
 from kraft.sim.chaos.judge.verdict import verdict_from_json
 from kraft.sim.chaos.report.summary import SummaryRow, summary_rows
 from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo
@@ -19,7 +21,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "docs" / "chaos-results.json"
 
 
 def main(folders: list[str]) -> int:
-    """Write the file; 1 if there was no run."""
+    """Write the file; return 1 if there was no run."""
     runs = [run for folder in folders for run in _runs_in(Path(folder))]
     if not runs:
         print("no finished run in these folders", file=sys.stderr)
@@ -33,7 +35,7 @@ def main(folders: list[str]) -> int:
     return 0
 
 
-def _runs_in(folder: Path) -> list[tuple[RunInfo, Verdict, str]]:
+def _runs_in(folder: Path) -> list[tuple[RunInfo, RunVerdict, str]]:
     found = (RunFolder(path.parent) for path in sorted(folder.glob("*/verdict.json")))
     return [(run.read_info(), verdict_from_json(run.verdict.read_text()), str(run.path)) for run in found]
 
@@ -52,17 +54,17 @@ def _row(row: SummaryRow) -> dict[str, Any]:
 
 
 def _topic_gap(row: SummaryRow) -> float | None:
-    """Median of the longest time of each run in which no topic could be created."""
+    """Return the longest time in which no topic could be created, as a median over the runs."""
     found = [[gap.gap_ms for gap in verdict.gaps if gap.f == "create topic"] for _, verdict, _ in row.runs]
     longest = [max(gaps) for gaps in found if gaps]
     return median(longest) if longest else None
 
 
-def _versions(runs: list[tuple[RunInfo, Verdict, str]]) -> dict[str, str]:
+def _versions(runs: list[tuple[RunInfo, RunVerdict, str]]) -> dict[str, str]:
     return {name: version for info, _, _ in runs for name, version in info.versions.items()}
 
 
-def _date(runs: list[tuple[RunInfo, Verdict, str]]) -> str:
+def _date(runs: list[tuple[RunInfo, RunVerdict, str]]) -> str:
     return max(info.started_at for info, _, _ in runs)[:10]
 
 

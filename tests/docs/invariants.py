@@ -1,4 +1,4 @@
-"""docs/invariants.md: every invariant by its code, what it says, and who judges it."""
+"""Write docs/invariants.md: every invariant with its code, its statement, and the file that checks it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kraft.sim.check.base import Check
-from kraft.sim.check.group_members import Dealings, member_checks
+from kraft.sim.check.group_members import ProcessedRecords, member_checks
 from kraft.sim.check.groups import group_checks
 from kraft.sim.check.histories.client_histories import ANOMALIES
 from kraft.sim.check.histories.metadata_histories import HistoryChecks
@@ -39,18 +39,18 @@ _CODE = re.compile(r"([A-Z])(\d+)(\w*)")
 
 
 def codes() -> set[str]:
-    """All that are judged, or said to be judged elsewhere."""
+    """Return the codes of all invariants, including those that are checked outside of the simulator."""
     return {check.id for check in checks_of_runs()} | set(RUN_JUDGES) | set(JUDGED_ELSEWHERE)
 
 
 def checks_of_runs() -> list[Check]:
-    """Every check of a run of whole nodes."""
-    sets = (Suite(frozenset({1})).checks, group_checks(), member_checks(Dealings(), 1), HistoryChecks())
+    """Return every check that runs of whole nodes have."""
+    sets = (Suite(frozenset({1})).checks, group_checks(), member_checks(ProcessedRecords(), 1), HistoryChecks())
     return list(chain.from_iterable(each.checks for each in sets))
 
 
 def render_invariants() -> str:
-    """The whole page."""
+    """Render the whole page."""
     parts = [_HEAD]
     every = sorted(codes(), key=_order)
     for letter, title in PARTS.items():
@@ -73,7 +73,7 @@ def _rows(code: str) -> Iterator[str]:
 
 
 def _judges(code: str) -> Iterator[tuple[str, str]]:
-    """(what must hold, who judges it) for each who does."""
+    """Yield the statement of each invariant, and where the invariant is checked."""
     for check in checks_of_runs():
         if check.id == code:
             yield _sentence(check.statement), _link("/".join(type(check).__module__.split(".")[1:]) + ".py")

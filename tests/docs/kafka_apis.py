@@ -1,6 +1,6 @@
-"""What the listeners of Apache Kafka 4.1 serve, and what later 4.x releases add: the measure for `docs/protocol.md`.
+"""APIs of Apache Kafka 4.1's listeners, and those added by later 4.x releases: the reference for `docs/protocol.md`.
 
-Versions that a release calls unstable are not among them. Source: Kafka protocol (message schemas of 4.0 to 4.3.1).
+Versions that a release marks unstable are not included. Source: Kafka protocol (message schemas of 4.0 to 4.3.1).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from kraft.wire.api_keys import ApiKey
 
 
 class KafkaApi(NamedTuple):
-    """The versions that a broker of Kafka 4.1 serves; the newest of any 4.x; what came after 4.1."""
+    """An API of Apache Kafka: the versions that a broker of Kafka 4.1 serves, the newest version of any 4.x, and what
+    was added after 4.1."""
 
     min: int
     max: int

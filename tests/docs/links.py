@@ -1,4 +1,4 @@
-"""Links in Markdown files: which of them lead nowhere."""
+"""Find broken links in Markdown files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def documents() -> list[Path]:
-    """All Markdown files that are ours."""
+    """Return all Markdown files of this repository."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     return sorted(path for path in found if "node_modules" not in path.parts)
 
 
 def broken_links() -> Iterator[str]:
-    """`file: target` for every relative link whose file is not there."""
+    """Return `file: target` for every relative link that names a file that does not exist."""
     for document in documents():
         for target in _LINK.findall(document.read_text()):
             file = target.split("#", 1)[0]

@@ -1,12 +1,12 @@
-"""`docs/metrics.md`: each metric that a node shows."""
+"""`docs/metrics.md`: each metric of a node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.serving.metrics.metric_registry import Kind, MetricName
+from kraft.broker.serving.metrics.metric_registry import MetricKind, MetricName
 from kraft.broker.serving.metrics.naming import SUFFIXES
-from kraft.broker.serving.metrics.table import TABLE, Row, Where
+from kraft.broker.serving.metrics.table import TABLE, MetricRow, MetricScope
 
 _HEAD = """# Metrics
 
@@ -29,19 +29,29 @@ metrics. Lag of consumer groups needs the ends of logs that other brokers lead: 
 
 This page is generated: `make docs`.
 """
-_WHERE = {Where.BROKER: "brokers", Where.CONTROLLER: "controllers", Where.BOTH: "all nodes", Where.PROCESS: "processes"}
-_KINDS = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.HISTOGRAM: "histogram", Kind.INFO: "info"}
+_WHERE = {
+    MetricScope.BROKER: "brokers",
+    MetricScope.CONTROLLER: "controllers",
+    MetricScope.BOTH: "all nodes",
+    MetricScope.PROCESS: "processes",
+}
+_KINDS = {
+    MetricKind.COUNTER: "counter",
+    MetricKind.GAUGE: "gauge",
+    MetricKind.HISTOGRAM: "histogram",
+    MetricKind.INFO: "info",
+}
 
 
 def render_metrics() -> str:
-    """The page."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    """Render the page."""
+    groups: dict[tuple[str, str], list[MetricRow]] = {}
     for row in TABLE:
         groups.setdefault((row.group, row.type), []).append(row)
     return "\n".join([_HEAD, *("\n".join(_chapter(*key, rows)) for key, rows in groups.items())])
 
 
-def _chapter(group: str, type: str, rows: list[Row]) -> Iterator[str]:
+def _chapter(group: str, type: str, rows: list[MetricRow]) -> Iterator[str]:
     yield f"## {group}: {type}\n"
     yield "| metric | kind | labels | meaning | where |"
     yield "|---|---|---|---|---|"

@@ -1,4 +1,4 @@
-"""The generated pages: which they are, and what stands in them."""
+"""The generated pages and their contents."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _COMMANDS_HEAD = """# Commands
 
-`kraft COMMAND --help` says the same. `--json` prints one JSON value in place of text (`consume`, `metadata events` and
-`log dump`: one per line). Without `--data` or `--bootstrap-server` a verb acts on a cluster of this user: of those that
-run, the one started last. If none runs, a verb that talks to a cluster asks 127.0.0.1:9092, Kafka's usual address, and
-the others act on the one started last.
+`kraft COMMAND --help` says the same. `--json` prints one JSON value instead of text (`consume`, `metadata events` and
+`log dump`: one per line). Without `--data` or `--bootstrap-server`, a command acts on your running local cluster, or on
+the one started last if several are running. If none is running, a command that connects to a cluster tries
+127.0.0.1:9092, Kafka's usual address, and other commands act on the cluster started last.
 
-Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster answered · 4 what was named
-is not there · 70 a fault of kraft itself. Where one of several things cannot be had or done, the others are shown; why
-it could not is told on standard error, and with `--json` by a field of its row, `error` or `result`.
+Exit codes: 0 done · 1 refused or failed · 2 wrong arguments or configuration · 3 no cluster responded · 4 the named
+thing does not exist · 70 a bug in kraft. If a command on several things fails for one of them, it still shows the
+others. The error is on standard error, and with `--json` in the field `error` or `result` of its row.
 
-`eval "$(kraft completion bash)"` in your shell's start file completes verbs, options, names and values.
+`eval "$(kraft completion bash)"` in your shell's start file completes commands, options, names and values.
 
 This page is generated: `make docs`.
 
-## Options of every verb that talks to a cluster
+## Options of every command that connects to a cluster
 
 """
 
 
 def render_commands() -> str:
-    """One chapter per command, from the command line's own definitions."""
+    """Render the page of the kraft command, with one chapter per command, from the definitions of the command line."""
     kraft = command_line()
     shared = [item for item in kraft.commands["brokers"].params if item.name in SHARED_OPTIONS]
     return "\n".join([_COMMANDS_HEAD + "\n".join(_table(shared)) + "\n", *_chapters("kraft", kraft)])
@@ -61,7 +61,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def write_pages() -> list[str]:
-    """Write every page that is not up to date; gives their names."""
+    """Write every page that is not up to date; return their names."""
     stale = list(stale_pages())
     for name in stale:
         (ROOT / name).write_text(PAGES[name]())
@@ -69,7 +69,7 @@ def write_pages() -> list[str]:
 
 
 def stale_pages() -> Iterator[str]:
-    """Names of the pages that are missing or say something else than the code."""
+    """Return the names of the pages that are missing or differ from the code."""
     for name, render in PAGES.items():
         path = ROOT / name
         if not path.exists() or path.read_text() != render():
@@ -117,7 +117,8 @@ def _about(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
-    """As `--help` tells it; of a flag only where there is another one that turns it off."""
+    """Return the default of an option as `--help` shows it. For a flag, return it only if another flag turns the first
+    one off."""
     value = option.show_default if isinstance(option.show_default, str) else option.default
     if option.is_flag:
         value = option.opts[0].removeprefix("--") if value and option.secondary_opts else None

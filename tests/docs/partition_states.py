@@ -25,7 +25,7 @@ Table = Mapping[tuple[Any, Any], Any]
 
 
 def render_partition_states() -> str:
-    """A chapter for each table."""
+    """Render a chapter for each table."""
     chapters = (("The log", LogState, LOG_TRANSITIONS), ("Appends", AppendState, APPEND_TRANSITIONS))
     return "\n".join([_HEAD, *(line for chapter in chapters for line in _chapter(*chapter))])
 
@@ -46,7 +46,7 @@ def _chapter(title: str, states: type[Enum], table: Table) -> Iterator[str]:
 
 
 def _meanings(name: str) -> dict[str, str]:
-    """The text below each member of an enum."""
+    """Return the docstring below each member of an enum."""
     tree = ast.parse(inspect.getsource(partition_states))
     (body,) = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     found: dict[str, str] = {}

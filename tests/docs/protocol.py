@@ -30,7 +30,7 @@ _PARTS_MISSING = {
     ApiKey.ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
 }
-"""What is not there within the versions that are served."""
+"""Parts that are missing in the API versions that are served."""
 
 _HEAD = """# The protocol
 
@@ -56,7 +56,7 @@ _REASONS = {
 
 
 def render_protocol() -> str:
-    """The page."""
+    """Render the page."""
     controllers = ", ".join(api_name(key) for key in sorted(REQUESTS) if key in KAFKA_APIS)
     served = [key for key in KAFKA_APIS if key in BROKER_APIS]
     missing = [key for key in KAFKA_APIS if key not in BROKER_APIS]

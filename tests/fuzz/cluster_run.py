@@ -1,8 +1,9 @@
-"""A run of random requests against a cluster of processes, beside a client that produces and must not be hurt for good.
+"""Random requests against a cluster of processes, beside a client that produces and must not be disturbed permanently.
 
-Requests go to the listeners of all brokers and controllers, to each listener both kinds. An answer, a closed connection
-and a request that is parked are all right; a node that has ended, and an exception or a line at ERROR in a node's log,
-are findings. A request may do what it says: a topic of these runs may be deleted, an election may begin.
+Requests are sent to the listeners of all brokers and controllers, both Kafka's own requests and internal ones.
+Permitted results are a response, a closed connection, and a parked request. Findings are a node that has stopped, and
+an exception or an ERROR line in a node's log. Requests may take effect: a topic of these runs may be deleted, an
+election may begin.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ TOPIC_FIELDS = ("name", "topic", "topics", "topic_name", "topic_names", "resourc
 FITTING_LISTENER = 0.85
 ALARMS = (" ERROR ", " CRITICAL ", "Traceback (most recent call last)", "exception=")
 HARMS_LIVE_NODES = frozenset({ApiKey.UNREGISTER_BROKER})
-"""With an id of a broker that is there they do what an administrator asks for."""
+"""Requests that are not sent: with the id of a live broker, they would rightly remove that broker."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """`alarms`: lines of logs; `ended`: nodes. `counts`: how requests ended."""
+    """What a run has found. `alarms`: lines of logs. `ended`: nodes that have stopped. `counts`: results of
+    requests."""
 
     counts: Counter[str] = field(default_factory=Counter)
     recent: deque[FuzzRequest] = field(default_factory=lambda: deque(maxlen=RECENT_FRAMES))
@@ -56,8 +58,8 @@ class Findings:
 
 
 def fuzz_cluster(cluster: KafkaCluster, seed: int, seconds: float) -> Findings:
-    """Send random requests for so long. TooSlowError if the cluster does not take a record within WITNESS_SECONDS_MAX
-    afterwards."""
+    """Send random requests for this long. TooSlowError if the cluster does not accept a record within
+    WITNESS_SECONDS_MAX afterwards."""
     findings = Findings()
     trio.run(_run, cluster, random.Random(seed), seconds, findings)
     findings.ended = [node for node in cluster.node_ids if not cluster.is_running(node) or cluster.pid(node) is None]
@@ -66,7 +68,7 @@ def fuzz_cluster(cluster: KafkaCluster, seed: int, seconds: float) -> Findings:
 
 
 def alarms_of(folder: Path) -> list[str]:
-    """Lines of the nodes' logs that no request of a client may cause."""
+    """Return the lines of the nodes' logs that no client's request may cause."""
     found = []
     for path in sorted(folder.glob("*/node.log")):
         lines = path.read_text(errors="replace").splitlines()
@@ -112,7 +114,7 @@ async def _run(cluster: KafkaCluster, source: random.Random, seconds: float, fin
 
 
 async def _witness(servers: str, findings: Findings) -> None:
-    """Produces a record every now and then."""
+    """Produce a record from time to time."""
     async with Producer(bootstrap_servers=servers) as producer:
         last_s = trio.current_time()
         while True:
@@ -148,7 +150,7 @@ async def _send(
 
 
 def _request(source: random.Random, words: Words, *, is_broker: bool) -> FuzzRequest:
-    """One that fits brokers, or controllers."""
+    """Return a random request for a broker's listener, or for a controller's."""
     if source.random() < (0.1 if is_broker else 0.7):
         return internal_request(source, words)
     apis = [api for key, api in (BROKER_APIS if is_broker else CONTROLLER_APIS).items() if key not in HARMS_LIVE_NODES]
@@ -156,7 +158,7 @@ def _request(source: random.Random, words: Words, *, is_broker: bool) -> FuzzReq
 
 
 async def _ask(stream: trio.SocketStream, frame: bytes) -> str:
-    """How the request ended: answered, parked (no answer yet) or closed."""
+    """Send a request; return whether the request was answered, parked (no response yet), or ended the connection."""
     try:
         with trio.move_on_after(ANSWER_SECONDS_MAX):
             await stream.send_all(struct.pack(">i", len(frame)) + frame)

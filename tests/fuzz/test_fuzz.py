@@ -1,4 +1,4 @@
-"""Random requests: that they are what they say they are, and that the nodes stand them."""
+"""Random requests: undamaged ones can be decoded, and the nodes survive all of them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.fuzz.values import Words, internal_request, kafka_request
 WORDS = Words(("orders", "readers", ""), (UUID(int=0), UUID(int=7)), {"name": ("orders",)})
 HEAD_BYTES = 2 + 2 + 4 + 2 + len(values.CLIENT_ID)
 OWN_CODECS = (0, 1)
-"""Produce and Fetch."""
+"""API keys of Produce and Fetch, which have their own codecs."""
 
 
-def test_the_same_seed_makes_the_same_requests() -> None:
+def test_the_same_seed_makes_the_same_fuzz_requests() -> None:
     def make() -> list[bytes]:
         source = random.Random(5)
         return [kafka_request(source, api, WORDS).frame for api in BROKER_APIS.values()] + [
@@ -33,7 +33,7 @@ def test_the_same_seed_makes_the_same_requests() -> None:
     assert make() == make()
 
 
-def test_requests_that_were_not_damaged_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undamaged_fuzz_requests_can_be_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values, "WELL_FORMED", 1.0)
     source = random.Random(3)
     for api in [*BROKER_APIS.values(), *CONTROLLER_APIS.values()]:
@@ -46,12 +46,12 @@ def test_requests_that_were_not_damaged_can_be_read(monkeypatch: pytest.MonkeyPa
                 decode_request(key, version, body[1:] if values.is_flexible(key, version) else body)
 
 
-def test_every_internal_request_is_made() -> None:
+def test_fuzzing_makes_every_internal_request() -> None:
     source = random.Random(1)
     assert {internal_request(source, WORDS).key for _ in range(400)} == set(request_classes())
 
 
-def test_an_error_in_a_log_is_an_alarm_and_a_warning_is_not(tmp_path: Path) -> None:
+def test_fuzzing_reports_errors_in_node_logs_but_not_warnings(tmp_path: Path) -> None:
     (tmp_path / "101").mkdir()
     log = tmp_path / "101" / "node.log"
     log.write_text("2026-01-01 WARNING a connection was closed\n")
@@ -62,7 +62,7 @@ def test_an_error_in_a_log_is_an_alarm_and_a_warning_is_not(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_nodes_stand_random_requests(seed: int) -> None:
+def test_nodes_of_a_real_cluster_survive_random_requests(seed: int) -> None:
     with KafkaCluster(controllers=3, brokers=3) as cluster:
         findings = fuzz_cluster(cluster, seed, seconds=15)
     assert not findings.ended

@@ -1,8 +1,8 @@
-"""Requests with random content, as frames: well-formed ones with any value in each field, and what a few flipped,
-missing or repeated bytes make of them. Pure.
+"""Requests with random content, as frames: well-formed ones with any value in each field, and variants with a few
+flipped, missing or repeated bytes. Pure.
 
-Kafka's own requests are encoded by kio from its schemas; internal ones by msgpack, from the declared types and now and
-then against them.
+Kafka's own requests are encoded by kio from its schemas. Internal ones are encoded by msgpack, mostly from the declared
+types and sometimes violating them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ANY_INTERNAL_INTEGER = (2**31 - 1, 2**31, 2**40, 2**63 - 1, 2**63, 2**64 - 1, -(
 
 
 class Words(NamedTuple):
-    """What a request may name that is there. `fitting`: name of a field → what most values of it are taken from."""
+    """Existing names that a random request may use. `fitting`: name of a field → the source of most of its values."""
 
     strings: Sequence[str]
     uuids: Sequence[UUID]
@@ -53,7 +53,7 @@ class Words(NamedTuple):
 
 
 class FuzzRequest(NamedTuple):
-    """A frame without its length, and which request it began as."""
+    """A frame without its length, and the request that it was made from."""
 
     key: int
     version: int
@@ -65,7 +65,7 @@ class FuzzRequest(NamedTuple):
 
 
 def kafka_request(source: random.Random, api: ApiVersionRange, words: Words) -> FuzzRequest:
-    """One of Kafka's own requests, in any of these versions."""
+    """Generate one of Kafka's own requests, in any of these versions."""
     version = source.randint(api.min, api.max)
     cls = kio.index.load_request_schema(api.key, version)
     stream = BytesIO()
@@ -74,7 +74,7 @@ def kafka_request(source: random.Random, api: ApiVersionRange, words: Words) -> 
 
 
 def internal_request(source: random.Random, words: Words) -> FuzzRequest:
-    """One of the requests between nodes."""
+    """Generate one of the internal requests."""
     cls = source.choice(sorted(request_classes().values(), key=lambda known: known.api_key))
     version = source.randint(cls.min_version, cls.max_version + 1)
     body = msgpack.packb(_rpc_fields(source, cls, words))
@@ -88,7 +88,7 @@ def _head(key: int, version: int) -> bytes:
 
 
 def _mutated(source: random.Random, frame: bytes) -> bytes:
-    """Half of them as they are."""
+    """Mutate the frame with a probability of one half."""
     if source.random() < WELL_FORMED:
         return frame
     data = bytearray(frame)
@@ -106,7 +106,7 @@ def _mutated(source: random.Random, frame: bytes) -> bytes:
     return bytes(data)
 
 
-# Kafka's own
+# Kafka's own requests
 
 
 def _entity(source: random.Random, cls: Any, words: Words) -> Any:
@@ -175,7 +175,7 @@ def _records(source: random.Random) -> bytes:
     return bytes(batch)
 
 
-# between nodes
+# internal requests
 
 
 def _rpc_fields(source: random.Random, cls: type[Any], words: Words) -> list[Any]:

@@ -1,7 +1,8 @@
-"""Write the golden files anew: `.venv/bin/python -m tests.golden`.
+"""Write the golden files again: `.venv/bin/python -m tests.golden`.
 
-They are data folders as the previous release leaves them, so they change with `tests.deploy.previous_release.PREVIOUS`
-alone. Its nodes and its client run in processes of their own, out of the repository's history.
+The golden files are data folders written by the previous release, so they change only when
+`tests.deploy.previous_release.PREVIOUS` changes. The nodes and the client of the previous release run as separate
+processes; their code is taken from the repository's history.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def main() -> None:
 
 
 def write_cluster(folder: Path, previous: Path) -> None:
-    """One controller and one broker of the previous release and what its client did to them; they were stopped in
-    order, once in between, so that there are two leader epochs."""
+    """Run a controller and a broker of the previous release, and its client's workload. Restart both cleanly once in
+    between, so that there are two leader epochs."""
     shape = ClusterLayout(controllers=1, brokers=1)
     layout = ClusterLayout(controllers=1, brokers=1, port=free_port(shape), settings=SETTINGS)
     cluster = LocalCluster.up(
@@ -77,7 +78,7 @@ def run_previous(previous: Path, program: str, *arguments: str) -> None:
 
 
 def wait_cleaned(node: Path) -> None:
-    """Wait until the cleaner has been through the compacted log."""
+    """Wait until the cleaner has compacted the log."""
     path = node / "data" / CLEANER_CHECKPOINT
     deadline = time.monotonic() + CLEANED_SECONDS_MAX
     while not path.exists() or (COMPACTED, 0) not in decode_offsets(path.read_bytes()):

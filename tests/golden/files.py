@@ -1,4 +1,4 @@
-"""Where the golden files are, and what is in them."""
+"""Paths of the golden files, and their contents."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Name → bytes of the files in a folder."""
+    """Return the content of each file in a folder, by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

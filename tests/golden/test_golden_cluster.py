@@ -1,4 +1,4 @@
-"""Nodes of this release start on the data folders of the previous one and go on from there."""
+"""Nodes of this release start on data folders of the previous release and keep working."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stages.kraft_command import Command, free_port
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """A controller and a broker of this release with the data of the previous one."""
+    """A controller and a broker of this release, with the data of the previous release."""
     shape = ClusterLayout(controllers=1, brokers=1)
     layout = ClusterLayout(controllers=1, brokers=1, port=free_port(shape))
     folder = ClusterFolder(tmp_path / "cluster")
@@ -26,7 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     def put_data() -> None:
         for node in NODES:
             shutil.copytree(GOLDEN / str(node), folder.node(node) / "data", dirs_exist_ok=True)
-            (folder.node(node) / "node.log").touch()  # it was started before, so it is not formatted
+            (folder.node(node) / "node.log").touch()  # it was started before, so it must not be formatted
 
     cluster = LocalCluster.up(folder, layout, CLUSTER_ID, is_remembered=False, before_start=put_data)
     try:
@@ -36,7 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         cluster.down()
 
 
-def test_nodes_on_the_data_of_the_previous_release_serve_it_and_go_on(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_nodes_serve_and_extend_the_data_of_the_previous_release(cluster: LocalCluster, tmp_path: Path) -> None:
     kraft, there = Command(tmp_path / "state"), ("-b", cluster.bootstrap_servers)
     lines = [f"{key.decode()}\t{value.decode()}" for key, value in (records_of(0) + records_of(1))[LOG_START:]]
     assert kraft.run("consume", RECORDS, *there).splitlines() == lines

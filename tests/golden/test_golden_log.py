@@ -1,4 +1,6 @@
-"""A log of the previous release with all that a log can hold: this release reads it, and writes the same bytes."""
+"""A log of the previous release with everything that a log can contain: this release reads it, and writes the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ RECORDS_END = 74
 
 
 def opened(machine: Machine, *, clean: bool) -> Log:
-    """The log of the previous release in a disk of memory. Without a clean shutdown, and with no recovery point."""
+    """Open the previous release's log on an in-memory disk, without its clean shutdown marker and recovery point."""
     machine.copy(DIRECTORY, files_of(LOG))
     point = RECORDS_END if clean else 0
     return Log.open_log(machine.disk, DIRECTORY, CONFIG, clean=clean, recovery_point=point, log_start=0, now_ms=NOW_MS)
@@ -58,7 +60,7 @@ def test_the_records_of_a_log_of_the_previous_release_are_read() -> None:
     assert (records[1].key, records[2].value) == (None, None)
 
 
-def test_an_offset_is_found_by_time_in_a_log_of_the_previous_release() -> None:
+def test_offsets_are_found_by_time_in_a_log_of_the_previous_release() -> None:
     log = opened(Machine(), clean=True)
     log.update_high_watermark(log.log_end_offset)
     steps = log.offset_for_timestamp(NOW_MS + 9000)
@@ -67,14 +69,15 @@ def test_an_offset_is_found_by_time_in_a_log_of_the_previous_release() -> None:
     assert (found.offset, found.timestamp) == (52, NOW_MS + 9000)
 
 
-def test_a_log_of_the_previous_release_that_is_opened_and_closed_keeps_its_bytes() -> None:
+def test_opening_and_closing_a_log_of_the_previous_release_keeps_its_bytes() -> None:
     machine = Machine()
     opened(machine, clean=True).close(clean=True)
     assert machine.files(DIRECTORY) == files_of(LOG)
 
 
-def test_a_log_of_the_previous_release_recovered_without_its_indexes_gets_the_same_ones() -> None:
-    """Except for producer snapshots below the log end: recovery does not write those, for the newest is enough."""
+def test_recovery_rebuilds_identical_indexes_of_a_log_of_the_previous_release() -> None:
+    """The snapshots of producer state below the log end are an exception: recovery does not write them, because it
+    needs only the newest."""
     machine, golden = Machine(), files_of(LOG)
     machine.copy(DIRECTORY, {name: golden[name] for name in golden if name.endswith((".log", ".metadata"))})
     log = Log.open_log(machine.disk, DIRECTORY, CONFIG, clean=False, recovery_point=0, log_start=0, now_ms=NOW_MS)

@@ -1,9 +1,8 @@
-"""The data folders of a controller and a broker of the previous release: this release reads each file, and what it
-writes of the same content has the same bytes.
+"""The data folders of a controller and a broker of the previous release: this release reads each file, and writes the
+same bytes for the same content.
 
-Where bytes may differ by design nothing is compared: a compressed batch is the compressor's (another version of zlib,
-lz4, zstd or snappy may find another encoding), and what compaction leaves depends on when the cleaner ran. These are
-read only.
+Bytes that may differ by design are only read, not compared. A compressed batch depends on the compressor (another
+version of zlib, lz4, zstd or snappy may encode differently), and a compacted log depends on when the cleaner ran.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from tests.stages.machine import FOLDER, Machine
 DATA = {node: GOLDEN / str(node) for node in NODES}
 METADATA = "__cluster_metadata-0"
 LATER_MS = NOW_MS + 530 * 86_400_000
-"""The previous release ran on a clock that was that far ahead of the records' timestamps."""
+"""Time by which the clock of the previous release was ahead of the records' timestamps."""
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, retention_ms=-1)
 OFFSETS = (
     checkpoints.RECOVERY_POINT_CHECKPOINT,
@@ -67,7 +66,7 @@ def records_in(folder: Path) -> list[Record]:
 
 
 def metadata_image(end_offset: int) -> MetadataImage:
-    """The image at this offset of the metadata log."""
+    """Return the image at this offset of the metadata log."""
     (log,) = segments(DATA[CONTROLLER] / METADATA)
     data = log.read_bytes()
     batches = [batch_of(data, position, header) for position, header in iter_headers(data)]
@@ -79,7 +78,7 @@ def metadata_image(end_offset: int) -> MetadataImage:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_meta_properties_of_the_previous_release_are_read_and_written_alike(node: int) -> None:
+def test_meta_properties_of_the_previous_release_are_read_and_written_identically(node: int) -> None:
     data = (DATA[node] / "meta.properties").read_bytes()
     found = MetaProperties.decode(data, "meta.properties")
     assert (found.cluster_id, found.node_id) == (CLUSTER_ID, node)
@@ -87,7 +86,7 @@ def test_meta_properties_of_the_previous_release_are_read_and_written_alike(node
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_the_quorum_state_of_the_previous_release_is_read_and_written_alike(node: int) -> None:
+def test_the_quorum_state_of_the_previous_release_is_read_and_written_identically(node: int) -> None:
     data = (DATA[node] / METADATA / "quorum-state").read_bytes()
     found = QuorumState.decode(data, "quorum-state")
     assert (found.leader_id, found.leader_epoch) == (CONTROLLER, 1)
@@ -95,7 +94,7 @@ def test_the_quorum_state_of_the_previous_release_is_read_and_written_alike(node
     assert found.encode() == data
 
 
-def test_the_checkpoints_of_the_previous_release_are_read_and_written_alike() -> None:
+def test_the_checkpoints_of_the_previous_release_are_read_and_written_identically() -> None:
     found = {name: checkpoints.decode_offsets((DATA[BROKER] / name).read_bytes()) for name in OFFSETS}
     recovery, _, start, watermark, cleaner = (found[name] for name in OFFSETS)
     ends = {(RECORDS, 0): 24, (COMPACTED, 0): 14, ("__consumer_offsets", 0): 1}
@@ -106,7 +105,7 @@ def test_the_checkpoints_of_the_previous_release_are_read_and_written_alike() ->
         assert checkpoints.encode_offsets(found[name]) == (DATA[BROKER] / name).read_bytes(), name
 
 
-def test_a_clean_shutdown_of_the_previous_release_is_known_as_one_and_written_alike() -> None:
+def test_a_clean_shutdown_of_the_previous_release_is_recognized_and_written_identically() -> None:
     machine = Machine()
     golden = files_of(DATA[BROKER])
     machine.copy(FOLDER, golden)
@@ -118,7 +117,7 @@ def test_a_clean_shutdown_of_the_previous_release_is_known_as_one_and_written_al
 
 
 @pytest.mark.parametrize("topic", [RECORDS, COMPACTED, *(f"codec-{codec}" for codec in CODECS)])
-def test_a_partitions_topic_id_of_the_previous_release_is_that_of_the_metadata(topic: str) -> None:
+def test_partition_metadata_of_the_previous_release_has_the_topic_id_of_the_metadata_log(topic: str) -> None:
     machine = Machine()
     machine.copy(FOLDER, files_of(DATA[BROKER] / f"{topic}-0"))
     image = metadata_image(2**62)
@@ -129,7 +128,7 @@ def test_a_partitions_topic_id_of_the_previous_release_is_that_of_the_metadata(t
     assert encode_partition_metadata(found.topic_id) == golden
 
 
-def test_the_metadata_log_of_the_previous_release_gives_the_cluster_as_it_was() -> None:
+def test_the_metadata_log_of_the_previous_release_replays_to_the_same_cluster() -> None:
     image = metadata_image(2**62)
     assert image.cluster_id == CLUSTER_ID
     assert (image.broker_ids(), [one.controller_id for one in image.sorted_controllers()]) == ([BROKER], [CONTROLLER])
@@ -139,7 +138,7 @@ def test_the_metadata_log_of_the_previous_release_gives_the_cluster_as_it_was() 
     assert dict(image.configs_of(ConfigResourceType.TOPIC, COMPACTED)) == TOPICS[COMPACTED]
 
 
-def test_the_metadata_log_encoded_anew_has_the_same_bytes() -> None:
+def test_reencoding_the_metadata_log_gives_the_same_bytes() -> None:
     (log,) = segments(DATA[CONTROLLER] / METADATA)
     data = log.read_bytes()
     encoder = EventEncoder(metadata_image(2**62).metadata_version)
@@ -156,7 +155,7 @@ def test_the_metadata_log_encoded_anew_has_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_a_metadata_snapshot_written_anew_of_the_same_image_has_the_same_bytes(node: int) -> None:
+def test_rewriting_a_metadata_snapshot_of_the_same_image_gives_the_same_bytes(node: int) -> None:
     golden = sorted((DATA[node] / METADATA).glob("*.checkpoint"))
     assert len(golden) == 2
     for path in golden:
@@ -175,7 +174,7 @@ def test_a_metadata_snapshot_written_anew_of_the_same_image_has_the_same_bytes(n
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_the_indexes_of_the_metadata_log_written_anew_have_the_same_bytes(node: int) -> None:
+def test_rewriting_the_indexes_of_the_metadata_log_gives_the_same_bytes(node: int) -> None:
     golden = files_of(DATA[node] / METADATA)
     (log_file,) = segments(DATA[node] / METADATA)
     machine = Machine()
@@ -218,8 +217,9 @@ def test_a_compacted_log_of_the_previous_release_is_read_with_the_last_value_of_
     assert found == dict(compacted_of(0) + compacted_of(1))
 
 
-def test_the_records_encoded_and_appended_anew_have_the_same_files_byte_by_byte() -> None:
-    """In the order of then: twelve batches, a restart that left a clean end, twelve more, the log start moved."""
+def test_reencoding_and_appending_the_records_gives_identical_log_files() -> None:
+    """The steps are in the original order: twelve batches, a clean restart, twelve more batches, and a new log start
+    offset."""
     golden = files_of(DATA[BROKER] / f"{RECORDS}-0")
     machine = Machine()
     log = new_log(machine, CONFIG)
@@ -245,7 +245,7 @@ def test_the_records_encoded_and_appended_anew_have_the_same_files_byte_by_byte(
 
 
 def new_log(machine: Machine, config: LogConfig) -> Log:
-    """A log in `FOLDER`, shut down cleanly if it was there, ready for an append."""
+    """Open the log in `FOLDER`, ready for an append. If the log existed before, it was shut down cleanly."""
     log = Log.open_log(machine.disk, FOLDER, config, clean=True, recovery_point=0, log_start=0, now_ms=LATER_MS)
     cold = log.warm_for_append()
     if cold is not None:

@@ -1,7 +1,7 @@
-"""What clients do to the cluster whose data folder is kept: topics, configs, records, offsets of a group.
+"""Client workload on the cluster whose data folders become golden files: topics, configs, records, committed offsets.
 
-As a program it acts on the cluster whose bootstrap servers it is given, in one of three steps: the previous release
-runs it so, with its own modules. It must therefore import nothing of tests.
+As a program it runs one of three steps against the given bootstrap servers. The previous release runs it with its own
+modules, so it must import nothing of tests.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ TOPICS = MappingProxyType(
     }
 )
 CONFIG_CHANGES = 30
-"""Each is a batch of the metadata log: with them it has index entries and snapshots."""
+"""Number of config changes. Each is a separate batch of the metadata log, so that the log gets index entries and
+snapshots."""
 
 
 def records_of(step: int) -> list[tuple[bytes, bytes]]:
-    """Key and value of what `step` sends to `RECORDS`, one batch each."""
+    """Return key and value of the records that `step` sends to the topic `RECORDS`, each in its own batch."""
     return [(b"key-%d-%d" % (step, number), b"value %d " % number * 8) for number in range(12)]
 
 
 def compacted_of(step: int) -> list[tuple[bytes, bytes]]:
-    """The same for `COMPACTED`: three keys again and again."""
+    """Return key and value of the records that `step` sends to the topic `COMPACTED`: three keys again and again."""
     return [(b"key-%d" % (number % 3), b"step %d value %d" % (step, number)) for number in range(7)]
 
 
 def codec_records(codec: str) -> list[bytes]:
-    """The values of the one batch that was sent with this codec."""
+    """Return the values of the records in the one batch that is sent with this codec."""
     return [b"%s %d " % (codec.encode(), number) * 10 for number in range(10)]
 
 

@@ -1,8 +1,8 @@
-"""A partition's log with everything that a log can hold, written the same way by every release.
+"""A partition's log with everything that a log can contain, written the same way by every release.
 
-Two leader epochs, several segments, headers, null keys and values, an idempotent producer, a committed, an aborted and
-an open transaction, a clean end. As a program it writes the log into the folder that it is given: the previous release
-runs it so, with its own modules. It must therefore import nothing of tests.
+It has two leader epochs, several segments, headers, null keys and values, an idempotent producer, a committed, an
+aborted and an open transaction, and a clean shutdown. As a program it writes the log into the given folder. The
+previous release runs it with its own modules, so it must import nothing of tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPOCHS = (3, 5)
 
 
 def write_log(disk: Disk, directory: str) -> None:
-    """Make the log in `directory`, which does not exist, and close it cleanly."""
+    """Create the log in `directory`, which must not exist, and close it cleanly."""
     log = Log.open_log(disk, directory, CONFIG, clean=False, recovery_point=0, log_start=0, now_ms=NOW_MS)
     cold = log.warm_for_append()
     if cold is not None:

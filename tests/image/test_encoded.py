@@ -1,4 +1,4 @@
-"""The short cuts between events, bytes and the image give what the long ways give: the same values, the same errors."""
+"""The fast paths between events, bytes and the image give the same values and the same errors as the general paths."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def change(chance: random.Random, topic_id: UUID, number: int) -> PartitionChang
 
 
 def history(seed: int) -> list[Event]:
-    """Events that fit on each other: topics come, grow, change and go."""
+    """Yield events that fit on each other: topics are created, grow, change and are deleted."""
     chance = random.Random(seed)
     events: list[Event] = []
     counts: dict[UUID, int] = {}
@@ -119,7 +119,7 @@ def by_bytes(events: list[bytes], base: MetadataImage = EMPTY_IMAGE) -> ImageBui
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_image_and_delta_are_those_of_the_long_way(seed: int) -> None:
+def test_replay_from_bytes_gives_the_same_image_and_delta_as_decoded_events(seed: int) -> None:
     events = [encode_event(event) for event in history(seed)]
     half = len(events) // 2
     base = by_events(events[:half]).build(half, 1)
@@ -130,7 +130,7 @@ def test_image_and_delta_are_those_of_the_long_way(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_fails_where_the_long_way_fails_and_as_it_does(seed: int) -> None:
+def test_replay_from_damaged_bytes_fails_as_decoding_the_events_does(seed: int) -> None:
     chance = random.Random(seed)
     events = [encode_event(event) for event in history(seed)]
     good = events[:100]
@@ -152,7 +152,7 @@ def test_it_fails_where_the_long_way_fails_and_as_it_does(seed: int) -> None:
         assert outcomes[0] == outcomes[1], bytes(data).hex()
 
 
-def test_an_event_of_an_older_or_newer_writer_is_read_by_the_long_way() -> None:
+def test_event_of_an_older_or_newer_release_takes_the_general_path() -> None:
     topic = encode_event(Topic("orders", TOPICS[0]))
     short = msgpack.packb([3, 0, TOPICS[0].bytes, 0, [1, 2], [1]])
     long = msgpack.packb([3, 0, TOPICS[0].bytes, 1, [1], [1], [], [], 1, 0, 0, 0, [], [], [], "from", "later"])
@@ -167,8 +167,8 @@ def states(image: MetadataImage) -> list[PartitionState]:
     return [state for topic in image.topics for _, state in topic.partitions()]
 
 
-def alike(count: int) -> list[Event]:
-    """A topic with so many partitions that differ in nothing but their number."""
+def like_partitions(count: int) -> list[Event]:
+    """Yield the events of a topic whose partitions differ only in their number."""
     return [
         Topic("orders", TOPICS[0]),
         *(
@@ -179,16 +179,16 @@ def alike(count: int) -> list[Event]:
 
 
 @pytest.mark.slow
-def test_partitions_that_are_alike_share_one_value_before_and_after_they_change_alike() -> None:
+def test_partitions_in_equal_states_share_one_value_before_and_after_equal_changes() -> None:
     moved: list[Event] = [PartitionChange(TOPICS[0], number, (2,), 2) for number in range(0, 70_000, 7)]
-    builder = by_bytes([encode_event(event) for event in (*alike(70_000), *moved)])
+    builder = by_bytes([encode_event(event) for event in (*like_partitions(70_000), *moved)])
     image = builder.build(1, 1)
     assert len({id(state) for state in states(image)}) == 2
-    assert image == by_events([encode_event(event) for event in (*alike(70_000), *moved)]).build(1, 1)
+    assert image == by_events([encode_event(event) for event in (*like_partitions(70_000), *moved)]).build(1, 1)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_tails_are_forgotten_when_there_are_too_many(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_cache_of_event_tails_is_cleared(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoded_module, "TAILS_MAX", 3)
     monkeypatch.setattr(encoding, "TAILS_MAX", 3)
     monkeypatch.setattr(encoded_module, "_states", {})
@@ -202,15 +202,15 @@ def test_tails_are_forgotten_when_there_are_too_many(seed: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_many_events_are_written_as_each_of_them_is(seed: int) -> None:
-    events = [*history(seed), *alike(300), *history(seed + 100)]
+def test_event_encoder_writes_the_same_bytes_as_encode_event(seed: int) -> None:
+    events = [*history(seed), *like_partitions(300), *history(seed + 100)]
     encoder = EventEncoder(0)
     assert [encoder.encode(event) for event in events] == [encode_event(event) for event in events]
 
 
 @pytest.mark.parametrize("events_at_once", [1, 7, 1_000])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_batch_that_is_made_in_steps_is_the_whole_batch(seed: int, events_at_once: int) -> None:
+def test_batch_built_in_steps_equals_the_batch_built_at_once(seed: int, events_at_once: int) -> None:
     events = history(seed)
     half = len(events) // 2
     base = by_events([encode_event(event) for event in events[:half]]).build(half, 1)
@@ -224,8 +224,8 @@ def test_a_batch_that_is_made_in_steps_is_the_whole_batch(seed: int, events_at_o
     assert batch.build(len(events), 2) == replay_with_delta(base, events[half:], len(events), 2)
 
 
-def test_a_topic_that_comes_again_under_its_id_in_one_batch_is_a_new_one() -> None:
-    again = [*alike(3), RemoveTopic(TOPICS[0]), *alike(2)]
+def test_topic_recreated_under_its_id_in_one_batch_is_a_new_topic() -> None:
+    again = [*like_partitions(3), RemoveTopic(TOPICS[0]), *like_partitions(2)]
     batch = BatchBuilder(EMPTY_IMAGE, again)
     assert batch.take(100)
     image, _ = batch.build(9, 1)
@@ -233,14 +233,14 @@ def test_a_topic_that_comes_again_under_its_id_in_one_batch_is_a_new_one() -> No
     assert image == by_events([encode_event(event) for event in again]).build(9, 1)
 
 
-def test_a_change_that_sets_no_number_as_the_leader_is_read_by_the_long_way() -> None:
-    """None stands for "as it was" in the short cut."""
-    (topic, partition) = (encode_event(event) for event in alike(1))
+def test_partition_change_whose_leader_is_not_a_number_takes_the_general_path() -> None:
+    """The fast path would take a leader of None for "unchanged"."""
+    (topic, partition) = (encode_event(event) for event in like_partitions(1))
     damaged = msgpack.packb([5, 0, TOPICS[0].bytes, 0, [1], None, None, None, None, -1, None, None, None])
     assert by_bytes([topic, partition, damaged]).build(3, 1) == by_events([topic, partition, damaged]).build(3, 1)
 
 
-def test_an_event_that_fails_while_the_image_changes_is_not_applied_a_second_time(
+def test_event_that_fails_during_its_replay_is_not_applied_a_second_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     honest = TopicBuilder.put
@@ -251,7 +251,7 @@ def test_an_event_that_fails_while_the_image_changes_is_not_applied_a_second_tim
         puts.append(index)
         raise KeyError("planted")
 
-    topic, partition = (encode_event(event) for event in alike(1))
+    topic, partition = (encode_event(event) for event in like_partitions(1))
     monkeypatch.setattr(TopicBuilder, "put", put)
     with pytest.raises(KeyError, match="planted"):
         by_bytes([topic, partition])
@@ -259,7 +259,7 @@ def test_an_event_that_fails_while_the_image_changes_is_not_applied_a_second_tim
 
 
 @pytest.mark.parametrize("event_class", [Partition, PartitionChange])
-def test_a_shape_that_lacks_a_field_of_its_event_or_has_another_is_a_broken_invariant(event_class: type[Event]) -> None:
+def test_encoder_shape_that_does_not_match_its_event_raises_an_invariant_error(event_class: type[Event]) -> None:
     names = [field.name for field in fields(event_class) if field.name not in encoding._APART]  # type: ignore[arg-type]
     encoding._shape(event_class, *names)
     for wrong in (names[1:], [*names, "later"]):

@@ -73,7 +73,7 @@ EXAMPLES: list[Event] = [
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
-def test_an_event_survives_its_bytes(event: Event) -> None:
+def test_event_round_trips_through_its_bytes(event: Event) -> None:
     assert decode_event(encode_event(event)) == event
     assert decode_event(memoryview(encode_event(event))) == event
 
@@ -82,22 +82,22 @@ def test_every_event_type_has_an_example() -> None:
     assert {type(event) for event in EXAMPLES} == set(BY_CLASS)
 
 
-def test_an_event_is_one_msgpack_array_of_type_version_and_fields() -> None:
+def test_event_is_one_msgpack_array_of_type_version_and_fields() -> None:
     assert msgpack.unpackb(encode_event(Topic("orders", A))) == [2, 0, "orders", A.bytes]
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: type(event).__name__)
-def test_unknown_trailing_fields_are_ignored(event: Event) -> None:
+def test_unknown_trailing_fields_of_an_event_are_ignored(event: Event) -> None:
     row = msgpack.unpackb(encode_event(event))
     assert decode_event(msgpack.packb([*row, "from a newer release", 17])) == event
 
 
-def test_missing_trailing_fields_have_their_defaults() -> None:
+def test_missing_trailing_fields_of_an_event_get_their_defaults() -> None:
     row = msgpack.unpackb(encode_event(PartitionChange(A, 3, isr=(1,))))
     assert decode_event(msgpack.packb(row[:5])) == PartitionChange(A, 3, isr=(1,))
 
 
-def test_an_unknown_type_or_version_names_what_to_do() -> None:
+def test_unknown_event_type_or_version_raises_an_error_with_the_remedy() -> None:
     with pytest.raises(UnknownEvent, match=r"type 9999 version 0.*install pykraft"):
         decode_event(msgpack.packb([9999, 0]))
     with pytest.raises(UnknownEvent, match="type 2 version 77"):
@@ -108,31 +108,31 @@ def test_an_unknown_type_or_version_names_what_to_do() -> None:
     "data",
     [b"", b"\xc1", b"\x05", msgpack.packb([]), msgpack.packb([2]), msgpack.packb([2, 0, "orders", b"short"])],
 )
-def test_bytes_that_are_no_event_are_a_wire_error(data: bytes) -> None:
+def test_bytes_that_are_not_an_event_raise_a_wire_error(data: bytes) -> None:
     with pytest.raises(WireError):
         decode_event(data)
 
 
-def test_a_required_field_that_is_missing_is_a_wire_error() -> None:
+def test_event_without_a_required_field_raises_a_wire_error() -> None:
     with pytest.raises(WireError, match="type 2"):
         decode_event(msgpack.packb([2, 0, "orders"]))
 
 
-def test_versions_are_written_only_from_their_metadata_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_versions_are_written_only_from_their_metadata_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_row(monkeypatch, EVENT_VERSIONS_BY_METADATA_VERSION, 30, {2: 1})
     replace_row(monkeypatch, EVENT_VERSIONS_BY_METADATA_VERSION, 40, {3: 1})
     assert [written_version(Topic, level) for level in (27, 29, 30, 35, 40)] == [0, 0, 1, 1, 1]
     assert [written_version(Partition, level) for level in (30, 40)] == [0, 1]
 
 
-def test_no_version_is_written_that_is_not_read() -> None:
+def test_every_written_event_version_can_be_read() -> None:
     for table in EVENT_VERSIONS_BY_METADATA_VERSION.values():
         for number, version in table.items():
             assert version <= BY_NUMBER[number].max_version
 
 
 def as_json(value: Any) -> Any:
-    """An event's field as the golden files spell it."""
+    """Return an event's field in the form of the golden files."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, tuple):
@@ -146,7 +146,7 @@ def described(event: Event) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_events_that_a_release_wrote_are_read_for_ever(path: Path) -> None:
+def test_events_written_by_any_earlier_release_are_still_read(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines
     for line in lines:
@@ -155,8 +155,8 @@ def test_events_that_a_release_wrote_are_read_for_ever(path: Path) -> None:
         assert {name: found[name] for name in wanted} == wanted
 
 
-def test_the_newest_golden_file_holds_every_event_of_this_release() -> None:
-    """`python -m tests.image.write_golden NAME` writes a new one when a release is made."""
+def test_newest_golden_file_contains_every_event_of_this_release() -> None:
+    """A new golden file is written by `python -m tests.image.write_golden NAME` when a release is made."""
     newest = max(GOLDEN.glob("*.jsonl"), key=lambda path: [int(one) for one in path.stem.split(".")])
     written = {json.loads(line)["bytes"] for line in newest.read_text().splitlines()}
     assert {encode_event(event).hex() for event in EXAMPLES} <= written

@@ -82,7 +82,7 @@ def small_cluster() -> MetadataImage:
     )
 
 
-def test_a_topic_holds_its_partitions_in_order() -> None:
+def test_topic_image_keeps_its_partitions_in_order() -> None:
     topic = small_cluster().topics.get("users")
     assert topic is not None
     assert topic.partition_count == 600
@@ -93,7 +93,7 @@ def test_a_topic_holds_its_partitions_in_order() -> None:
         topic.partition(-1)
 
 
-def test_a_partition_change_raises_the_epochs_as_it_must() -> None:
+def test_partition_change_raises_the_leader_and_partition_epochs() -> None:
     image = image_of(*topic_events("orders", 1, 1))
     image = image_of(PartitionChange(identity(1), 0, isr=(1,)), base=image)
     first = image.topics.get("orders").partition(0)  # type: ignore[union-attr]
@@ -103,14 +103,14 @@ def test_a_partition_change_raises_the_epochs_as_it_must() -> None:
     assert (second.leader_epoch, second.partition_epoch) == (1, 2)
 
 
-def test_an_image_is_not_changed_by_what_is_replayed_on_it() -> None:
+def test_replay_does_not_change_its_base_image() -> None:
     image = small_cluster()
     before = digest(image)
     image_of(RemoveTopic(identity(1)), PartitionChange(identity(2), 300, isr=(1,)), base=image)
     assert digest(image) == before
 
 
-def test_unchanged_leaves_are_shared() -> None:
+def test_images_before_and_after_a_replay_share_unchanged_blocks_of_partitions() -> None:
     image = small_cluster()
     changed = image_of(PartitionChange(identity(2), 300, isr=(1,)), base=image)
     old, new = image.topics.get("users"), changed.topics.get("users")
@@ -120,14 +120,14 @@ def test_unchanged_leaves_are_shared() -> None:
     assert changed.topics.get("orders") is image.topics.get("orders")
 
 
-def test_a_dump_replays_to_the_same_image() -> None:
+def test_dump_of_an_image_replays_to_the_same_image() -> None:
     image = small_cluster()
     again = replay(EMPTY, dump(image), image.offset, image.epoch)
     assert again == image
     assert digest(again) == digest(image)
 
 
-def test_the_digest_differs_with_any_difference() -> None:
+def test_image_digest_changes_with_any_difference() -> None:
     image = small_cluster()
     changes: list[Event] = [
         NoOp(),
@@ -141,7 +141,7 @@ def test_the_digest_differs_with_any_difference() -> None:
     assert len(digests) == len(changes) + 1
 
 
-def test_a_digester_of_many_images_says_what_a_fresh_one_does() -> None:
+def test_reused_digester_gives_the_same_digests_as_a_fresh_one() -> None:
     digester, image = Digester(), small_cluster()
     changes: list[Event] = [
         PartitionChange(identity(2), 599, isr=(1,)),
@@ -166,7 +166,7 @@ print(digest(small_cluster()))
 """
 
 
-def test_the_digest_is_the_same_in_every_process() -> None:
+def test_image_digest_is_the_same_in_every_process() -> None:
     found = {
         subprocess.run(
             [sys.executable, "-c", DIGEST_PROGRAM],
@@ -200,18 +200,18 @@ WRONG: list[Event] = [
 
 
 @pytest.mark.parametrize("event", WRONG, ids=repr)
-def test_an_event_that_does_not_fit_is_a_broken_invariant(event: Event) -> None:
+def test_event_that_does_not_fit_the_image_fails_replay(event: Event) -> None:
     with pytest.raises(ReplayFailed, match="does not fit"):
         image_of(event, base=small_cluster())
 
 
-def test_configs_disappear_when_their_last_value_does() -> None:
+def test_resource_is_removed_from_the_configs_of_the_image_with_its_last_override() -> None:
     image = image_of(Config(2, "orders", "retention.ms", None), base=small_cluster())
     assert (ConfigResourceType.TOPIC, "orders") not in image.configs
     assert dict(image.topic_configs("orders")) == {}
 
 
-def test_broker_configs_are_laid_over_the_cluster_s() -> None:
+def test_broker_configs_override_cluster_defaults() -> None:
     image = image_of(
         Config(4, "1", "log.cleaner.threads", "2"), Config(4, "", "log.cleaner.threads", "1"), base=small_cluster()
     )
@@ -219,7 +219,7 @@ def test_broker_configs_are_laid_over_the_cluster_s() -> None:
     assert image.broker_configs(2)["log.cleaner.threads"] == "1"
 
 
-def test_a_delta_tells_exactly_what_changed() -> None:
+def test_image_delta_lists_exactly_the_changes_of_a_replay() -> None:
     old = small_cluster()
     new, delta = replay_with_delta(
         old,
@@ -245,14 +245,14 @@ def test_a_delta_tells_exactly_what_changed() -> None:
     assert ImageDelta.between(old, new) == delta
 
 
-def test_a_topic_that_comes_and_goes_in_one_batch_is_not_in_the_delta() -> None:
+def test_topic_created_and_deleted_in_one_batch_is_not_in_the_delta() -> None:
     old = small_cluster()
     new, delta = replay_with_delta(old, [*topic_events("brief", 7, 1), RemoveTopic(identity(7))], old.offset + 3, 1)
     assert delta.is_empty
     assert ImageDelta.between(old, new).is_empty
 
 
-def test_a_delta_against_a_snapshot_deletes_what_the_snapshot_lacks() -> None:
+def test_delta_to_a_snapshot_deletes_what_the_snapshot_lacks() -> None:
     old = small_cluster()
     snapshot = image_of(ClusterIdentity("c"), RegisterBroker(2, identity(52), 4))
     delta = ImageDelta.between(old, snapshot)
@@ -262,8 +262,8 @@ def test_a_delta_against_a_snapshot_deletes_what_the_snapshot_lacks() -> None:
 
 
 @pytest.mark.parametrize("node_id", [-1, 2**31, 2**63])
-def test_a_registration_whose_id_no_message_can_name_is_not_in_the_image(node_id: int) -> None:
-    """Earlier releases let them in; nobody can unregister them."""
+def test_registration_with_an_unencodable_node_id_is_not_in_the_image(node_id: int) -> None:
+    """Earlier releases accepted such registrations, and no client can unregister them."""
     image = image_of(
         RegisterBroker(node_id, identity(9), 5),
         BrokerRegistrationChange(node_id, 5, fenced=False),
@@ -276,7 +276,7 @@ def test_a_registration_whose_id_no_message_can_name_is_not_in_the_image(node_id
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 2**40])
-def test_a_registration_that_no_message_can_describe_is_described_and_unregistered(port: int) -> None:
+def test_registration_with_unencodable_endpoints_is_described_and_unregistered(port: int) -> None:
     endpoints = (Endpoint("A", "a", port), Endpoint("B", "b" * 40_000, 9092), Endpoint("C", "c", 65_535))
     image = image_of(RegisterBroker(1, identity(9), 5, endpoints, rack="r" * 40_000))
     broker = image.brokers[1]
@@ -290,7 +290,7 @@ def test_a_registration_that_no_message_can_describe_is_described_and_unregister
     assert not image_of(UnregisterBroker(1, 5), base=image).brokers
 
 
-def test_clearing_the_elr_touches_only_partitions_that_have_one_and_a_non_empty_isr() -> None:
+def test_clear_elr_affects_only_partitions_with_an_elr_and_a_non_empty_isr() -> None:
     image = image_of(PartitionChange(identity(1), 0, isr=(1,), elr=(2,)), base=small_cluster())
     image = image_of(ClearElr(), base=image)
     topic = image.topics.get("orders")
@@ -313,7 +313,9 @@ operations = st.lists(
 
 
 @given(operations=operations, cut=st.integers(0, 25))
-def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, int, int]], cut: int) -> None:
+def test_replay_in_pieces_agrees_with_a_simple_reference_implementation(
+    operations: list[tuple[str, int, int]], cut: int
+) -> None:
     twin: dict[str, list[PartitionState]] = {}
     ids: dict[str, int] = {}
     image = EMPTY
@@ -355,29 +357,29 @@ def test_replay_in_pieces_agrees_with_a_naive_twin(operations: list[tuple[str, i
     assert +Counter(image.topics.replica_counts) == held
     for topic in image.topics:
         states = twin[topic.name]
-        assert +Counter(topic.holdings.replicas) == Counter(one for state in states for one in state.replicas)
-        assert +Counter(topic.holdings.preferred) == Counter(state.replicas[0] for state in states)
+        assert +Counter(topic.partition_counts.replicas) == Counter(one for state in states for one in state.replicas)
+        assert +Counter(topic.partition_counts.preferred) == Counter(state.replicas[0] for state in states)
     assert replay(EMPTY, dump(image), image.offset, image.epoch) == image
     real = ImageDelta.between(before, image)
     assert set(real.topics) <= set(delta.topics)
     assert real.deleted_topics == delta.deleted_topics
 
 
-def test_a_partition_that_moves_is_counted_where_it_is_and_not_where_it_was() -> None:
+def test_replica_counts_follow_a_moved_partition() -> None:
     image = image_of(*topic_events("orders", 1, 3))
     image = image_of(PartitionChange(identity(1), 1, replicas=(3, 2), isr=(2,)), base=image)
     topic = image.topics.get("orders")
     assert topic is not None
-    assert +Counter(topic.holdings.replicas) == {1: 2, 2: 3, 3: 1}
-    assert +Counter(topic.holdings.preferred) == {1: 2, 3: 1}
+    assert +Counter(topic.partition_counts.replicas) == {1: 2, 2: 3, 3: 1}
+    assert +Counter(topic.partition_counts.preferred) == {1: 2, 3: 1}
 
 
-def test_a_topic_knows_how_many_of_its_partitions_are_being_reassigned() -> None:
+def test_topic_image_counts_its_partitions_being_reassigned() -> None:
     def reassigning(*changes: PartitionChange, base: MetadataImage) -> tuple[int, MetadataImage]:
         image = image_of(*changes, base=base)
         topic = image.topics.get("orders")
         assert topic is not None
-        return topic.holdings.reassigning, image
+        return topic.partition_counts.reassigning, image
 
     count, image = reassigning(base=image_of(*topic_events("orders", 1, 3)))
     assert count == 0
@@ -391,7 +393,7 @@ def test_a_topic_knows_how_many_of_its_partitions_are_being_reassigned() -> None
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_partitions_stay_small() -> None:
+def test_image_of_a_hundred_thousand_partitions_needs_little_memory() -> None:
     builder = ImageBuilder(EMPTY)
     directory = UUID(int=1 << 90)
     tracemalloc.start()

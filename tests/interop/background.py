@@ -1,4 +1,4 @@
-"""Work in a thread that goes on until it is stopped: foreign producers and members of groups."""
+"""Work of foreign producers and group members, in a background thread until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Result = TypeVar("Result")
 
 
 class Background(Generic[Result]):
-    """Runs `work(stop)` at once; it returns soon after the event is set. `failure` is what it raised, if it did."""
+    """Starts `work(stop)` at once in a thread. `work` must return soon after the event `stop` is set. `failure` is the
+    exception that it raised, if any."""
 
     def __init__(self, work: Callable[[threading.Event], Result]) -> None:
         self.failure: BaseException | None = None
@@ -28,7 +29,7 @@ class Background(Generic[Result]):
             self.failure = failure
 
     def stop(self) -> Result:
-        """End it; what `work` returned, or raises what it raised. TimeoutError if it goes on."""
+        """Stop the work. Return its result, or raise its exception. Raise TimeoutError if the work does not end."""
         self._stop.set()
         self._thread.join(STOP_SECONDS_MAX)
         if self._thread.is_alive():
@@ -39,4 +40,4 @@ class Background(Generic[Result]):
 
 
 Stream = Background[list[str]]
-"""A producer at work. `stop` gives the values that were acknowledged."""
+"""A running producer. `stop` returns the acknowledged values."""

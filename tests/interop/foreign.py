@@ -1,6 +1,6 @@
-"""The foreign clients behind one face: create a topic, produce with a codec, produce on and on, read, find by time.
+"""Foreign clients behind one interface: create a topic, produce with a codec, produce continuously, read, find by time.
 
-Those that Python can import, and kcat; the programs in other languages stand in `programs`.
+The clients in this module are Python libraries, and kcat. Those in other languages are in `programs`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ_SECONDS_MAX = 60
 
 
 class ForeignClient(Protocol):
-    """One client library. All use one partition, 0, and values that are text."""
+    """One client library. All clients use only partition 0, and values that are text."""
 
     codecs: ClassVar[tuple[str, ...]]
 
@@ -37,7 +37,8 @@ class ForeignClient(Protocol):
     def read(self, bootstrap: str, topic: str) -> list[str]: ...
 
     def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
-        """For each time the first offset that is not older; None, or the end as the library has it, if all are."""
+        """Return for each time the first offset at or after it. If there is none, return None, or the end offset if the
+        library returns that."""
         ...
 
 
@@ -206,7 +207,7 @@ class Aiokafka:
 
 
 class Kcat:
-    """kcat creates topics only by auto-creation, with the brokers' default.replication.factor."""
+    """Client kcat. It creates topics only by auto-creation, with the brokers' default.replication.factor."""
 
     codecs: ClassVar[tuple[str, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -255,7 +256,7 @@ class Kcat:
 
     def offsets_at(self, bootstrap: str, topic: str, times_ms: list[int]) -> list[int | None]:
         found: list[int | None] = []
-        for time_ms in times_ms:  # kcat answers one question per partition
+        for time_ms in times_ms:  # kcat prints one line per partition
             command = ["kcat", "-b", bootstrap, "-Q", "-t", f"{topic}:0:{time_ms}"]
             done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=READ_SECONDS_MAX)
             offset = int(done.stdout.split()[-1])  # "topic [0] offset 4"

@@ -6,7 +6,7 @@ jars_sum() {
   cat "$1/pom.xml" "$1/jars.sha256" | sha256sum | cut -c1-12
 }
 
-# fetch_jars FOLDER HOME: the files that FOLDER/pom.xml names, into HOME/libs; does nothing where they are there
+# fetch_jars FOLDER HOME: the files that FOLDER/pom.xml names, into HOME/libs; does nothing if they exist
 fetch_jars() {
   local pinned="$1" home="$2" fresh
   if [ -e "$home/.complete" ]; then return 0; fi

@@ -1,4 +1,5 @@
-"""Apache Kafka to try our clients on: one node, or nodes in racks of which consumers may read the nearest replica."""
+"""Apache Kafka for tests of our clients: one node, or nodes in racks whose consumers may read from the nearest
+replica."""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ CLOSEST_REPLICA = "replica.selector.class=org.apache.kafka.common.replica.RackAw
 
 @contextmanager
 def kafka_running() -> Iterator[str]:
-    """One node of both roles; gives where it listens."""
+    """Run one node with both roles; yield its address."""
     with layout_running(KafkaLayout.plain(free_port(), is_single=True), SETTINGS, QUICK_NODE_JVM) as cluster:
         yield cluster.bootstrap
 
 
 @contextmanager
 def kafka_in_racks(racks: Sequence[str], settings: Iterable[str] = ()) -> Iterator[KafkaCluster]:
-    """A node of both roles in each rack, counted from 1; leaders send consumers to the replica in their rack."""
+    """Run one node with both roles in each rack; racks are counted from 1. Leaders refer consumers to the replica in
+    their rack."""
     layout = KafkaLayout.of_racks(free_port(), racks)
     with layout_running(layout, (*SETTINGS, CLOSEST_REPLICA, *settings), QUICK_NODE_JVM) as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""Members of consumer groups, in foreign libraries, behind one face: each works in the background until stopped."""
+"""Group members of foreign libraries behind one interface. Each member runs in the background until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ POLL_S = 0.1
 SESSION_MS = 6_000
 AIOKAFKA_STOP_S = 5
 RECONNECT_MS_MAX = 300
-"""For librdkafka, which else waits up to ten seconds for a broker that was killed several times."""
+"""Maximum reconnect backoff for librdkafka. By default, it waits up to ten seconds for a broker that was killed several
+times."""
 WAIT_SECONDS_MAX = 60
 
 
 class GroupMember(ABC):
-    """Subclasses say how to `consume`. `values` is all that was given, in order; `owned` the partitions held now."""
+    """A running group member; subclasses implement `consume`. `values` has all received values in order, and `owned`
+    the currently assigned partitions."""
 
     assignors: ClassVar[dict[str, Any]]
     can_be_static: ClassVar[bool] = True
@@ -64,7 +66,7 @@ class GroupMember(ABC):
 
     @abstractmethod
     def consume(self, stop: threading.Event) -> None:
-        """Poll until `stop`, then commit and leave."""
+        """Poll until the event `stop` is set, then commit and leave the group."""
 
     def stop(self) -> None:
         self._work.stop()
@@ -120,9 +122,9 @@ class KafkaPythonMember(GroupMember):
             heartbeat_interval_ms=500,
             partition_assignment_strategy=(self.assignor,),
         )
-        # kafka-python 3.0.12 loses an assignment for good if it joined before it knew the topic: the leader assigns
-        # again when the metadata comes, and if a poll times out just then, nobody applies SyncGroup's answer.
-        # It raises if the broker that it happens to ask is dead just then.
+        # kafka-python 3.0.12 permanently loses an assignment if it joined before it knew the topic: the leader assigns
+        # again when the metadata arrives, and if a poll times out at that moment, the SyncGroup response is never
+        # applied. It also raises if the broker that it happens to contact is dead at that moment.
         while not stop.is_set():
             with suppress(KafkaConnectionError):
                 consumer.partitions_for_topic(self.topic)
@@ -161,14 +163,14 @@ class AiokafkaMember(GroupMember):
             for records in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).values():
                 self.values += [record.value.decode() for record in records]
             self.owned = {place.partition for place in consumer.assignment()}
-        # aiokafka 0.14.0 commits for ever if it is stopped while it knows no coordinator: it looks for none any more.
-        # Such a member is missed after its session, as one that crashed.
+        # aiokafka 0.14.0 retries its commit endlessly if it is stopped while it knows no coordinator, because it no
+        # longer looks for one. Such a member is removed after its session timeout, like a crashed one.
         with suppress(TimeoutError):
             await asyncio.wait_for(consumer.stop(), AIOKAFKA_STOP_S)
 
 
 class ProgramMember(GroupMember):
-    """A member that is a process. The program knows its assignors by the names used here."""
+    """A member that is a separate process. The program uses the same names of assignors as this module."""
 
     program: ClassVar[Program]
 
@@ -198,7 +200,7 @@ class JavaMember(ProgramMember):
 class KafkaJSMember(ProgramMember):
     program = KAFKAJS
     assignors: ClassVar[dict[str, Any]] = _named("roundrobin")
-    can_be_static = False  # version 2.2.4 never sends an instance id
+    can_be_static = False  # version 2.2.4 of the library never sends an instance id
 
 
 class FranzGoMember(ProgramMember):
@@ -217,7 +219,8 @@ MEMBERS: dict[str, type[GroupMember]] = {
 
 
 def wait_owned(members: list[GroupMember], partitions: int) -> None:
-    """Until each partition has one owner and every member has its share. TimeoutError after a minute."""
+    """Wait until each partition has one owner and every member has its share of partitions. Raise TimeoutError after a
+    minute."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while time.monotonic() < deadline:
         owned = sorted(partition for member in members for partition in member.owned)
@@ -231,7 +234,7 @@ def wait_owned(members: list[GroupMember], partitions: int) -> None:
 
 
 def wait_read(members: list[GroupMember], expected: set[str]) -> None:
-    """Until the members together were given all of these. TimeoutError after a minute."""
+    """Wait until the members together have received all of these values. Raise TimeoutError after a minute."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while time.monotonic() < deadline:
         missing = expected - {value for member in members for value in member.values}

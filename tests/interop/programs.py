@@ -1,16 +1,16 @@
-"""Clients in other languages: one program each, all with the same verbs, which say lines on standard output.
+"""Clients in other languages: one program each, all with the same commands, which print lines to standard output.
 
     create BOOTSTRAP TOPIC                  one partition, three replicas
     produce BOOTSTRAP TOPIC CODEC COUNT     the values CODEC-0, CODEC-1, … to partition 0
-    stream BOOTSTRAP TOPIC                  stream-0, stream-1, … until standard input ends; says those acknowledged
-    read BOOTSTRAP TOPIC                    says every value that partition 0 has now
-    offsets BOOTSTRAP TOPIC TIME_MS…        says for each time the first offset that is not older; without one `none`,
-                                            or the end, as the library has it
+    stream BOOTSTRAP TOPIC                  stream-0, stream-1, … until standard input ends; prints those acknowledged
+    read BOOTSTRAP TOPIC                    prints every value that partition 0 has now
+    offsets BOOTSTRAP TOPIC TIME_MS…        prints for each time the first offset at or after it; if there is none,
+                                            `none` or the end offset, depending on the library
     member BOOTSTRAP TOPIC GROUP ASSIGNOR SESSION_MS [INSTANCE]
-                                            in a group until standard input ends; says what it owns at each change
+                                            in a group until standard input ends; prints its partitions at each change
                                             (`owned 0 1`) and each record (`read VALUE`)
 
-A program that fails says why on standard error and ends with another code than 0. `tools.sh` builds them.
+A program that fails prints the reason on standard error and exits with a code other than 0. `tools.sh` builds them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ END_SECONDS_MAX = 30
 
 @functools.cache
 def install_tools() -> None:
-    """Bring and build what the machine lacks. Quick when nothing is to be done."""
+    """Download and build missing tools. Quick if there is nothing to do."""
     subprocess.run([HERE / "tools.sh"], check=True)
 
 
 def converse(command: tuple[str, ...], stop: threading.Event, heard: Callable[[str], None]) -> None:
-    """Run a program until `stop`, or until it ends by itself; each line that it says is `heard`.
+    """Run a program until the event `stop` is set, or until the program ends by itself. Call `heard` with each line
+    that it prints.
 
-    AssertionError if it ends badly, or does not end soon after its standard input.
-    """
+    Raise AssertionError if the program fails, or does not end soon after the end of its standard input."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         threading.Thread(target=_end_after, args=(process, stop), daemon=True).start()
         try:
@@ -62,7 +62,7 @@ def _end_after(process: subprocess.Popen[str], stop: threading.Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A foreign client as a program, behind the face of `ForeignClient`."""
+    """A foreign client that is a program, behind the interface of `ForeignClient`."""
 
     command: tuple[str, ...]
     codecs: tuple[str, ...]

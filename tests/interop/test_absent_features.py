@@ -1,4 +1,6 @@
-"""Foreign clients that ask for absent features get a clear error; a topic that is created on the way is waited for."""
+"""Foreign clients that request a missing feature get a clear error. A foreign producer waits for a topic that is
+auto-created.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from kafka.admin import KafkaAdminClient
 
 from tests.stages.started_clusters import LocalCluster, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries emit warnings
 
 SECONDS_MAX = 20
 
@@ -34,7 +36,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield started
 
 
-def test_a_consumer_of_the_new_protocol_ends_with_an_error(cluster: LocalCluster) -> None:
+def test_a_consumer_with_the_new_group_protocol_gets_an_error(cluster: LocalCluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "new", "group.protocol": "consumer"}
     consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe(["orders"])
@@ -46,7 +48,7 @@ def test_a_consumer_of_the_new_protocol_ends_with_an_error(cluster: LocalCluster
     assert "API version not supported" in error.str()
 
 
-def test_acls_are_refused_as_without_an_authorizer(cluster: LocalCluster) -> None:
+def test_acl_requests_are_refused_as_by_kafka_without_an_authorizer(cluster: LocalCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     allow = (AclOperation.READ, AclPermissionType.ALLOW)
     acl = AclBinding(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:a", "*", *allow)
@@ -60,7 +62,7 @@ def test_acls_are_refused_as_without_an_authorizer(cluster: LocalCluster) -> Non
         assert error.str().startswith("No Authorizer is configured.")
 
 
-def test_a_client_with_sasl_hears_that_it_is_not_there(cluster: LocalCluster) -> None:
+def test_a_client_with_sasl_gets_an_unsupported_error(cluster: LocalCluster) -> None:
     heard: list[confluent_kafka.KafkaError] = []
     sasl = {
         "security.protocol": "SASL_PLAINTEXT",
@@ -76,7 +78,7 @@ def test_a_client_with_sasl_hears_that_it_is_not_there(cluster: LocalCluster) ->
     assert "SASL" in heard[0].str()
 
 
-def test_transactions_are_listed_as_none(cluster: LocalCluster) -> None:
+def test_list_transactions_returns_an_empty_list(cluster: LocalCluster) -> None:
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     assert not any(admin.list_transactions().values())
     admin.close()
@@ -107,7 +109,7 @@ def _aiokafka(bootstrap: str, topic: str) -> int:
 
 
 @pytest.mark.parametrize("send", [_confluent, _kafka_python, _aiokafka])
-def test_a_topic_that_is_created_on_the_way_is_waited_for(
+def test_a_foreign_producer_waits_for_an_auto_created_topic(
     cluster: LocalCluster, send: Callable[[str, str], int]
 ) -> None:
     assert send(cluster.bootstrap, f"auto{send.__name__}") == 0

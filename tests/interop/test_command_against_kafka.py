@@ -1,4 +1,6 @@
-"""The kraft command and its admin client at work on Apache Kafka: what both clusters can do, the same verbs do."""
+"""The kraft command and its admin client on Apache Kafka: the same commands work for everything that both clusters
+support.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from kraft.client.admin import topics
 from tests.interop.kafka_nodes import kafka_running
 from tests.stages.kraft_command import Command
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries emit warnings
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """Where a broker of Apache Kafka listens."""
+    """Address of an Apache Kafka broker."""
     with kafka_running() as bootstrap:
         yield bootstrap
 
@@ -29,7 +31,9 @@ def kraft(tmp_path: Path, servers: str, monkeypatch: pytest.MonkeyPatch) -> Comm
     return Command(tmp_path)
 
 
-def test_topics_partitions_and_configs(kraft: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kraft_commands_manage_topics_partitions_and_configs_of_kafka(
+    kraft: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     created = kraft.json("topics", "create", "t", "--partitions", "2", "--config", "retention.ms=777000")
     assert created == {"topic": "t", "created": True, "partitions": 2, "replication_factor": 1}
     assert kraft.json("topics", "describe", "t")["settings"] == {"retention.ms": "777000"}
@@ -51,7 +55,7 @@ def test_topics_partitions_and_configs(kraft: Command, monkeypatch: pytest.Monke
     assert "see kraft topics list" in kraft.run("topics", "describe", "t", code=4)
 
 
-def test_records_go_in_and_come_out(kraft: Command) -> None:
+def test_kraft_produce_and_consume_work_with_kafka(kraft: Command) -> None:
     kraft.run("topics", "create", "records", "--partitions", "1")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         kraft.run("produce", "records", "-z", codec, "-K", ":", "-H", f"codec={codec}", text=f"{codec}:1\n")
@@ -66,7 +70,7 @@ def test_records_go_in_and_come_out(kraft: Command) -> None:
     assert kraft.json("partitions", "producers", "records")
 
 
-def test_groups(kraft: Command, servers: str) -> None:
+def test_kraft_groups_works_with_kafka(kraft: Command, servers: str) -> None:
     kraft.run("topics", "create", "read", "--partitions", "2")
     kraft.run("produce", "read", "--partition", "0", text="1\n2\n3\n4\n")
     settings = {"group.id": "team", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -92,7 +96,7 @@ def test_groups(kraft: Command, servers: str) -> None:
     assert "see kraft groups list" in kraft.run("groups", "describe", "team", code=4)
 
 
-def test_nodes_and_their_files(kraft: Command) -> None:
+def test_kraft_commands_show_nodes_and_log_directories_of_kafka(kraft: Command) -> None:
     assert [(row["broker"], row["state"]) for row in kraft.json("brokers")] == [(1, "active")]
     assert kraft.json("quorum")["leader"] == 1
     (directory,) = kraft.json("logdirs")
@@ -101,5 +105,5 @@ def test_nodes_and_their_files(kraft: Command) -> None:
     assert {row["type"] for row in kraft.json("configs", "list")} >= {"broker"}
 
 
-def test_what_kafka_does_not_show_is_said(kraft: Command) -> None:
+def test_metadata_show_against_kafka_gives_advice_to_use_folder(kraft: Command) -> None:
     assert "give --folder" in kraft.run("metadata", "show", code=1)

@@ -1,6 +1,7 @@
-"""Our consumer reads from Apache Kafka's followers (KIP-392): a node stands in each rack, and leaders send it there.
+"""Our consumer reads from Apache Kafka's followers (KIP-392). There is a node in each rack, and leaders refer the
+consumer to the node in its rack.
 
-What proves it: every node but the one in the consumer's rack is frozen, and all records are read once more.
+How this is shown: every node except the one in the consumer's rack is frozen, and all records can still be read.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from kraft.client.core.records import ConsumerRecord, TopicPartition
 from tests.bench.kafka import KafkaCluster
 from tests.interop.kafka_nodes import kafka_in_racks
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries emit warnings
 
 RACKS = {1: "rack-1", 2: "rack-2", 3: "rack-3"}
 LEADER, NEAR = 1, 3
 COUNT = 100
 SECONDS = 60
-PATIENCE = "broker.session.timeout.ms=20000"
-"""So long a dead node is told of: consumers must find out by themselves."""
-QUICK_SHRINK = "replica.lag.time.max.ms=2000"
-"""So long a dead follower stays in sync, and leaders send consumers to it."""
+LONG_FAILURE_DETECTION = "broker.session.timeout.ms=20000"
+"""Kafka setting for the time in which a dead node is still listed as alive. It is long, so consumers must detect the
+failure themselves."""
+SHORT_REPLICA_LAG = "replica.lag.time.max.ms=2000"
+"""Kafka setting for the time in which a dead follower stays in the ISR, so that leaders keep referring consumers to
+it."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    with kafka_in_racks(list(RACKS.values()), [PATIENCE, QUICK_SHRINK]) as started:
+    with kafka_in_racks(list(RACKS.values()), [LONG_FAILURE_DETECTION, SHORT_REPLICA_LAG]) as started:
         yield started
 
 
 @pytest.fixture
 def place(cluster: KafkaCluster) -> TopicPartition:
-    """A partition that LEADER leads, all replicas in sync."""
+    """A partition that is led by LEADER and whose replicas are all in sync."""
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, 1, replica_assignment=[[LEADER, 2, 3]])])[topic].result(20)
@@ -51,7 +54,7 @@ def place(cluster: KafkaCluster) -> TopicPartition:
 
 
 async def fill(cluster: KafkaCluster, place: TopicPartition, first: int = 0) -> None:
-    """COUNT records, each in a batch of its own; the value is the offset."""
+    """Write COUNT records, each in its own batch; the value of a record is its offset."""
     async with Producer(bootstrap_servers=cluster.bootstrap, batch_size=1) as producer:
         for number in range(first, first + COUNT):
             await producer.enqueue(place[0], b"%d" % number, partition=place[1])
@@ -62,7 +65,7 @@ def consumer_near(cluster: KafkaCluster, node: int, **settings: str) -> Consumer
 
 
 async def read(consumer: Consumer, place: TopicPartition, end: int) -> list[ConsumerRecord]:
-    """What there is from the position to `end`."""
+    """Read the records from the position to `end`."""
     found: list[ConsumerRecord] = []
     with trio.fail_after(SECONDS):
         while not found or consumer.position(place) < end:
@@ -85,8 +88,8 @@ def frozen(cluster: KafkaCluster, nodes: Iterable[int]) -> Iterator[None]:
 async def read_from(
     cluster: KafkaCluster, near: int, consumer: Consumer, place: TopicPartition, end: int
 ) -> list[ConsumerRecord]:
-    """All records, from this node, a follower: no other answers, and they are too few to choose another leader. The
-    records were read before, so it knows that they may be."""
+    """Read all records from this node, a follower. The other nodes do not respond, and no new leader can be elected.
+    The records were read once before, so the follower has learned that they are committed."""
     assert cluster.leader(*place) not in (-1, near)
     with frozen(cluster, RACKS.keys() - {near}):
         consumer.seek(place, 0)
@@ -94,7 +97,7 @@ async def read_from(
 
 
 def require_all(records: list[ConsumerRecord], first: int, end: int) -> None:
-    """Each record once, in order, with its own offset."""
+    """Check that each record occurs once, in order, with its own offset."""
     assert [record.offset for record in records] == list(range(first, end))
     assert [record.value for record in records] == [b"%d" % number for number in range(first, end)]
 
@@ -114,7 +117,7 @@ async def test_records_are_read_from_the_replica_in_the_consumers_rack(
         assert await consumer.offsets([place], at="latest") == {place: consumer.position(place)}
 
 
-async def test_a_follower_tells_what_was_aborted(cluster: KafkaCluster, place: TopicPartition) -> None:
+async def test_a_kafka_follower_reports_aborted_transactions(cluster: KafkaCluster, place: TopicPartition) -> None:
     writer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": place[0]})
     await trio.to_thread.run_sync(writer.init_transactions, 30)
     for number in range(6):
@@ -125,7 +128,7 @@ async def test_a_follower_tells_what_was_aborted(cluster: KafkaCluster, place: T
             writer.abort_transaction(20)
         else:
             writer.commit_transaction(20)
-    end = 12  # a record and a marker in each
+    end = 12  # each transaction has a record and a marker
     async with consumer_near(cluster, NEAR, isolation_level="read_committed") as consumer:
         await consumer.assign([place], at="earliest")
         first = await read(consumer, place, end)
@@ -134,7 +137,9 @@ async def test_a_follower_tells_what_was_aborted(cluster: KafkaCluster, place: T
         assert [(record.offset, record.value) for record in found] == [(0, b"0"), (4, b"2"), (8, b"4")]
 
 
-async def test_what_a_follower_has_deleted_is_skipped(cluster: KafkaCluster, place: TopicPartition) -> None:
+async def test_offsets_that_a_kafka_follower_has_deleted_are_skipped(
+    cluster: KafkaCluster, place: TopicPartition
+) -> None:
     await fill(cluster, place)
     async with (
         consumer_near(cluster, NEAR, auto_offset_reset="earliest") as consumer,
@@ -148,7 +153,9 @@ async def test_what_a_follower_has_deleted_is_skipped(cluster: KafkaCluster, pla
         require_all(await read(consumer, place, COUNT), 40, COUNT)
 
 
-async def test_reading_goes_on_when_another_replica_leads(cluster: KafkaCluster, place: TopicPartition) -> None:
+async def test_reading_from_a_follower_continues_after_a_leader_change(
+    cluster: KafkaCluster, place: TopicPartition
+) -> None:
     await fill(cluster, place)
     async with consumer_near(cluster, NEAR) as consumer, Admin(bootstrap_servers=cluster.bootstrap) as admin:
         await consumer.assign([place], at="earliest")
@@ -160,7 +167,9 @@ async def test_reading_goes_on_when_another_replica_leads(cluster: KafkaCluster,
         require_all(await read_from(cluster, NEAR, consumer, place, 2 * COUNT), 0, 2 * COUNT)
 
 
-async def test_the_leader_is_read_when_the_follower_is_killed(cluster: KafkaCluster, place: TopicPartition) -> None:
+async def test_the_consumer_reads_from_the_leader_when_the_follower_is_killed(
+    cluster: KafkaCluster, place: TopicPartition
+) -> None:
     await fill(cluster, place)
     async with consumer_near(cluster, NEAR) as consumer:
         await consumer.assign([place], at="earliest")

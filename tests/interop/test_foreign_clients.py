@@ -1,4 +1,6 @@
-"""Foreign clients cannot tell the difference: topics, every codec, reading by assignment, times, five leader kills."""
+"""Foreign clients work with our brokers as with Kafka's: topics, every codec, reading by assignment, times, leader
+kills.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.interop.foreign import Aiokafka, Confluent, ForeignClient, KafkaPytho
 from tests.interop.programs import FRANZ_GO, JAVA, KAFKAJS, install_tools
 from tests.stages.started_clusters import LocalCluster, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries emit warnings
 
 CLIENTS: dict[str, ForeignClient] = {
     "confluent-kafka": Confluent(),
@@ -28,7 +30,7 @@ RECORDS = 20
 KILLS = 5
 STREAM_S = 1.0
 FIRST_MS = int(time.time()) * 1000 - 3_600_000
-"""Young enough for retention to leave the records alone."""
+"""Timestamp of the first record, recent enough to be kept by retention."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-"""Foreign consumer groups cannot tell the difference: sharing, every assignor, static members, commits, kills.
+"""Foreign consumer groups work as with Kafka: sharing, every assignor, static members, commits, broker kills.
 
-All members of one group use one library.
+All members of one group use the same library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PARTITIONS = 4
 RECORDS = 200
 KILLS = 2
 KILLS_SESSION_MS = 2_000
-"""A member that leaves, or that is replaced, while the coordinator dies is missed after its session only."""
+"""Session timeout of members. A member that leaves or is replaced while the coordinator dies is removed only after this
+time."""
 ASSIGNORS = [(name, assignor) for name, member in MEMBERS.items() for assignor in member.assignors]
 STATIC = [name for name, member in MEMBERS.items() if member.can_be_static]
 
@@ -36,12 +37,13 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 Join = Callable[..., GroupMember]
-"""(name of the library, topic, group, options of GroupMember) → a member at work."""
+"""Function that starts a group member and returns it, given the library's name, the topic, the group, and options."""
 
 
 @pytest.fixture
 def join(cluster: LocalCluster) -> Iterator[Join]:
-    """Members that end with the test, also when it fails: the next cluster may listen on the same ports."""
+    """A function that starts members. They are stopped at the end of the test, even if it fails: the next cluster may
+    use the same ports."""
     members: list[GroupMember] = []
 
     def join(name: str, topic: str, group: str, **options: Any) -> GroupMember:
@@ -54,14 +56,14 @@ def join(cluster: LocalCluster) -> Iterator[Join]:
 
 
 class Writer:
-    """Writes to all partitions, with one producer for all tests: librdkafka needs half a second to start one."""
+    """Writes to all partitions. All tests share one producer, because librdkafka needs half a second to start one."""
 
     def __init__(self, bootstrap: str) -> None:
         settings = {"enable.idempotence": True, "reconnect.backoff.max.ms": RECONNECT_MS_MAX}
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
 
     def write(self, topic: str, prefix: str, count: int = RECORDS) -> set[str]:
-        """Values that are all acknowledged."""
+        """Write values, and return them once all are acknowledged."""
         failures: list[object] = []
         values = [f"{prefix}-{number}" for number in range(count)]
         for number, value in enumerate(values):
@@ -105,7 +107,9 @@ def test_two_members_share_a_topic_and_each_record_is_read_once(
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_a_group_goes_on_where_it_stopped(cluster: LocalCluster, writer: Writer, join: Join, name: str) -> None:
+def test_a_group_continues_at_its_committed_offsets(
+    cluster: LocalCluster, writer: Writer, join: Join, name: str
+) -> None:
     topic = group = f"resume-{name}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     old = writer.write(topic, "old")
@@ -120,7 +124,9 @@ def test_a_group_goes_on_where_it_stopped(cluster: LocalCluster, writer: Writer,
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_a_static_member_that_returns_moves_no_partition(cluster: LocalCluster, join: Join, name: str) -> None:
+def test_a_foreign_static_member_that_returns_causes_no_partition_to_move(
+    cluster: LocalCluster, join: Join, name: str
+) -> None:
     topic = group = f"static-{name}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     stays = join(name, topic, group, instance_id="stays")
@@ -139,7 +145,7 @@ def test_a_static_member_that_returns_moves_no_partition(cluster: LocalCluster, 
 
 
 @pytest.mark.parametrize(("name", "assignor"), ASSIGNORS)
-def test_no_record_is_lost_to_a_group_whose_coordinator_is_killed(
+def test_a_foreign_group_loses_no_record_when_its_coordinator_is_killed(
     cluster: LocalCluster, writer: Writer, join: Join, name: str, assignor: str
 ) -> None:
     topic = group = f"kills-{name}-{assignor}"
@@ -163,7 +169,7 @@ def test_no_record_is_lost_to_a_group_whose_coordinator_is_killed(
 
 
 @pytest.mark.parametrize(("name", "assignor"), ASSIGNORS)
-def test_members_that_come_and_go_while_leaders_are_killed_miss_nothing(
+def test_joining_and_leaving_foreign_members_miss_no_record_while_leaders_are_killed(
     cluster: LocalCluster, writer: Writer, join: Join, name: str, assignor: str
 ) -> None:
     topic = group = f"churn-{name}-{assignor}"
@@ -187,7 +193,7 @@ def test_members_that_come_and_go_while_leaders_are_killed_miss_nothing(
         cluster.wait_in_sync("__consumer_offsets", 3)
 
 
-def test_groups_are_listed_described_and_deleted_by_an_administrator(cluster: LocalCluster, join: Join) -> None:
+def test_foreign_admin_clients_list_describe_and_delete_groups(cluster: LocalCluster, join: Join) -> None:
     topic = group = "administered"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     member = join("confluent-kafka", topic, group)

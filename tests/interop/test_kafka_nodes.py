@@ -1,4 +1,4 @@
-"""Nodes of Apache Kafka end with the tests that started them, however those end."""
+"""Apache Kafka's nodes end together with the test process that has started them, however that process ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.stdin.read()
 """
 
 
-def test_nodes_end_when_what_started_them_is_killed(tmp_path: Path) -> None:
+def test_kafka_nodes_end_when_the_test_process_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None

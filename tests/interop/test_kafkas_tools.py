@@ -1,4 +1,4 @@
-"""Apache Kafka's own command-line tools at work on our brokers."""
+"""Apache Kafka's own command-line tools on our brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).with_name("kafka.sh")
 SECONDS_MAX = 90
 RECORDS = 2_000
 FIRST_MS = int(time.time()) * 1000 - 3_600_000
-"""Young enough for retention to leave the records alone."""
+"""Timestamp of the first record, recent enough to be kept by retention."""
 PACKAGES = {
     "ConfigCommand": "kafka.admin",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group",
@@ -37,7 +37,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def tool(cluster: LocalCluster, name: str, *arguments: str, code: int = 0, text: str = "") -> str:
-    """What a tool prints when it reads `text`. It must end with `code`."""
+    """Run one of Kafka's tools with `text` as its input, and return its output. The tool must exit with `code`."""
     return run(name, "--bootstrap-server", cluster.bootstrap, *arguments, code=code, text=text)
 
 
@@ -49,12 +49,12 @@ def run(name: str, *arguments: str, code: int = 0, text: str = "") -> str:
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """The rows of a table with a header and no empty cells, by its columns' names."""
+    """Return the rows of a table that has a header and no empty cells, by column name."""
     header, *lines = [line.split() for line in table.splitlines() if line.strip()]
     return [dict(zip(header, line, strict=False)) for line in lines]
 
 
-def test_topics(cluster: LocalCluster) -> None:
+def test_kafka_topics_tool_manages_our_topics(cluster: LocalCluster) -> None:
     create = ("--create", "--topic", "life", "--replica-assignment", "1:2:3,3:1:2", "--config", "retention.ms=777000")
     assert "Created topic life" in tool(cluster, "TopicCommand", *create)
     described = tool(cluster, "TopicCommand", "--describe", "--topic", "life")
@@ -70,7 +70,7 @@ def test_topics(cluster: LocalCluster) -> None:
     assert "life" not in tool(cluster, "TopicCommand", "--list").split()
 
 
-def test_errors_are_printed_in_kafkas_words(cluster: LocalCluster) -> None:
+def test_kafkas_tools_print_our_errors_in_kafkas_words(cluster: LocalCluster) -> None:
     twice = ("--create", "--topic", "twice", "--partitions", "2", "--replication-factor", "3")
     tool(cluster, "TopicCommand", *twice)
     for words, refused in [
@@ -82,7 +82,7 @@ def test_errors_are_printed_in_kafkas_words(cluster: LocalCluster) -> None:
     assert "TransactionalId" in tool(cluster, "TransactionsCommand", "list")
 
 
-def test_configs(cluster: LocalCluster) -> None:
+def test_kafka_configs_tool_shows_and_alters_our_topic_settings(cluster: LocalCluster) -> None:
     cluster.create_topic("set", partitions=1, replication_factor=3)
     entity = ("--entity-type", "topics", "--entity-name", "set")
     assert "Completed updating" in tool(
@@ -94,7 +94,7 @@ def test_configs(cluster: LocalCluster) -> None:
     tool(cluster, "ConfigCommand", "--alter", *entity, "--add-config", "nonsense=1", code=1)
 
 
-def test_configs_of_brokers(cluster: LocalCluster) -> None:
+def test_kafka_configs_tool_shows_and_alters_our_broker_settings(cluster: LocalCluster) -> None:
     one, every = ("--entity-type", "brokers", "--entity-name", "1"), ("--entity-type", "brokers", "--entity-default")
     assert "num.partitions=" in tool(cluster, "ConfigCommand", "--describe", "--all", *one)
     tool(cluster, "ConfigCommand", "--alter", *every, "--add-config", "log.retention.ms=200000000")
@@ -106,7 +106,7 @@ def test_configs_of_brokers(cluster: LocalCluster) -> None:
     assert synonyms[:2] == [("DYNAMIC_BROKER_CONFIG", "100000000"), ("DYNAMIC_DEFAULT_BROKER_CONFIG", "200000000")]
 
 
-def test_speed_of_producers_and_consumers(cluster: LocalCluster) -> None:
+def test_kafkas_perf_tools_run_against_our_brokers(cluster: LocalCluster) -> None:
     cluster.create_topic("perf", partitions=2, replication_factor=3)
     settings = ("--command-property", "acks=all", "--command-property", "compression.type=lz4")
     amount = ("--num-records", str(RECORDS), "--record-size", "100", "--throughput", "-1")
@@ -122,10 +122,10 @@ def test_speed_of_producers_and_consumers(cluster: LocalCluster) -> None:
     assert float(figures["nMsg.sec"]) > 0
 
 
-def test_offsets(cluster: LocalCluster) -> None:
+def test_kafka_get_offsets_tool_works_on_our_brokers(cluster: LocalCluster) -> None:
     cluster.create_topic("times", partitions=2, replication_factor=3)
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
-    for number in (0, 1, 4, 2, 3):  # the greatest time is at offset 2
+    for number in (0, 1, 4, 2, 3):  # the record with the greatest timestamp has offset 2
         producer.produce("times", "at a time", partition=0, timestamp=FIRST_MS + 1000 * number)
     assert producer.flush(20) == 0
 
@@ -139,9 +139,10 @@ def test_offsets(cluster: LocalCluster) -> None:
     assert tool(cluster, "GetOffsetShell", "--topic-partitions", "times:0").split() == ["times:0:5"]
 
 
-def test_groups(cluster: LocalCluster) -> None:
+def test_kafka_consumer_groups_tool_works_on_our_groups(cluster: LocalCluster) -> None:
     cluster.create_topic("read", partitions=2, replication_factor=3)
-    # With keys, for a reader that leaves after its tenth record commits what it has read from: both partitions.
+    # Records have keys, because a reader that leaves after its tenth record commits only partitions that it has read:
+    # here both.
     keyed = "".join(f"{number}:record {number}\n" for number in range(10))
     keys = ("--property", "parse.key=true", "--property", "key.separator=:")
     tool(cluster, "ConsoleProducer", "--topic", "read", *keys, text=keyed)
@@ -169,7 +170,7 @@ def test_groups(cluster: LocalCluster) -> None:
     assert "readers" not in tool(cluster, "ConsumerGroupCommand", "--list").split()
 
 
-def test_members_of_groups(cluster: LocalCluster) -> None:
+def test_kafka_consumer_groups_tool_shows_and_removes_our_members(cluster: LocalCluster) -> None:
     cluster.create_topic("shared", partitions=2, replication_factor=3)
     member = ConfluentMember(cluster.bootstrap, "shared", "at-work", assignor="range")
     try:
@@ -186,7 +187,7 @@ def test_members_of_groups(cluster: LocalCluster) -> None:
         member.stop()
 
 
-def test_the_quorum(cluster: LocalCluster) -> None:
+def test_kafka_metadata_quorum_tool_describes_our_quorum(cluster: LocalCluster) -> None:
     status = tool(cluster, "MetadataQuorumCommand", "describe", "--status")
     fields = dict(line.split(":", 1) for line in status.splitlines() if line)
     voters = json.loads(fields["CurrentVoters"])
@@ -200,7 +201,9 @@ def test_the_quorum(cluster: LocalCluster) -> None:
     assert f"LeaderId:{fields['LeaderId']}" in asked
 
 
-def test_records_and_directories(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_kafkas_tools_delete_our_records_and_describe_our_log_directories(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     cluster.create_topic("kept", partitions=1, replication_factor=3)
     tool(cluster, "ConsoleProducer", "--topic", "kept", text="".join(f"{number}\n" for number in range(5)))
     wanted = tmp_path / "offsets.json"
@@ -217,7 +220,7 @@ def test_records_and_directories(cluster: LocalCluster, tmp_path: Path) -> None:
     assert re.match(r"Cluster ID: \S{22}$", cluster_id)
 
 
-def test_a_segment_of_a_running_broker_and_its_indexes_are_dumped_and_left_as_they_are(cluster: LocalCluster) -> None:
+def test_kafkas_dump_log_reads_a_live_segment_and_its_indexes_without_changing_them(cluster: LocalCluster) -> None:
     cluster.create_topic("dumped", partitions=1, replication_factor=3)
     cluster.wait_in_sync("dumped", 3)
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "batch.size": 1})

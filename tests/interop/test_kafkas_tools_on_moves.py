@@ -1,4 +1,4 @@
-"""Apache Kafka's tools move our replicas, between brokers and between log directories, and change our voters."""
+"""Apache Kafka's tools move our replicas between brokers and log directories, and change our voters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def tool(bootstrap: str, name: str, *arguments: str | Path) -> str:
-    """What a tool prints. It must end well."""
+    """Run one of Kafka's tools, which must succeed, and return its output."""
     command = [SCRIPT, "tool", f"org.apache.kafka.tools.{name}", "--bootstrap-server", bootstrap, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert done.returncode == 0, f"{name} {arguments}: {done.stdout}{done.stderr}"
@@ -47,7 +47,9 @@ def written(folder: Path, *placed: tuple[int, list[int]]) -> Path:
     return path
 
 
-def test_replicas_are_moved_throttled_verified_listed_and_cancelled(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_kafkas_tool_moves_throttles_verifies_lists_and_cancels_reassignments(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     cluster.create_topic("movable", partitions=2, replication_factor=1)
     topics = tmp_path / "topics.json"
     topics.write_text('{"version": 1, "topics": [{"topic": "movable"}]}')
@@ -76,7 +78,7 @@ def test_replicas_are_moved_throttled_verified_listed_and_cancelled(cluster: Loc
 
 
 def properties(folder: Path, node_id: int, port: int, role: str, controller: int, extra: str = "") -> Path:
-    """A node's server.properties, as Kafka's tools read it too."""
+    """Return the path of a node's server.properties, which Kafka's tools read too."""
     listener = "CONTROLLER" if role == "controller" else "PLAINTEXT"
     path = folder / f"{node_id}.properties"
     path.write_text(
@@ -90,7 +92,8 @@ def properties(folder: Path, node_id: int, port: int, role: str, controller: int
 
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """(bootstrap servers, folder) of a quorum of controller 101, an observer 102, and broker 1 with two directories."""
+    """The bootstrap servers and the folder of a cluster: controller 101, an observer 102, and broker 1 with two log
+    directories."""
     folder = tmp_path_factory.mktemp("joined")
     base, ports = hold_ports(range(3))
     first, second, broker = range(base, base + 3)
@@ -121,7 +124,7 @@ def _end(node: subprocess.Popen[bytes]) -> None:
     node.wait(timeout=UP_SECONDS_MAX)
 
 
-def test_a_controller_becomes_a_voter_and_is_none_any_more(joined: tuple[str, Path]) -> None:
+def test_kafkas_tool_adds_and_removes_a_voter(joined: tuple[str, Path]) -> None:
     bootstrap, folder = joined
     config = folder / "102.properties"
     added = tool(bootstrap, "MetadataQuorumCommand", "--command-config", config, "add-controller")
@@ -135,7 +138,7 @@ def test_a_controller_becomes_a_voter_and_is_none_any_more(joined: tuple[str, Pa
     assert '"id": 102' in observers
 
 
-def test_a_replica_is_moved_to_another_directory(joined: tuple[str, Path]) -> None:
+def test_kafkas_tool_moves_a_replica_to_another_log_directory(joined: tuple[str, Path]) -> None:
     bootstrap, folder = joined
     create = ("--create", "--topic", "here", "--partitions", "1", "--replication-factor", "1")
     tool(bootstrap, "TopicCommand", *create)

@@ -1,5 +1,6 @@
-"""Records far beyond the default limit, mixed with small ones, over many partitions: long frames of all lengths follow
-one another on the connections of clients and of followers."""
+"""Records far above the default limit, mixed with small ones, over many partitions. So frames of widely varying lengths
+follow one another on the connections of clients and followers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LIMIT_BYTES = 30_000_000
 READ_SECONDS_MAX = 60
 
 
-def test_records_of_all_lengths_are_replicated_and_read() -> None:
+def test_records_of_widely_varying_sizes_are_replicated_and_read() -> None:
     chance = random.Random(1)
     values = {str(index): chance.randbytes(chance.choice(SIZES)) for index in range(RECORDS)}
     with running(settings=[f"message.max.bytes={LIMIT_BYTES}"]) as cluster:

@@ -1,4 +1,6 @@
-"""Our producer and consumer against Apache Kafka, beside librdkafka and kafka-python: records, groups, transactions."""
+"""Our producer and consumer with Apache Kafka, together with librdkafka and kafka-python: records, groups,
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from kraft.client import CommittedOffset, Consumer, Producer, RebalanceListener
 from kraft.client.core.records import ConsumerRecord, TopicPartition
 from tests.interop.kafka_nodes import kafka_running
 
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries warn of their own
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # foreign libraries emit warnings
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -49,7 +51,7 @@ async def fill(bootstrap: str, topic: str, count: int, **settings: Any) -> list[
 
 
 class Member(RebalanceListener):
-    """A consumer at work: what it has read, and what it was told of rebalances."""
+    """A running consumer, with the records that it has read and the rebalance callbacks that were made."""
 
     def __init__(self, bootstrap: str, group: str, topics: Any, **settings: Any) -> None:
         self.consumer = Consumer(bootstrap_servers=bootstrap, group_id=group, **(FAST | settings))
@@ -122,7 +124,7 @@ async def test_records_of_each_codec_are_read_back_by_us_and_by_librdkafka(boots
     assert ours == found == expected
 
 
-async def test_keys_go_to_the_partitions_that_another_library_chooses(bootstrap: str) -> None:
+async def test_keys_go_to_the_same_partitions_as_with_another_library(bootstrap: str) -> None:
     topic = make_topic(bootstrap, 7)
     keys = [f"key-{number}".encode() for number in range(40)]
     async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -132,9 +134,9 @@ async def test_keys_go_to_the_partitions_that_another_library_chooses(bootstrap:
     theirs.close()
 
 
-async def test_offsets_are_found_by_time(bootstrap: str) -> None:
+async def test_our_client_finds_offsets_by_time_on_kafka(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
-    first_ms = int(time.time()) * 1000 - 3_600_000  # young enough for retention
+    first_ms = int(time.time()) * 1000 - 3_600_000  # recent enough to be kept by retention
     async with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(10):
             await producer.send(topic, b"v", timestamp_ms=first_ms + number * 1_000)
@@ -145,7 +147,7 @@ async def test_offsets_are_found_by_time(bootstrap: str) -> None:
         assert await consumer.offsets([place], at="latest") == {place: 10}
 
 
-async def test_read_committed_gives_what_was_committed_and_nothing_else(bootstrap: str) -> None:
+async def test_read_committed_returns_only_committed_records(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     writer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     writer.init_transactions(20)
@@ -170,7 +172,7 @@ async def test_read_committed_gives_what_was_committed_and_nothing_else(bootstra
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_members_come_and_go_and_every_partition_has_one_owner(bootstrap: str, strategy: str) -> None:
+async def test_every_partition_has_one_owner_while_members_join_and_leave(bootstrap: str, strategy: str) -> None:
     topic = make_topic(bootstrap, 6)
     group = f"group-{topic}"
     every = {(topic, number) for number in range(6)}
@@ -197,7 +199,7 @@ async def test_members_come_and_go_and_every_partition_has_one_owner(bootstrap: 
         assert [len(partitions) for kind, partitions in first.events if kind == "revoked"][:1] == [3]
 
 
-async def test_a_group_goes_on_where_it_has_committed(bootstrap: str) -> None:
+async def test_a_group_on_kafka_continues_at_its_committed_offsets(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     await fill(bootstrap, topic, 100)
     place = (topic, 0)
@@ -219,7 +221,7 @@ async def test_a_group_goes_on_where_it_has_committed(bootstrap: str) -> None:
             assert await consumer.committed([place]) == {place: CommittedOffset(22, 0, "")}
 
 
-async def test_an_exception_leaves_the_records_at_hand_uncommitted(bootstrap: str) -> None:
+async def test_an_exception_leaves_the_current_and_later_records_uncommitted(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     await fill(bootstrap, topic, 20)
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": f"group-{topic}", **FAST}
@@ -236,7 +238,7 @@ async def test_an_exception_leaves_the_records_at_hand_uncommitted(bootstrap: st
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-async def test_our_members_share_a_group_with_librdkafkas(bootstrap: str, strategy: str) -> None:
+async def test_our_group_members_share_a_group_with_librdkafka_members(bootstrap: str, strategy: str) -> None:
     topic = make_topic(bootstrap, 4)
     group = f"group-{topic}"
     ours = Member(bootstrap, group, [topic], partition_assignment_strategy=strategy)
@@ -289,7 +291,7 @@ async def test_a_static_member_that_returns_in_time_gets_its_partitions_without_
         assert (returns.held, len(stays.events)) == (had, seen)
 
 
-async def test_a_pattern_takes_in_topics_that_come_later(bootstrap: str) -> None:
+async def test_a_pattern_subscription_on_kafka_includes_topics_created_later(bootstrap: str) -> None:
     prefix = f"pattern-{uuid.uuid4().hex[:6]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(f"{prefix}-a", 2, 1)])[f"{prefix}-a"].result(20)
@@ -300,7 +302,7 @@ async def test_a_pattern_takes_in_topics_that_come_later(bootstrap: str) -> None
         await until(lambda: len(member.held) == 5)
 
 
-async def test_an_application_that_does_not_come_back_loses_its_partitions(bootstrap: str) -> None:
+async def test_an_application_that_exceeds_max_poll_interval_loses_its_partitions(bootstrap: str) -> None:
     topic = make_topic(bootstrap, 2)
     group = f"group-{topic}"
     other = Member(bootstrap, group, [topic], max_poll_interval_ms=1_500)

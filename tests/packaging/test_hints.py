@@ -1,4 +1,4 @@
-"""Texts for users name nothing that an installed package does not have."""
+"""Texts for users mention no file that an installed package lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGES = "docs/"
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
-    """Strings that are no docstrings: those may point readers of the source to its pages."""
+    """Yield all strings of the code except docstrings, which may refer to pages of the repository."""
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare:
@@ -26,7 +26,7 @@ FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_hints_name_no_page_of_the_repository(folder: str) -> None:
+def test_user_visible_texts_do_not_refer_to_pages_of_the_repository(folder: str) -> None:
     found = {
         (path.name, text)
         for path in sorted((PACKAGE / folder).resolve().rglob("*.py"))

@@ -1,7 +1,7 @@
-"""Each way to install gives a working `kraft`, and nothing but `kraft` in the user's environment.
+"""Each way to install gives a working `kraft`, and adds nothing but `kraft` to the user's environment.
 
-Everything is built and installed offline from what this environment has: the dependencies come from its site-packages,
-so that what is tested is our packaging and not an index.
+Everything is built and installed offline. The dependencies come from this environment's site-packages, so that our
+packaging is tested and not an index.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ SITE = next(path for path in map(Path, sys.path) if path.name == "site-packages"
 pytestmark = pytest.mark.timeout(300)
 
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Python before 3.11.4 cannot filter, and trusts the archive that this test has just built."""
+"""Options for extracting the archive safely. Python before 3.11.4 has no filter; there the archive is trusted, because
+this test has built it."""
 
 
 USERS_TESTS = """
@@ -59,7 +60,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository, as a clone has it: tracked and new files, symbolic links kept."""
+    """A copy of the repository that is like a clone: tracked and new files, with symbolic links."""
     target = tmp_path_factory.mktemp("source") / "pykraft"
     ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "dist", "build")
     shutil.copytree(ROOT, target, symlinks=True, ignore=ignored)
@@ -68,7 +69,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Callable[..., Path]:
-    """A fresh virtual environment with what the given arguments of pip install; gives its folder of programs."""
+    """Create a fresh virtual environment and pip install the given arguments. Return the environment's folder of
+    programs."""
 
     def make(*what: str | Path) -> Path:
         venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
@@ -83,7 +85,7 @@ def environment(tmp_path: Path) -> Callable[..., Path]:
 
 
 def dependencies(tmp_path: Path) -> Path:
-    """This environment's packages, without our own editable install."""
+    """Return this environment's packages, without our own editable install."""
     folder = tmp_path / "dependencies"
     folder.mkdir()
     for entry in SITE.iterdir():
@@ -93,7 +95,8 @@ def dependencies(tmp_path: Path) -> Path:
 
 
 def require_working(programs: Path, tmp_path: Path) -> None:
-    """`kraft` runs, every floor can be imported, and no bare name can."""
+    """Check that `kraft` runs, that every top-level part of the package can be imported, and that none can be imported
+    without the prefix `kraft`."""
     outside = tmp_path / "outside"
     outside.mkdir()
     assert "Start a cluster on this machine" in run(programs / "kraft", "--help", cwd=outside)
@@ -153,13 +156,16 @@ def test_an_editable_install_with_a_c_compiler_uses_the_compiled_record_walk(
 
 
 @pytest.mark.slow
-def test_a_wheel_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+def test_a_wheel_installs_a_working_kraft(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
     require_working(environment(build(source, tmp_path / "dist", "wheel")), tmp_path)
 
 
 @pytest.mark.slow
-def test_a_wheel_brings_the_pytest_plugin(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
-    """A foreign client against real processes and our client in a simulated world, by the entry point alone."""
+def test_an_installed_wheel_provides_the_pytest_plugin(
+    source: Path, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
+    """A foreign client uses real processes, and our client a simulated world. Only the entry point makes the plugin
+    known."""
     programs = environment(build(source, tmp_path / "dist", "wheel"))
     tests = tmp_path / "tests"
     tests.mkdir()
@@ -169,7 +175,7 @@ def test_a_wheel_brings_the_pytest_plugin(source: Path, tmp_path: Path, environm
 
 
 @pytest.mark.slow
-def test_a_wheel_made_of_the_source_distribution_works(
+def test_a_wheel_built_from_the_source_distribution_installs_a_working_kraft(
     source: Path, tmp_path: Path, environment: Callable[..., Path]
 ) -> None:
     archive = build(source, tmp_path / "sdist", "sdist")
@@ -181,12 +187,16 @@ def test_a_wheel_made_of_the_source_distribution_works(
 
 
 @pytest.mark.slow
-def test_an_editable_install_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+def test_an_editable_install_gives_a_working_kraft(
+    source: Path, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
     require_working(environment("--editable", source), tmp_path)
 
 
 @pytest.mark.slow
-def test_an_install_from_a_git_checkout_works(source: Path, tmp_path: Path, environment: Callable[..., Path]) -> None:
+def test_an_install_from_a_git_checkout_gives_a_working_kraft(
+    source: Path, tmp_path: Path, environment: Callable[..., Path]
+) -> None:
     checkout = tmp_path / "checkout"
     shutil.copytree(source, checkout, symlinks=True)
     run("git", "init", "--quiet", cwd=checkout)
@@ -196,8 +206,8 @@ def test_an_install_from_a_git_checkout_works(source: Path, tmp_path: Path, envi
     require_working(environment(f"pykraft @ git+file://{checkout}"), tmp_path)
 
 
-def test_a_checkout_without_symbolic_links_gets_one_clear_error(source: Path, tmp_path: Path) -> None:
-    """Git writes the link's target as text where links are off."""
+def test_building_a_checkout_without_symbolic_links_fails_with_one_clear_error(source: Path, tmp_path: Path) -> None:
+    """With symbolic links disabled, git writes the target of a link into a file as text."""
     broken = tmp_path / "broken"
     shutil.copytree(source, broken, symlinks=True)
     for name in LINKED:

@@ -1,4 +1,4 @@
-"""The answer that tells one error everywhere, for every API, version and element that a request names."""
+"""The response that reports one error for everything in a request, for every API and version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITHOUT_A_PLACE = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 
 def filled(cls: Any) -> Any:
-    """A message in which every array has one element, so that there is something to answer."""
+    """Return a message in which every array has one element, so that there is something to answer."""
     values = {}
     for field in fields_of(cls):
         if field.is_array and field.kind == ENTITY:
@@ -43,7 +43,7 @@ def filled(cls: Any) -> Any:
 
 
 def errors(message: Any) -> list[int]:
-    """Every error code in a message, wherever it stands."""
+    """Return every error code in a message, at any depth."""
     found = []
     for field in fields_of(message.__class__):
         value = getattr(message, field.name)
@@ -56,7 +56,7 @@ def errors(message: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(("key", "version"), GENERAL, ids=str)
-def test_every_answer_tells_the_error_and_nothing_else(key: ApiKey, version: int) -> None:
+def test_error_response_of_every_api_has_only_the_requested_error_code(key: ApiKey, version: int) -> None:
     assert error_problem(key) is None
     cls = messages.request_class(key)
     body = messages.encode_request(key, version, filled(cls))
@@ -70,7 +70,7 @@ def test_every_answer_tells_the_error_and_nothing_else(key: ApiKey, version: int
     assert set(found) <= allowed, "0 is only what an older version does not tell"
 
 
-def test_an_answer_names_each_element_of_its_request() -> None:
+def test_error_response_has_an_element_for_each_element_of_its_request() -> None:
     request = messages.build(
         messages.request_class(ApiKey.LIST_OFFSETS),
         topics=[
@@ -88,7 +88,7 @@ def test_an_answer_names_each_element_of_its_request() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 12, 13])
-def test_a_produce_is_answered_by_partition_and_not_at_all_with_acks_0(version: int) -> None:
+def test_error_response_to_produce_has_every_partition_and_is_missing_with_acks_0(version: int) -> None:
     named = (None, TOPIC_ID) if version >= 13 else ("a", None)
 
     def body(acks: int) -> bytes:
@@ -104,7 +104,7 @@ def test_a_produce_is_answered_by_partition_and_not_at_all_with_acks_0(version: 
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 13, 18])
-def test_a_fetch_is_answered_for_what_it_names_and_for_what_its_session_holds(version: int) -> None:
+def test_error_response_to_fetch_covers_the_partitions_of_the_request_and_of_its_session(version: int) -> None:
     named = (None, TOPIC_ID) if version >= 13 else ("a", None)
     request = FetchRequest(0, 0, [(*named, [FetchPartition(1, -1, 0, -1, 0, 1)])], session_id=5 if version > 6 else 0)
     body = encode_fetch_request(version, request)
@@ -118,7 +118,7 @@ def test_a_fetch_is_answered_for_what_it_names_and_for_what_its_session_holds(ve
     assert [(row.partition, row.error_code) for row in topic[2]] == [(1, 74), (2, 74)]
 
 
-def test_an_error_of_a_session_is_never_one_of_a_partition() -> None:
+def test_a_fetch_session_error_is_never_a_partition_error() -> None:
     body = encode_fetch_request(12, FetchRequest(0, 0, [("a", None, [FetchPartition(1, -1, 0, -1, 0, 1)])]))
     chunks = error_answer(ApiKey.FETCH, 12, body, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     assert chunks is not None
@@ -127,14 +127,14 @@ def test_an_error_of_a_session_is_never_one_of_a_partition() -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in BROKER_APIS if key not in (ApiKey.PRODUCE, ApiKey.FETCH)], ids=str)
-def test_whatever_names_topics_is_understood_to_name_them(key: ApiKey) -> None:
+def test_named_partitions_are_found_in_every_request_with_topics(key: ApiKey) -> None:
     cls = messages.request_class(key)
     names = [field.name for field in fields_of(cls) if field.name == "topics" and field.is_array]
     body = messages.encode_request(key, messages.newest_version(key), filled(cls))
     assert bool(named_partitions(key, messages.newest_version(key), body)) >= bool(names)
 
 
-def test_partitions_are_found_whether_they_are_numbers_or_structs() -> None:
+def test_partitions_named_in_a_request_are_found_as_numbers_and_as_structs() -> None:
     deletion = messages.build(
         messages.request_class(ApiKey.DELETE_RECORDS),
         topics=[{"name": "a", "partitions": [{"partition_index": 3, "offset": 9}]}],

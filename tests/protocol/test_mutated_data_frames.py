@@ -1,6 +1,5 @@
-"""Bad bytes where a node keeps something: mutated frames of Produce, Fetch, the group APIs and all others that need
-logs or coordinators, against a whole node in a world. The node goes on, what was written is read back unchanged, and
-no handler fails.
+"""Mutated frames of Produce, Fetch, the group APIs and all others that need logs or coordinators, against a whole node
+in a simulated world. The node keeps running, written data is read back unchanged, and no handler fails.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _mutated(body: bytes, chance: Random) -> bytes:
 
 
 async def _attack(cluster: WorldCluster, seam: Seam, key: int, version: int, body: bytes) -> None:
-    """One frame on a connection of its own, which may be answered, closed, or left waiting."""
+    """Send one frame on a separate connection; it may be answered, closed, or left waiting."""
     client = await cluster.connect(1, seam)
     with trio.move_on_after(0.2):
         try:
@@ -100,7 +99,7 @@ async def _first_value(client: AskingClient, topic_id: UUID) -> bytes | None:
 @pytest.mark.parametrize(
     "key", [key for key in BROKER_APIS if (int(key), BROKER_APIS[key].max) not in FRAMES], ids=lambda key: key.name
 )
-def test_mutated_frames_never_disturb_the_node_or_what_it_holds(key: ApiKey) -> None:
+def test_mutated_frames_never_disturb_the_node_or_its_data(key: ApiKey) -> None:
     async def main(world: World) -> None:
         cluster = WorldCluster(world, combined=1)
         cluster.start()
@@ -126,7 +125,7 @@ def test_mutated_frames_never_disturb_the_node_or_what_it_holds(key: ApiKey) -> 
             await client.ask_bytes(key, version, body)
             for _ in range(FRAMES_PER_VERSION):
                 await _attack(cluster, seam, key, version, _mutated(body, chance))
-        if key is not ApiKey.DELETE_RECORDS:  # a mutated one may be a good one for another offset
+        if key is not ApiKey.DELETE_RECORDS:  # a mutated request may be valid for another offset
             assert await _first_value(client, topic_id) == VALUE
         node = cluster.node(1)
         assert "UNKNOWN_SERVER_ERROR" not in {error for _, error, _ in node.requests.error_counts()}

@@ -1,8 +1,8 @@
-"""Bad bytes: a mutated frame of any API ends its connection or is answered; nothing else notices.
+"""Mutated frames: a mutated frame of any API is answered or ends its connection, with no other effect.
 
-Every API and version that a broker serves without a log of its own gives a valid frame (the others have tests against
-a whole node); hypothesis flips, cuts, repeats and inserts bytes, and
-cuts the stream into pieces. No handler may fail by itself: `ErrorsPerSec` stays at zero.
+Every API and version that a broker serves without a log of its own provides a valid frame; the others are tested
+against a whole node. hypothesis flips, cuts, repeats and inserts bytes, and cuts the stream into pieces. No handler may
+fail: `ErrorsPerSec` stays at zero.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _alteration() -> Any:
 
 
 def _requests(version: int) -> dict[int, dict[str, Any]]:
-    """A request of each API that has something in every field that this version knows."""
+    """Return a request of each API, with a value in every field of this version."""
     by_id = {"name": None, "topic_id": ORDERS}
     return {
         ApiKey.METADATA: {"topics": [_nested(3, "topics", **(by_id if version >= 12 else {"name": "orders"}))]},
@@ -124,7 +124,7 @@ def test_a_valid_frame_of_every_version_is_answered(key: int) -> None:
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(FRAMES)), mutations, st.booleans(), st.integers(1, 60))
-def test_a_mutated_frame_is_answered_or_ends_its_own_connection(
+def test_a_mutated_frame_is_answered_or_closes_its_own_connection(
     which: tuple[int, int], changes: list[tuple[str, int, int]], keep_size: bool, piece: int
 ) -> None:
     harness = _harness()
@@ -145,7 +145,7 @@ def test_a_mutated_frame_is_answered_or_ends_its_own_connection(
 
 
 @given(st.binary(min_size=0, max_size=300))
-def test_garbage_never_reaches_a_handler_uncaught(data: bytes) -> None:
+def test_random_bytes_never_cause_an_error_in_a_handler(data: bytes) -> None:
     harness = _harness()
     client = harness.connect()
     client.send_bytes(data)

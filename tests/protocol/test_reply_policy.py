@@ -1,4 +1,4 @@
-"""Reply rules: which requests they take, how often, and what rules make no sense."""
+"""Reply rules: which requests they apply to, how often, and which rules are invalid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(policy: ReplyPolicy, key: int = ApiKey.PRODUCE, client: str = "c", nam
     return policy.decide(key, client, lambda: named) is not None
 
 
-def test_a_policy_without_rules_lets_everything_pass() -> None:
+def test_a_reply_policy_without_rules_applies_to_no_request() -> None:
     assert not asked(ReplyPolicy())
 
 
@@ -49,13 +49,13 @@ def test_a_policy_without_rules_lets_everything_pass() -> None:
         (drop(topic="others"), False),
     ],
 )
-def test_a_rule_takes_what_it_is_narrowed_to(rule: ReplyRule, is_taken: bool) -> None:
+def test_a_reply_rule_applies_only_to_requests_that_match_it(rule: ReplyRule, is_taken: bool) -> None:
     policy = ReplyPolicy()
     policy.add(rule)
     assert asked(policy) is is_taken
 
 
-def test_a_rule_is_used_up_after_so_many_times_and_the_next_one_follows() -> None:
+def test_reply_rule_applies_as_often_as_configured_and_then_the_next_rule_applies() -> None:
     policy = ReplyPolicy()
     first = policy.add(drop(times=2))
     second = policy.add(ReplyRule(api_key=None, action=ReplyAction.CLOSE, times=1))
@@ -65,7 +65,7 @@ def test_a_rule_is_used_up_after_so_many_times_and_the_next_one_follows() -> Non
     assert not policy.rules
 
 
-def test_partitions_are_asked_for_only_when_a_rule_names_a_topic() -> None:
+def test_a_reply_policy_parses_partitions_only_if_a_rule_names_a_topic() -> None:
     policy = ReplyPolicy()
     policy.add(drop(api_key=ApiKey.FETCH, topic="orders"))
 
@@ -75,7 +75,7 @@ def test_partitions_are_asked_for_only_when_a_rule_names_a_topic() -> None:
     assert policy.decide(ApiKey.PRODUCE, "", named) is None
 
 
-def test_rules_can_be_removed_one_by_one_or_all() -> None:
+def test_reply_rules_can_be_removed_one_by_one_or_all() -> None:
     policy = ReplyPolicy()
     one, two = policy.add(drop()), policy.add(drop())
     assert policy.remove(one)
@@ -106,7 +106,7 @@ def test_rules_can_be_removed_one_by_one_or_all() -> None:
         ({"api": "Produce", "action": "drop", "tiems": 5}, "no tiems"),
     ],
 )
-def test_a_rule_that_makes_no_sense_is_refused_with_the_reason(fields: dict[str, Any], says: str) -> None:
+def test_an_invalid_reply_rule_is_refused_with_the_reason(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(BadRule, match=says):
         rule_from(fields)
 
@@ -120,11 +120,11 @@ def test_a_rule_that_makes_no_sense_is_refused_with_the_reason(fields: dict[str,
         {"api": "Fetch", "action": "drop", "topic": "orders", "partition": 0, "client_id": "c"},
     ],
 )
-def test_a_rule_survives_being_written_and_read(fields: dict[str, Any]) -> None:
+def test_reply_rule_converted_to_plain_values_and_back_is_unchanged(fields: dict[str, Any]) -> None:
     assert rule_fields(rule_from(fields)) == fields
 
 
-def test_every_api_has_a_name_that_leads_back_to_it() -> None:
+def test_reply_rule_finds_every_api_by_its_name() -> None:
     for key in (*ApiKey, *InternalKey):
         assert api_key_of(api_name(key)) == key
         assert api_key_of(str(int(key))) == key

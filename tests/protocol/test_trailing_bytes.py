@@ -1,7 +1,8 @@
-"""Bytes behind the end of what a parser reads: each parser does with them what its format says, and never more.
+"""Bytes after the end of what a parser reads: each parser treats them as its format specifies.
 
-Ignored, as Kafka does, in bodies of requests and answers (an older peer may meet a newer one's fields); belonging to
-the next one, in streams of frames and batches; damage, where a length or a checksum says where the end is.
+They are ignored, as in Kafka, in bodies of requests and responses: an older peer may receive a newer one's fields. They
+belong to the next element in streams of frames and batches. They are damage where a length or a checksum defines the
+end.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ RECORD = Record(0, 1_000, b"key", b"value", (("name", b"content"),))
 
 
 class Parser(NamedTuple):
-    """A parser and bytes that it reads whole. `refusal`: what trailing bytes are to it; None if it ignores them."""
+    """A parser and bytes that it reads completely. `refusal`: its error for trailing bytes; None if it ignores them."""
 
     name: str
     data: bytes
@@ -153,7 +154,7 @@ def message_parsers() -> list[Parser]:
 
 
 def with_block(batch: bytes, block: bytes) -> bytes:
-    """The batch with other bytes for its records, and a header and CRC that agree with them."""
+    """Return the batch with other bytes as its records, and a matching header and CRC."""
     data = bytearray(batch[:61] + block)
     header = read_header(batch)
     pack_header(data, 0, header._replace(batch_length=len(data) - 12))
@@ -198,7 +199,7 @@ for codec in Compression:
                 f"{codec.name.lower()} block",
                 compress(codec, b"some bytes " * 20),
                 lambda data, codec=codec: decompress(codec, data, output_bytes_max=1 << 20),
-                None if codec is Compression.LZ4 else WireError,  # an LZ4 frame says where it ends
+                None if codec is Compression.LZ4 else WireError,  # an LZ4 frame defines its own end
             )
         )
 
@@ -211,7 +212,7 @@ def _tags(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
-def test_trailing_bytes_are_ignored_or_refused_as_the_format_says(parser: Parser) -> None:
+def test_trailing_bytes_are_ignored_or_refused_as_the_format_specifies(parser: Parser) -> None:
     whole = parser.parse(parser.data)
     for trailing in TRAILING:
         if parser.refusal is None:
@@ -221,12 +222,12 @@ def test_trailing_bytes_are_ignored_or_refused_as_the_format_says(parser: Parser
                 parser.parse(parser.data + trailing)
 
 
-def test_lines_behind_the_properties_of_a_folder_change_nothing() -> None:
+def test_trailing_lines_in_properties_files_have_no_effect() -> None:
     data = MetaProperties("c", 7, UUID(int=1 << 100)).encode()
     assert MetaProperties.decode(data + b"trailing bytes\n", "f") == MetaProperties.decode(data, "f")
     assert parse_properties("a=b\n\n\n# nothing more") == {"a": "b"}
 
 
-def test_bytes_behind_a_batch_begin_the_next_one() -> None:
+def test_bytes_after_a_batch_begin_the_next_one() -> None:
     assert [position for position, _ in iter_headers(BATCH + BATCH)] == [0, len(BATCH)]
     assert [position for position, _ in iter_headers(BATCH + BATCH[:-1])] == [0]

@@ -1,4 +1,6 @@
-"""Nodes that are nothing but a quorum: a listener that serves it, and a listener of the log that remembers."""
+"""Nodes that run only a quorum: a listener that serves its requests, and a state machine that records the committed
+log.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ CLUSTER_ID = "quorum-test-cluster-id"
 
 @dataclass
 class Replica:
-    """A state machine that remembers the values it was given, and what it was told of leadership."""
+    """A state machine that records the values delivered to it, and the reported leadership."""
 
     values: list[bytes] = field(default_factory=list)
     next_offset: int = 0
@@ -29,7 +31,7 @@ class Replica:
     leads: int | None = None
     gaps: int = 0
     work_ahead: int = 0
-    """Steps that were taken before something was told."""
+    """Number of preparation steps that have run before deliveries."""
     ahead_of: int = -1
 
     def replay_ahead(self, batch: CommittedBatch, events_max: int) -> Iterator[None] | None:
@@ -80,7 +82,7 @@ def config_of(
     is_controller: bool = True,
     **extra: str,
 ) -> NodeConfig:
-    """The properties of one node; keyword arguments have _ for the dots of a key."""
+    """Return the configuration of one node; keyword arguments have _ for the dots of a key."""
     quorum = ",".join(f"{number}@{host}:{port}" for number, (host, port) in sorted(voters.items()))
     properties = {
         "node.id": str(node_id),
@@ -100,7 +102,7 @@ def config_of(
 
 @dataclass
 class Member:
-    """One node across its lives: `quorum` and `replica` are those of the present one."""
+    """One node across its restarts: `quorum` and `replica` belong to the current process."""
 
     config: NodeConfig
     directory_id: UUID
@@ -108,7 +110,7 @@ class Member:
     replica: Replica = field(default_factory=Replica)
     seam: Seam | None = None
     handle: Callable[[Member, Request], None] | None = None
-    """What serves requests in place of the quorum."""
+    """Function that serves this node's requests instead of the quorum, if set."""
     cluster_id: str = CLUSTER_ID
 
     async def main(self, seam: Seam, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

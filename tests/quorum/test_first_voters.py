@@ -1,4 +1,4 @@
-"""Quorums whose configuration names no voters: the first ones come from the checkpoint that formatting writes."""
+"""Quorums whose configuration names no voters: the first voters come from the checkpoint that formatting writes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from kraft.config import ConfigError, NodeConfig
 from kraft.quorum.bootstrap_voters import (
     BadVoters,
+    own_voter_directory,
     parse_initial_controllers,
-    require_choice,
-    require_fitting,
+    require_one_source_of_voters,
     standalone_voters,
     write_bootstrap_checkpoint,
 )
@@ -46,7 +46,8 @@ def dynamic_config(n: int, servers: str, *, is_controller: bool, **extra: str) -
 
 
 class DynamicCluster(Cluster):
-    """Controllers 1 to 3, of which `first_voters` begin the quorum, and an observer; all know only `servers`."""
+    """Controllers 1 to 3, of which `first_voters` form the quorum, and an observer. All are configured only with the
+    bootstrap servers `servers`."""
 
     def __init__(
         self, world: World, first_voters: VoterSet, servers: str = "c1:9000,c2:9000,c3:9000", **extra: str
@@ -64,7 +65,7 @@ class DynamicCluster(Cluster):
             write_bootstrap_checkpoint(seam.disk, self.members[n].config, self.first_voters, seam.clock.wall_ms())
 
 
-def test_a_quorum_forms_from_its_first_checkpoint_and_everybody_learns_the_voters_from_the_log() -> None:
+def test_quorum_forms_from_its_first_checkpoint_and_all_nodes_learn_the_voters_from_the_log() -> None:
     async def main(world: World) -> None:
         cluster = DynamicCluster(world, first(1, 2, 3))
         cluster.format()
@@ -75,7 +76,7 @@ def test_a_quorum_forms_from_its_first_checkpoint_and_everybody_learns_the_voter
         for member in cluster.members.values():
             assert member.quorum is not None
             assert member.quorum.voters == first(1, 2, 3)
-            # The checkpoint holds no event: it is no state to load.
+            # The checkpoint holds no events, so there is no state to load.
             assert member.replica.snapshots == []
         for n in cluster.members:
             cluster.kill(n, power=True)
@@ -88,7 +89,7 @@ def test_a_quorum_forms_from_its_first_checkpoint_and_everybody_learns_the_voter
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_observer_that_knows_one_voter_finds_every_leader(seed: int) -> None:
+def test_observer_configured_with_one_server_finds_every_leader(seed: int) -> None:
     async def main(world: World) -> None:
         cluster = DynamicCluster(world, first(1, 2, 3), "c2:9000")
         cluster.format()
@@ -103,7 +104,7 @@ def test_an_observer_that_knows_one_voter_finds_every_leader(seed: int) -> None:
     World(seed).run(main)
 
 
-def test_a_controller_that_stands_alone_begins_a_quorum_and_others_observe_it() -> None:
+def test_standalone_controller_forms_a_quorum_that_other_controllers_observe() -> None:
     async def main(world: World) -> None:
         cluster = DynamicCluster(world, first(2), "c2:9000")
         cluster.format()
@@ -113,7 +114,7 @@ def test_a_controller_that_stands_alone_begins_a_quorum_and_others_observe_it() 
         await cluster.write(b"a")
         await cluster.wait(lambda: cluster.have(b"a"))
         assert cluster.leader is cluster.members[2]
-        # Controllers that are no voters never stand for election.
+        # Controllers that are not voters never start an election.
         cluster.kill(2)
         await world.sleep_ms(5_000)
         assert cluster.leader is None
@@ -122,7 +123,7 @@ def test_a_controller_that_stands_alone_begins_a_quorum_and_others_observe_it() 
     World(2).run(main)
 
 
-def test_nobody_leads_where_nobody_is_a_first_voter() -> None:
+def test_no_leader_is_elected_without_first_voters() -> None:
     async def main(world: World) -> None:
         cluster = DynamicCluster(world, first())
         cluster.start()
@@ -132,7 +133,7 @@ def test_nobody_leads_where_nobody_is_a_first_voter() -> None:
     World(2).run(main)
 
 
-def test_a_first_voter_that_lost_its_disk_is_another_replica_and_does_not_vote() -> None:
+def test_first_voter_with_a_wiped_disk_is_another_replica_and_does_not_vote() -> None:
     async def main(world: World) -> None:
         cluster = DynamicCluster(world, first(1, 2, 3))
         cluster.format()
@@ -157,8 +158,8 @@ def test_a_first_voter_that_lost_its_disk_is_another_replica_and_does_not_vote()
     World(3).run(main)
 
 
-def test_the_first_voters_outlive_the_checkpoint() -> None:
-    """Snapshots replace the log that holds them."""
+def test_first_voters_survive_the_removal_of_their_checkpoint() -> None:
+    """A snapshot replaces the checkpoint and the log that hold the voters."""
 
     async def main(world: World) -> None:
         small = {"internal_metadata_log_segment_bytes": "2048", "metadata_max_retention_bytes": "1"}
@@ -193,7 +194,7 @@ def test_the_first_voters_outlive_the_checkpoint() -> None:
     World(4).run(main)
 
 
-def test_first_voters_are_read_as_kafka_writes_them() -> None:
+def test_initial_controllers_are_parsed_in_kafkas_format() -> None:
     text = f"1@c1:9000:{encode_uuid(directory(1))}, 2@[::1]:9001:{encode_uuid(directory(2))}"
     voters = parse_initial_controllers(text)
     assert voters == VoterSet(
@@ -210,24 +211,24 @@ def test_first_voters_are_read_as_kafka_writes_them() -> None:
         parse_initial_controllers(f"1@c1:9000:{good},1@c2:9000:{good}")
 
 
-def test_first_voters_must_fit_the_controller_that_is_formatted() -> None:
+def test_format_rejects_first_voters_that_do_not_match_the_controller() -> None:
     config = dynamic_config(1, "c1:9000", is_controller=True)
     assert standalone_voters(config, directory(1)) == first(1)
-    assert require_fitting(config, first(1, 2)) == directory(1)
+    assert own_voter_directory(config, first(1, 2)) == directory(1)
     with pytest.raises(BadVoters, match="is not among the first voters"):
-        require_fitting(config, first(2, 3))
+        own_voter_directory(config, first(2, 3))
     moved = VoterSet((Voter(ReplicaKey(1, directory(1)), Address("c1", 9999)),))
-    with pytest.raises(BadVoters, match="say port 9999 for node 1"):
-        require_fitting(config, moved)
+    with pytest.raises(BadVoters, match="name port 9999 for node 1"):
+        own_voter_directory(config, moved)
 
 
-def test_exactly_one_place_says_who_the_first_voters_are() -> None:
+def test_first_voters_must_be_named_by_exactly_one_of_config_and_command_line() -> None:
     controller = dynamic_config(1, "c1:9000", is_controller=True)
-    require_choice(controller, has_choice=True)
+    require_one_source_of_voters(controller, has_choice=True)
     with pytest.raises(ConfigError, match="--standalone"):
-        require_choice(controller, has_choice=False)
-    require_choice(dynamic_config(4, "c1:9000", is_controller=False), has_choice=False)
+        require_one_source_of_voters(controller, has_choice=False)
+    require_one_source_of_voters(dynamic_config(4, "c1:9000", is_controller=False), has_choice=False)
     named = NodeConfig.parse({**controller.properties, "controller.quorum.voters": "1@c1:9000"})
-    require_choice(named, has_choice=False)
+    require_one_source_of_voters(named, has_choice=False)
     with pytest.raises(ConfigError, match="names the voters already"):
-        require_choice(named, has_choice=True)
+        require_one_source_of_voters(named, has_choice=True)

@@ -1,4 +1,4 @@
-"""The quorum's files: what is found again after a stop, a crash, a snapshot; what damage does."""
+"""The quorum's files: their state after a stop, a crash or a snapshot, and the effects of damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(seam: Seam, **config: int) -> tuple[MetadataLog, LogView, QuorumState
     return MetadataLog.open(seam.disk, seam.clock, "/data", "CONTROLLER", LogConfig(**config), VOTERS)
 
 
-def test_log_voters_and_state_are_found_again() -> None:
+def test_log_voters_and_quorum_state_are_restored_after_a_restart() -> None:
     def body(seam: Seam) -> None:
         log, view, state = opened(seam)
         assert (view.end_offset, state) == (0, QuorumState())
@@ -64,7 +64,7 @@ def test_log_voters_and_state_are_found_again() -> None:
     in_world(body)
 
 
-def test_a_followers_log_is_byte_for_byte_the_leaders() -> None:
+def test_followers_metadata_log_is_identical_to_the_leaders() -> None:
     def body(seam: Seam) -> None:
         leader, _, _ = opened(seam)
         leader.append(AppendLeaderChange(0, 1, 1, (1, 2, 3), (1, 2)))
@@ -84,8 +84,8 @@ def test_a_followers_log_is_byte_for_byte_the_leaders() -> None:
     in_world(body)
 
 
-def test_a_snapshot_ahead_of_the_log_begins_the_log_anew() -> None:
-    """A crash between the end of a download and the truncation of the log."""
+def test_snapshot_ahead_of_the_log_restarts_the_log_at_its_end() -> None:
+    """The log is as after a crash between the end of a download and the truncation of the log."""
 
     def body(seam: Seam) -> None:
         log, _, _ = opened(seam)
@@ -105,7 +105,7 @@ def test_a_snapshot_ahead_of_the_log_begins_the_log_anew() -> None:
     in_world(body)
 
 
-def test_a_log_that_starts_above_0_without_a_snapshot_is_corrupt() -> None:
+def test_metadata_log_that_starts_above_0_without_a_snapshot_is_corrupt() -> None:
     def body(seam: Seam) -> None:
         log, _, _ = opened(seam, segment_bytes=100)
         for number in range(6):
@@ -118,7 +118,7 @@ def test_a_log_that_starts_above_0_without_a_snapshot_is_corrupt() -> None:
     in_world(body)
 
 
-def test_trimming_leaves_a_log_that_opens_at_its_snapshot() -> None:
+def test_trimmed_metadata_log_reopens_at_its_snapshot() -> None:
     def body(seam: Seam) -> None:
         log, _, _ = opened(seam, segment_bytes=100)
         for number in range(6):
@@ -140,7 +140,7 @@ def test_trimming_leaves_a_log_that_opens_at_its_snapshot() -> None:
     in_world(body)
 
 
-def test_a_snapshot_that_is_finished_while_a_newer_one_is_installed_leaves_no_file() -> None:
+def test_snapshot_finished_while_a_newer_one_is_installed_leaves_no_file() -> None:
     async def main(world: World) -> None:
         seam, files, offered = world.node("n"), trio.Lock(), list[Any]()
         log, view, _ = await seam.disk.offload(opened, seam)
@@ -156,7 +156,7 @@ def test_a_snapshot_that_is_finished_while_a_newer_one_is_installed_leaves_no_fi
         keeper = SnapshotKeeper(seam, driver, Delivery(files), retention_bytes=-1, retention_ms=-1)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run)
-            async with files:  # the install has looked already for what is older than its snapshot
+            async with files:  # the install has already looked for files older than its snapshot
                 keeper.request(SnapshotId(7, 2), [(b"a",)])
                 while not log.store.list():
                     await world.sleep_ms(1)
@@ -169,7 +169,7 @@ def test_a_snapshot_that_is_finished_while_a_newer_one_is_installed_leaves_no_fi
     World(1).run(main)
 
 
-def test_a_download_that_is_no_snapshot_is_refused_and_the_log_stays() -> None:
+def test_invalid_snapshot_download_is_rejected_and_the_log_is_kept() -> None:
     def body(seam: Seam) -> None:
         log, _, _ = opened(seam)
         log.append(AppendEvents(0, 1, (b"a",)))
@@ -182,7 +182,7 @@ def test_a_download_that_is_no_snapshot_is_refused_and_the_log_stays() -> None:
 
 
 def damage(seam: Seam, node_id: int) -> None:
-    """Break a batch in the middle of the log."""
+    """Damage a batch in the middle of the log."""
     folder = f"/data/{node_id}/__cluster_metadata-0"
     path = f"{folder}/{0:020d}.log"
     data = bytearray(seam.disk.read_file(path))
@@ -190,7 +190,7 @@ def damage(seam: Seam, node_id: int) -> None:
     seam.disk.write_file_atomic(path, bytes(data))
 
 
-def test_an_observer_fetches_a_damaged_log_again() -> None:
+def test_observer_with_a_damaged_log_deletes_it_and_fetches_it_again() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()
@@ -207,7 +207,7 @@ def test_an_observer_fetches_a_damaged_log_again() -> None:
 
 
 @pytest.mark.parametrize("is_state_damaged", [False, True])
-def test_an_observer_with_a_damaged_log_keeps_its_epoch_unless_that_is_damaged_too(is_state_damaged: bool) -> None:
+def test_observer_with_a_damaged_log_keeps_its_epoch_unless_quorum_state_is_damaged(is_state_damaged: bool) -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()
@@ -235,7 +235,7 @@ def test_an_observer_with_a_damaged_log_keeps_its_epoch_unless_that_is_damaged_t
     World(2).run(main)
 
 
-def test_a_voter_with_a_damaged_log_stops_and_says_how_to_rejoin() -> None:
+def test_voter_with_a_damaged_log_stops_and_reports_how_to_rejoin() -> None:
     failures: list[BaseException] = []
 
     async def main(world: World) -> None:
@@ -265,8 +265,8 @@ SEGMENT = f"{FOLDER}/{0:020d}.log"
 
 
 @pytest.mark.parametrize("lost", [2, 40, 300])
-def test_the_end_of_a_log_that_was_synced_cannot_be_missing(lost: int) -> None:
-    """Cut off, it looks like the torn tail of a crash, but others were told that it is there."""
+def test_log_shorter_than_its_recovery_point_is_corrupt(lost: int) -> None:
+    """The missing records look like the torn tail of a crash, but this node had acknowledged them."""
 
     def body(seam: Seam) -> None:
         log = written(seam, 9)
@@ -284,7 +284,7 @@ def test_the_end_of_a_log_that_was_synced_cannot_be_missing(lost: int) -> None:
     in_world(body)
 
 
-def test_a_torn_tail_above_the_recovery_point_is_cut() -> None:
+def test_torn_tail_above_the_recovery_point_is_truncated() -> None:
     def body(seam: Seam) -> None:
         written(seam, 5).close()
         log, _, _ = opened(seam)
@@ -296,7 +296,7 @@ def test_a_torn_tail_above_the_recovery_point_is_cut() -> None:
     in_world(body)
 
 
-def test_a_truncated_log_may_be_shorter_than_it_was_synced_once() -> None:
+def test_log_truncated_below_its_synced_end_still_opens() -> None:
     def body(seam: Seam) -> None:
         written(seam, 9).close()
         log, _, _ = opened(seam)
@@ -310,8 +310,8 @@ def test_a_truncated_log_may_be_shorter_than_it_was_synced_once() -> None:
     in_world(body)
 
 
-def test_a_log_that_a_snapshot_replaces_below_its_end_opens_there() -> None:
-    """What stood above the snapshot was never committed."""
+def test_log_replaced_by_a_snapshot_below_its_end_opens_at_the_snapshot() -> None:
+    """Records above the snapshot were never committed."""
 
     def body(seam: Seam) -> None:
         source, _, _ = MetadataLog.open(seam.disk, seam.clock, "/other", "CONTROLLER", LogConfig(), VOTERS)
@@ -329,7 +329,7 @@ def test_a_log_that_a_snapshot_replaces_below_its_end_opens_there() -> None:
     in_world(body)
 
 
-def test_a_running_voter_saves_its_recovery_point_now_and_then() -> None:
+def test_running_voter_saves_its_recovery_point_periodically() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world, observers=0)
         cluster.start()

@@ -1,4 +1,4 @@
-"""`__cluster_metadata` read as a topic: by whoever may, never above the high watermark, and without secrets."""
+"""`__cluster_metadata` read as a topic: by authorised clients, never above the high watermark, and without secrets."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def wanted(name: str | None, topic_id: UUID | None = None) -> Any:
 
 
 async def read_all(plane: Plane, broker_id: int = 1) -> list[Event]:
-    """Everything, in small pieces."""
+    """Fetch the whole topic, in small pieces."""
     found: list[Event] = []
     offset = 0
     while True:
@@ -99,7 +99,7 @@ def replayed(events: list[Event], offset: int, epoch: int) -> MetadataImage:
     return builder.build(offset, epoch)
 
 
-def test_whoever_replays_the_topic_has_the_clusters_metadata() -> None:
+def test_replaying_the_metadata_topic_gives_the_clusters_metadata() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         for broker_id in (1, 2):
@@ -110,7 +110,7 @@ def test_whoever_replays_the_topic_has_the_clusters_metadata() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 13, 17])
-def test_every_version_of_fetch_can_read_it(version: int) -> None:
+def test_every_fetch_version_can_read_the_metadata_topic(version: int) -> None:
     async def test(plane: Plane) -> None:
         result = await fetch(plane, 0, version=version, isolation_level=1)
         assert result.error_code == 0
@@ -120,7 +120,7 @@ def test_every_version_of_fetch_can_read_it(version: int) -> None:
     run(test)
 
 
-def test_a_fetch_that_waits_is_answered_when_something_is_committed() -> None:
+def test_waiting_fetch_of_the_metadata_topic_is_answered_on_a_commit() -> None:
     async def test(plane: Plane) -> None:
         end = plane.cluster.node(1).quorum.high_watermark
         client = await plane.another_client()
@@ -144,7 +144,7 @@ def test_a_fetch_that_waits_is_answered_when_something_is_committed() -> None:
     run(test)
 
 
-def test_a_fetch_that_waits_in_vain_is_answered_in_time_and_leaves_nothing_behind() -> None:
+def test_waiting_fetch_of_the_metadata_topic_without_a_commit_is_answered_at_its_max_wait() -> None:
     async def test(plane: Plane) -> None:
         topic = plane.cluster.node(1).broker.broker.metadata_topic
         for _ in range(2 * WAITING_KEPT_MAX):
@@ -156,13 +156,13 @@ def test_a_fetch_that_waits_in_vain_is_answered_in_time_and_leaves_nothing_behin
     run(test)
 
 
-def test_what_is_not_committed_is_not_told() -> None:
+def test_metadata_topic_serves_only_committed_records() -> None:
     async def test(plane: Plane) -> None:
         quorum = plane.cluster.node(1).quorum
         assert (await fetch(plane, quorum.high_watermark + 1)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         assert (await fetch(plane, 0, partition=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await fetch(plane, -1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        # A broker that is cut off from the quorum tells no more than it knows to be committed.
+        # A broker that is cut off from the quorum serves only what it knows to be committed.
         client = await plane.client(2)
         plane.world.partition("b2", "c101")
         end = plane.cluster.node(2).quorum.high_watermark
@@ -176,7 +176,7 @@ def test_what_is_not_committed_is_not_told() -> None:
     run(test)
 
 
-def test_offsets_are_told_by_place_and_by_time() -> None:
+def test_metadata_topic_offsets_are_listed_by_position_and_by_timestamp() -> None:
     async def test(plane: Plane) -> None:
         quorum = plane.cluster.node(1).quorum
         await plane.world.sleep_ms(1_000)
@@ -196,7 +196,7 @@ def test_offsets_are_told_by_place_and_by_time() -> None:
     run(test)
 
 
-def test_it_is_described_by_name_and_by_id_and_is_in_no_list() -> None:
+def test_metadata_topic_is_described_by_name_and_id_but_never_listed() -> None:
     async def test(plane: Plane) -> None:
         client = await plane.client()
         by_name = (await client.ask(ApiKey.METADATA, 12, topics=[wanted(NAME)])).topics[0]
@@ -217,7 +217,7 @@ def test_it_is_described_by_name_and_by_id_and_is_in_no_list() -> None:
 
 
 async def described(plane: Plane, **options: Any) -> Any:
-    """The answer of DescribeTopicPartitions for it and another topic."""
+    """Return the response of DescribeTopicPartitions for the metadata topic and another topic."""
     topic_class = messages.nested_class(messages.request_class(ApiKey.DESCRIBE_TOPIC_PARTITIONS), "topics")
     named = [messages.build(topic_class, name=name) for name in (NAME, "orders")]
     client = await plane.client()
@@ -225,8 +225,8 @@ async def described(plane: Plane, **options: Any) -> Any:
     return await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, **fields)
 
 
-def test_admin_clients_find_it_by_its_name_too() -> None:
-    """Newer ones describe topics with DescribeTopicPartitions."""
+def test_describe_topic_partitions_finds_the_metadata_topic_by_name() -> None:
+    """Newer clients describe topics with DescribeTopicPartitions."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
@@ -243,7 +243,7 @@ def test_admin_clients_find_it_by_its_name_too() -> None:
 
 
 async def end_of_epoch(plane: Plane, epoch: int, partition: int = 0) -> tuple[int, int, int]:
-    """(error, epoch, end offset)."""
+    """Return (error, epoch, end offset)."""
     topic_class = messages.nested_class(messages.request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH), "topics")
     row_class = messages.nested_class(topic_class, "partitions")
     row = messages.build(row_class, partition=partition, current_leader_epoch=-1, leader_epoch=epoch)
@@ -254,8 +254,9 @@ async def end_of_epoch(plane: Plane, epoch: int, partition: int = 0) -> tuple[in
     return found.error_code, found.leader_epoch, found.end_offset
 
 
-def test_whoever_asks_after_a_change_of_the_leader_hears_that_nothing_of_it_is_lost() -> None:
-    """Clients ask so before they go on, and again until they are answered."""
+def test_offset_for_leader_epoch_on_the_metadata_topic_never_reports_truncation() -> None:
+    """Clients send OffsetForLeaderEpoch after a leader change before they fetch again, and repeat it until they get a
+    response."""
 
     async def test(plane: Plane) -> None:
         quorum = plane.cluster.node(1).quorum
@@ -277,7 +278,7 @@ def test_whoever_asks_after_a_change_of_the_leader_hears_that_nothing_of_it_is_l
 
 
 class Only:
-    """Allows these operations on the cluster, and everything on topics."""
+    """Allows only these operations on the cluster, and all operations on topics."""
 
     def __init__(self, *operations: Operation) -> None:
         self.operations = operations
@@ -293,7 +294,7 @@ class Only:
     ("operations", "allowed"),
     [((Operation.ALTER,), True), ((Operation.CLUSTER_ACTION,), True), ((Operation.DESCRIBE, Operation.CREATE), False)],
 )
-def test_only_who_may_change_the_cluster_or_acts_for_it_reads_it(
+def test_reading_the_metadata_topic_needs_alter_or_cluster_action_permission_on_the_cluster(
     operations: tuple[Operation, ...], allowed: bool
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -319,7 +320,7 @@ def metadata_batch(*events: Event, base_offset: int = 0) -> bytes:
     return bytes(encode_batch(records, base_offset=base_offset, leader_epoch=7))
 
 
-def test_secrets_are_hidden_and_nothing_else_changes() -> None:
+def test_redaction_hides_secrets_and_changes_nothing_else() -> None:
     control = bytes(
         encode_control(ControlRecord(type=ControlRecordType.SNAPSHOT_FOOTER), base_offset=5, leader_epoch=7)
     )
@@ -339,7 +340,7 @@ def test_secrets_are_hidden_and_nothing_else_changes() -> None:
     assert redacted(plain) == plain
 
 
-def test_a_secret_setting_does_not_leave_the_cluster() -> None:
+def test_metadata_topic_hides_a_secret_setting() -> None:
     async def test(plane: Plane) -> None:
         name = plane.cluster.name(plane.cluster.controller_ids[0])
         controller = plane.cluster.started[name].node
@@ -357,7 +358,7 @@ def test_a_secret_setting_does_not_leave_the_cluster() -> None:
     run(test)
 
 
-def test_its_name_and_its_id_alone_mean_it() -> None:
+def test_metadata_topic_is_recognised_only_by_its_name_and_id() -> None:
     assert is_metadata_topic(NAME)
     assert is_metadata_topic(METADATA_TOPIC_ID)
     assert not is_metadata_topic("orders")

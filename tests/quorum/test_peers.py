@@ -1,4 +1,4 @@
-"""Connections to other nodes: outcomes told apart, one connection per purpose, answers and time-outs."""
+"""Connections to other nodes: distinct outcomes, one connection per purpose, responses and timeouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from kraft.node.peers import Failed, Outcome, Peers, RequestFailed
+from kraft.node.peers import CallOutcome, Failed, PeerRequestFailed, Peers
 from kraft.seam import Address, Binding, CloseReason, Peer, Seam, Transport
 from kraft.sim.world import World, WorldOptions
 from kraft.wire.rpc import encode_rpc
@@ -19,7 +19,7 @@ ASK = EndQuorumEpochRequest(epoch=5)
 
 
 class Server:
-    """Answers, stays silent, closes, or sends rubbish, as it is told."""
+    """A server that answers, stays silent, closes, or sends garbage, as configured."""
 
     def __init__(self) -> None:
         self.behaviour = "answer"
@@ -61,7 +61,7 @@ def with_server(body: Callable[[World, Server, Peers], Awaitable[None]], *, star
     World(1).run(main)
 
 
-def test_a_request_is_answered_and_its_connection_is_used_again() -> None:
+def test_peer_request_is_answered_and_its_connection_is_reused() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         for _ in range(3):
             answer = await peers.request(SERVER, ASK, timeout_ms=1000)
@@ -72,7 +72,7 @@ def test_a_request_is_answered_and_its_connection_is_used_again() -> None:
     with_server(body)
 
 
-def test_each_purpose_has_a_connection_of_its_own_so_that_a_long_poll_blocks_nothing() -> None:
+def test_each_purpose_has_its_own_connection_so_that_a_long_poll_blocks_no_other() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         server.behaviour = "silent"
         answers: list[object] = []
@@ -90,12 +90,12 @@ def test_each_purpose_has_a_connection_of_its_own_so_that_a_long_poll_blocks_not
 
 @pytest.mark.parametrize(
     ("behaviour", "outcome"),
-    [("close", Outcome.CLOSED), ("silent", Outcome.TIMED_OUT), ("rubbish", Outcome.BAD_ANSWER)],
+    [("close", CallOutcome.CLOSED), ("silent", CallOutcome.TIMED_OUT), ("rubbish", CallOutcome.BAD_ANSWER)],
 )
-def test_the_ways_to_get_no_answer_are_told_apart(behaviour: str, outcome: Outcome) -> None:
+def test_peer_request_failures_have_distinct_outcomes(behaviour: str, outcome: CallOutcome) -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         server.behaviour = behaviour
-        with pytest.raises(RequestFailed) as caught:
+        with pytest.raises(PeerRequestFailed) as caught:
             await peers.request(SERVER, ASK, timeout_ms=300)
         assert caught.value.outcome is outcome
         server.behaviour = "answer"
@@ -107,7 +107,7 @@ def test_the_ways_to_get_no_answer_are_told_apart(behaviour: str, outcome: Outco
     with_server(body)
 
 
-def test_a_call_behind_one_that_timed_out_learns_nothing_of_the_peer() -> None:
+def test_peer_request_queued_behind_one_that_timed_out_is_abandoned() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         server.behaviour = "silent"
         answers: list[object] = []
@@ -115,7 +115,7 @@ def test_a_call_behind_one_that_timed_out_learns_nothing_of_the_peer() -> None:
         await world.sleep_ms(200)
         peers.send(SERVER, ASK, answers.append, timeout_ms=300)
         await world.sleep_ms(200)
-        assert answers == [Failed(Outcome.TIMED_OUT), Failed(Outcome.ABANDONED)]
+        assert answers == [Failed(CallOutcome.TIMED_OUT), Failed(CallOutcome.ABANDONED)]
 
     with_server(body)
 
@@ -124,31 +124,31 @@ async def idle(seam: Seam) -> None:
     await trio.sleep_forever()
 
 
-def test_a_host_where_nobody_listens_refuses() -> None:
+def test_connection_to_a_host_without_listener_is_refused() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         world.start("server", idle)
-        with pytest.raises(RequestFailed) as caught:
+        with pytest.raises(PeerRequestFailed) as caught:
             await peers.request(SERVER, ASK, timeout_ms=1000)
-        assert caught.value.outcome is Outcome.REFUSED
+        assert caught.value.outcome is CallOutcome.REFUSED
         results: list[object] = []
         peers.connect(SERVER, results.append)
         await world.sleep_ms(100)
-        assert results == [Outcome.REFUSED]
+        assert results == [CallOutcome.REFUSED]
 
     with_server(body, start=False)
 
 
-def test_a_dial_into_silence_times_out() -> None:
+def test_connection_attempt_without_response_times_out() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         world.isolate("server")
-        with pytest.raises(RequestFailed) as caught:
+        with pytest.raises(PeerRequestFailed) as caught:
             await peers.request(SERVER, ASK, timeout_ms=500)
-        assert caught.value.outcome is Outcome.TIMED_OUT
+        assert caught.value.outcome is CallOutcome.TIMED_OUT
 
     with_server(body)
 
 
-def test_the_end_of_a_connection_is_told_whether_it_was_idle_or_not() -> None:
+def test_connection_end_is_reported_for_idle_and_busy_connections() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         ended: list[int | None] = []
         answers: list[object] = []
@@ -170,13 +170,13 @@ def test_the_end_of_a_connection_is_told_whether_it_was_idle_or_not() -> None:
         await world.sleep_ms(50)
         peers.disconnect(SERVER, "")
         await world.sleep_ms(50)
-        assert answers == [Failed(Outcome.ABANDONED)]
+        assert answers == [Failed(CallOutcome.ABANDONED)]
         assert ended == [7, 7]
 
     with_server(body)
 
 
-def test_calls_that_wait_for_one_dial_share_its_outcome() -> None:
+def test_calls_that_wait_for_one_connection_attempt_share_its_outcome() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         answers: list[object] = []
         for _ in range(3):
@@ -189,11 +189,11 @@ def test_calls_that_wait_for_one_dial_share_its_outcome() -> None:
     with_server(body)
 
 
-def test_peers_that_come_and_go_are_forgotten() -> None:
+def test_peers_without_connection_calls_or_watchers_are_forgotten() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         for number in range(50):
             gone = Peer(number, "CONTROLLER", Address("server", 10_000 + number))
-            with pytest.raises(RequestFailed):
+            with pytest.raises(PeerRequestFailed):
                 await peers.request(gone, ASK, timeout_ms=1000)
         await peers.request(SERVER, ASK, timeout_ms=1000)
         assert peers.known_peers == [SERVER]
@@ -204,7 +204,7 @@ def test_peers_that_come_and_go_are_forgotten() -> None:
     with_server(body)
 
 
-def test_a_watched_peer_is_kept_until_it_is_forgotten() -> None:
+def test_watched_peer_is_kept_until_forget_is_called() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
         ended: list[int | None] = []
         peers.on_connection_end(SERVER, "", lambda peer: ended.append(peer.node_id))
@@ -220,9 +220,9 @@ def test_a_watched_peer_is_kept_until_it_is_forgotten() -> None:
     with_server(body)
 
 
-def test_a_peer_that_is_forgotten_while_it_is_dialled_is_not_kept_when_it_answers() -> None:
+def test_peer_forgotten_during_its_connection_attempt_is_not_kept() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
-        with pytest.raises(RequestFailed):
+        with pytest.raises(PeerRequestFailed):
             await peers.request(SERVER, ASK, timeout_ms=0)
         peers.forget(SERVER, "")
         await world.sleep_ms(100)
@@ -232,9 +232,9 @@ def test_a_peer_that_is_forgotten_while_it_is_dialled_is_not_kept_when_it_answer
     with_server(body)
 
 
-def test_a_peer_that_is_wanted_again_before_its_dial_ends_is_kept() -> None:
+def test_forgotten_peer_requested_again_before_its_connection_attempt_ends_is_kept() -> None:
     async def body(world: World, server: Server, peers: Peers) -> None:
-        with pytest.raises(RequestFailed):
+        with pytest.raises(PeerRequestFailed):
             await peers.request(SERVER, ASK, timeout_ms=0)
         peers.forget(SERVER, "")
         assert await peers.request(SERVER, ASK, timeout_ms=1000) == EndQuorumEpochResponse(epoch=6)
@@ -246,7 +246,7 @@ def test_a_peer_that_is_wanted_again_before_its_dial_ends_is_kept() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_time_outs_run_on_the_clock_of_the_node(seed: int) -> None:
+def test_peer_request_timeouts_run_on_the_nodes_clock(seed: int) -> None:
     async def main(world: World) -> None:
         server = Server()
         server.behaviour = "silent"
@@ -257,7 +257,7 @@ def test_time_outs_run_on_the_clock_of_the_node(seed: int) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(peers.run)
             began_ms = seam.clock.monotonic_ms()
-            with pytest.raises(RequestFailed):
+            with pytest.raises(PeerRequestFailed):
                 await peers.request(SERVER, ASK, timeout_ms=1000)
             assert 1000 <= seam.clock.monotonic_ms() - began_ms <= 1001
             nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The publisher: committed events become images, deltas and snapshots."""
+"""The publisher turns committed events into images, deltas and snapshots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_publisher(check: Check, **properties: str) -> None:
     World(1).run(main)
 
 
-def test_batches_of_one_delivery_are_published_as_one_change() -> None:
+def test_batches_delivered_together_are_published_as_one_change() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         seen: list[tuple[int, int, ImageDelta]] = []
         publisher.subscribe(lambda old, new, delta: seen.append((old.offset, new.offset, delta)))
@@ -56,7 +56,7 @@ def test_batches_of_one_delivery_are_published_as_one_change() -> None:
     with_publisher(check)
 
 
-def test_control_batches_move_the_offset_alone() -> None:
+def test_control_batches_only_advance_the_published_offset() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         publisher.on_commit([CommittedBatch(0, 1, 4, 0, 80, ())])
         assert (publisher.image.offset, publisher.image.epoch) == (1, 4)
@@ -66,7 +66,7 @@ def test_control_batches_move_the_offset_alone() -> None:
     with_publisher(check)
 
 
-def test_who_subscribes_late_gets_everything_at_once() -> None:
+def test_late_subscriber_gets_the_whole_image_at_once() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         publisher.on_commit([batch(0, ClusterIdentity("c"), Topic("orders", ID))])
         seen: list[tuple[MetadataImage, MetadataImage, ImageDelta]] = []
@@ -78,7 +78,7 @@ def test_who_subscribes_late_gets_everything_at_once() -> None:
     with_publisher(check)
 
 
-def test_a_snapshot_replaces_everything() -> None:
+def test_delivered_snapshot_replaces_the_whole_image() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         publisher.on_commit([batch(0, ClusterIdentity("c"), Topic("orders", ID))])
         seen: list[ImageDelta] = []
@@ -90,7 +90,7 @@ def test_a_snapshot_replaces_everything() -> None:
     with_publisher(check)
 
 
-def test_a_snapshot_is_made_after_enough_bytes() -> None:
+def test_publisher_requests_a_snapshot_after_enough_bytes() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         publisher.on_commit([batch(0, ClusterIdentity("c"), Topic("orders", ID), size=999)])
         assert quorum.snapshots == []
@@ -105,7 +105,7 @@ def test_a_snapshot_is_made_after_enough_bytes() -> None:
     with_publisher(check, metadata_log_max_record_bytes_between_snapshots="1000")
 
 
-def test_a_snapshot_is_made_after_enough_time_if_there_is_anything_new() -> None:
+def test_publisher_requests_a_snapshot_after_enough_time_if_anything_is_new() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         publisher.on_commit([batch(0, ClusterIdentity("c"))])
         await world.sleep_ms(3_600_001)
@@ -119,7 +119,7 @@ def test_a_snapshot_is_made_after_enough_time_if_there_is_anything_new() -> None
     with_publisher(check)
 
 
-def test_an_event_of_a_newer_release_stops_the_node_and_names_the_release() -> None:
+def test_event_of_a_newer_release_stops_the_node_with_an_error_that_names_the_release() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         publisher.on_commit([batch(0, FeatureLevel("metadata.version", 40, "9.9.0"))])
         newer = msgpack.packb([2, 5, "orders", ID.bytes])
@@ -133,7 +133,7 @@ def test_an_event_of_a_newer_release_stops_the_node_and_names_the_release() -> N
     with_publisher(check)
 
 
-def test_the_leader_is_told_to_who_wants_to_know() -> None:
+def test_leader_subscribers_are_notified_of_leader_changes() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         seen: list[tuple[int | None, int]] = []
         publisher.subscribe_leader(lambda leader_id, epoch: seen.append((leader_id, epoch)))
@@ -149,7 +149,7 @@ def topics(count: int) -> list[Event]:
     return [Topic(f"topic-{number}", UUID(int=(1 << 100) + number)) for number in range(count)]
 
 
-def test_a_large_batch_is_replayed_in_steps_and_shown_when_it_is_told() -> None:
+def test_large_batch_is_replayed_in_steps_and_published_on_delivery() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         seen: list[tuple[int, int]] = []
         publisher.subscribe(lambda old, new, _delta: seen.append((len(old.topics), len(new.topics))))
@@ -167,8 +167,8 @@ def test_a_large_batch_is_replayed_in_steps_and_shown_when_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_work_ahead_on_another_image_is_worth_nothing(steps: int) -> None:
-    """Nor is it done on the other image, in which the batch may not fit."""
+def test_image_prepared_from_another_base_image_is_not_used(steps: int) -> None:
+    """The preparation must not replay the batch on the other image either: the batch may not fit there."""
 
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         ahead = publisher.replay_ahead(batch(0, *topics(25)), 10)
@@ -184,8 +184,8 @@ def test_work_ahead_on_another_image_is_worth_nothing(steps: int) -> None:
 
 
 @pytest.mark.parametrize("told", [25, 26])
-def test_a_snapshot_is_replayed_in_steps_and_shown_when_it_is_told(told: int) -> None:
-    """If it is another one that is told, that counts."""
+def test_snapshot_is_replayed_in_steps_and_published_on_delivery(told: int) -> None:
+    """If another snapshot than the replayed one is delivered, the delivered one is published."""
 
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         seen: list[int] = []
@@ -199,7 +199,7 @@ def test_a_snapshot_is_replayed_in_steps_and_shown_when_it_is_told(told: int) ->
     with_publisher(check)
 
 
-def test_a_snapshot_that_the_image_overtakes_while_it_is_replayed_is_not_kept() -> None:
+def test_snapshot_is_dropped_if_the_image_passes_its_offset_during_its_replay() -> None:
     async def check(world: World, publisher: MetadataPublisher, quorum: FakeQuorum) -> None:
         ahead = publisher.load_ahead(25, 1, [encode_event(event) for event in topics(25)], 10)
         next(ahead)
@@ -211,8 +211,8 @@ def test_a_snapshot_that_the_image_overtakes_while_it_is_replayed_is_not_kept() 
 
 
 @pytest.mark.parametrize("moves_on", [False, True])
-def test_a_snapshot_that_replaces_an_image_is_compared_with_it_in_steps_too(moves_on: bool) -> None:
-    """If the image is another one when the snapshot is told, that is what it is compared with."""
+def test_snapshot_is_compared_in_steps_with_the_image_that_it_replaces(moves_on: bool) -> None:
+    """If the image changed before the snapshot is delivered, the snapshot is compared with the changed image."""
     count = 12 * LEAF_PARTITIONS_MAX
 
     def partitions(epoch: int) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Real drivers, real files, a fake world: elect, append, commit, kill, restart, rejoin."""
+"""Real drivers and real files in a simulated world: elect, append, commit, kill, restart, rejoin."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Cluster:
         return None
 
     async def wait(self, condition: Callable[[], object], limit_ms: int = 10_000) -> int:
-        """Virtual ms until the condition holds."""
+        """Wait until the condition holds; return the virtual ms that it took."""
         began = self.world.now_ns
         while not condition():
             assert self.world.now_ns - began < limit_ms * 1_000_000, "the condition does not come true"
@@ -64,14 +64,14 @@ class Cluster:
         return self.leader
 
     async def write(self, *values: bytes) -> None:
-        """Append, and wait for the commit; again if the leader goes before and the values are not there."""
+        """Append, and wait for the commit. Repeat it if the leader is lost before and the values are missing."""
         while not await self._write_once(values):
             following = await self.elect()
             if all(value in following.replica.values for value in values):
                 return
 
     async def _write_once(self, values: tuple[bytes, ...]) -> bool:
-        """True if it was committed under the leader that took it."""
+        """Append once; return whether the leader that accepted it has committed it."""
         leader = await self.elect()
         quorum, epoch = leader.quorum, leader.replica.leads
         assert quorum is not None
@@ -84,11 +84,11 @@ class Cluster:
         return leads()
 
     def have(self, *values: bytes) -> bool:
-        """Every running member has replayed exactly these values."""
+        """Return whether every running member has replayed exactly these values."""
         return all(m.quorum is None or m.replica.values == list(values) for m in self.members.values())
 
 
-def test_a_quorum_elects_a_leader_and_replays_what_is_committed_on_every_node() -> None:
+def test_quorum_elects_a_leader_and_every_node_replays_committed_values() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()
@@ -102,7 +102,7 @@ def test_a_quorum_elects_a_leader_and_replays_what_is_committed_on_every_node() 
     World(1).run(main)
 
 
-def test_an_observer_of_another_cluster_learns_nothing_and_warns_with_both_names() -> None:
+def test_observer_of_another_cluster_learns_nothing_and_logs_both_cluster_ids() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         stray = cluster.members[4]
@@ -145,7 +145,7 @@ def test_a_killed_leader_is_replaced_within_300_ms_and_rejoins(seed: int) -> Non
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_all_voters_die_at_once_and_nothing_committed_is_lost(power: bool) -> None:
+def test_committed_values_survive_a_crash_of_all_voters(power: bool) -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()
@@ -163,7 +163,7 @@ def test_all_voters_die_at_once_and_nothing_committed_is_lost(power: bool) -> No
     World(11).run(main)
 
 
-def test_a_clean_stop_hands_over_at_once() -> None:
+def test_clean_stop_of_the_quorum_leader_hands_over_leadership_at_once() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()
@@ -181,7 +181,7 @@ def test_a_clean_stop_hands_over_at_once() -> None:
     World(5).run(main)
 
 
-def test_a_single_voter_commits_only_what_is_synced() -> None:
+def test_single_voter_commits_only_synced_values() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world, voters=1, observers=0)
         cluster.start()
@@ -239,7 +239,7 @@ def test_a_wiped_voter_and_a_wiped_observer_rejoin_by_snapshot_after_the_first_s
     World(9).run(main)
 
 
-def test_a_truncated_voters_record_reverts_the_set() -> None:
+def test_truncated_voters_record_reverts_the_voter_set() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world, observers=0)
         cluster.start()
@@ -265,7 +265,7 @@ def test_a_truncated_voters_record_reverts_the_set() -> None:
 
 
 @pytest.mark.parametrize("voters", [3, 5])
-def test_cold_starts_take_at_most_three_rounds(voters: int) -> None:
+def test_start_of_a_whole_quorum_elects_a_leader_within_three_election_rounds(voters: int) -> None:
     for seed in range(20):
 
         async def main(world: World) -> int:
@@ -280,7 +280,7 @@ def test_cold_starts_take_at_most_three_rounds(voters: int) -> None:
         assert World(seed).run(main) <= 3
 
 
-def test_the_same_seed_gives_the_same_trace() -> None:
+def test_quorum_world_gives_the_same_trace_for_the_same_seed() -> None:
     async def main(world: World) -> None:
         cluster = Cluster(world)
         cluster.start()
@@ -303,8 +303,9 @@ def files_of(cluster: Cluster, n: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("after_ms", range(0, 60, 3))
-def test_nothing_of_the_log_changes_any_more_once_a_stop_is_done(after_ms: int) -> None:
-    """A leader that was cut off is stopped while it learns of the new epoch: votes and truncation are under way."""
+def test_log_files_of_a_quorum_do_not_change_after_its_stop_is_complete(after_ms: int) -> None:
+    """The stopped node is a leader that was cut off and is just learning of the new epoch, so votes and a truncation
+    are in progress."""
 
     async def main(world: World) -> None:
         cluster = Cluster(world, observers=0)
@@ -336,7 +337,7 @@ def test_nothing_of_the_log_changes_any_more_once_a_stop_is_done(after_ms: int) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_promise_that_is_being_written_when_a_stop_begins_is_kept_and_told_before_the_log_is_closed(
+def test_vote_being_persisted_when_a_stop_begins_is_stored_and_answered_before_the_log_closes(
     seed: int,
 ) -> None:
     async def main(world: World) -> None:
@@ -356,7 +357,7 @@ def test_a_promise_that_is_being_written_when_a_stop_begins_is_kept_and_told_bef
                 if epoch == 50:
                     await cluster.wait(lambda: quorum.replica is not None and quorum.replica.epoch == 50)
                     nursery.start_soon(quorum.shutdown)
-            # Both votes are before the stop's end: the first is being written when the second and the stop arrive.
+            # Both votes arrive before the stop ends: the first is being written when the second and the stop arrive.
             while quorum.replica is None or quorum.replica.epoch != 60:
                 await world.sleep_ms(1)
             while not quorum.is_closed:
@@ -371,10 +372,11 @@ def test_a_promise_that_is_being_written_when_a_stop_begins_is_kept_and_told_bef
     World(seed, slow).run(main)
 
 
-def test_others_run_while_a_large_batch_a_large_snapshot_or_a_long_log_is_replayed(
+def test_other_trio_tasks_run_during_the_replay_of_a_large_batch_snapshot_or_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each is told as a whole and in order, on all nodes; a portion is no larger than one batch that is too large."""
+    """The batch, the snapshot and the log are delivered whole and in order on all nodes. No portion is larger than one
+    single oversized batch."""
     monkeypatch.setattr(quorum_delivery, "EVENTS_PER_STEP_MAX", 10)
     large = tuple(f"large-{number}".encode() for number in range(95))
     small = [(f"small-{number}-a".encode(), f"small-{number}-b".encode()) for number in range(40)]

@@ -16,7 +16,7 @@ from .cluster import Member, config_of
 
 
 class Cluster:
-    """Three voters and an observer in one process; a kill is a cancelled node, whose sockets close."""
+    """Three controllers and a broker-only node that run a quorum on the real runtime, each with its own folder."""
 
     def __init__(self, nursery: trio.Nursery, folder: Path) -> None:
         self._nursery = nursery
@@ -70,7 +70,7 @@ class Cluster:
         return all(m.quorum is None or m.replica.values == list(values) for m in self.members.values())
 
 
-async def test_a_quorum_on_loopback_survives_its_leaders_and_every_node_replays_the_same(tmp_path: Path) -> None:
+async def test_quorum_on_loopback_survives_leader_kills_and_all_nodes_replay_the_same_values(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         cluster = Cluster(nursery, tmp_path)
         for n in cluster.members:

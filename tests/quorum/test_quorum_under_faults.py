@@ -1,4 +1,4 @@
-"""Whole quorum drivers under crashes, power losses and partitions: what was committed stays, everywhere, in order."""
+"""Whole quorum drivers under crashes, power losses and partitions: committed values stay on every node, in order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def snapshot(cluster: Cluster, n: int) -> None:
         member.quorum.request_snapshot(replica.next_offset, replica.epoch, [tuple(replica.values)])
 
 
-async def torment(world: World, cluster: Cluster, duration_ms: int) -> list[bytes]:
-    """Write all the time and hurt something now and then. Returns the values that were seen committed, in order."""
-    chance = world.random.stream("torment")
+async def write_under_faults(world: World, cluster: Cluster, duration_ms: int) -> list[bytes]:
+    """Write continuously and inject faults from time to time. Return the values that were seen committed, in order."""
+    chance = world.random.stream("write_under_faults")
     committed: list[bytes] = []
     down: dict[int, int] = {}
     end_ns = world.now_ns + duration_ms * 1_000_000
@@ -72,7 +72,7 @@ def test_committed_events_survive_crashes_power_losses_and_partitions(seed: int)
         cluster = Cluster(world, voters=3 + seed % 2 * 2, observers=1, **(limits if seed % 4 < 2 else {}))
         cluster.start()
         await cluster.elect()
-        committed = await torment(world, cluster, 7_000)
+        committed = await write_under_faults(world, cluster, 7_000)
         assert len(committed) > 20
         await cluster.write(b"last")
 

@@ -1,4 +1,4 @@
-"""Controllers behind TLS: nodes that have no such listener themselves dial it all the same, and check who answers."""
+"""Controllers behind TLS: a node without a TLS listener connects to them by TLS, and checks their certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLUSTER_ID = "A-cluster-behind-TLS-1"
 
 
 class Started:
-    """Keeps what `serve` hands over."""
+    """A task status that stores the value with which `serve` reports that it has started."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
@@ -32,7 +32,7 @@ async def run_node(properties: dict[str, str], started: Started, cluster_id: str
 
 
 @pytest.mark.parametrize("inter_broker", ["PLAINTEXT", "SSL"])
-async def test_a_broker_alone_joins_controllers_behind_tls(tmp_path: Path, inter_broker: str) -> None:
+async def test_broker_without_tls_listener_joins_controllers_behind_tls(tmp_path: Path, inter_broker: str) -> None:
     authority = trustme.CA()
     authorities, server = tmp_path / "ca.pem", tmp_path / "server.pem"
     authority.cert_pem.write_to_path(str(authorities))
@@ -68,7 +68,8 @@ async def test_a_broker_alone_joins_controllers_behind_tls(tmp_path: Path, inter
             while nodes[1].node is None:
                 await trio.lowlevel.checkpoint()
             await nodes[1].node.wait_ready()
-            # The active controller reaches the broker's own listener too: it probes it after each unfencing.
+            # The active controller connects to the broker's own listener too: it probes the broker after each
+            # unfencing.
             active = nodes[0].node
             assert active is not None
             assert active.controller is not None

@@ -1,4 +1,6 @@
-"""Nodes of different releases: a request is said in a version that both know, or the log says why it cannot be."""
+"""Nodes of different releases: a request is sent in a version that both nodes support, or the log reports that there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 import structlog
 import trio
 
-from kraft.node.peers import Outcome, Peers, RequestFailed
+from kraft.node.peers import CallOutcome, PeerRequestFailed, Peers
 from kraft.seam import Address, Binding, Peer, Seam, WireError
 from kraft.sim.world import World
 from kraft.wire.rpc import (
@@ -40,7 +42,7 @@ ASK = EndQuorumEpochRequest(epoch=5)
 
 
 class Older:
-    """A peer that speaks `low` to `high` of everything, and answers EndQuorumEpoch."""
+    """A peer that supports versions `low` to `high` of every message, and answers EndQuorumEpoch."""
 
     def __init__(self, low: int, high: int) -> None:
         self.low = low
@@ -63,7 +65,7 @@ class Older:
 
 
 def newer(monkeypatch: pytest.MonkeyPatch, low: int, high: int, *classes: type[RpcMessage]) -> None:
-    """This node is of a later release, which speaks `low` to `high` of these messages."""
+    """Make this node a later release, which supports versions `low` to `high` of these messages."""
     for cls in classes:
         for one in (cls, response_classes()[cls.api_key]):
             monkeypatch.setattr(one, "min_version", low)
@@ -83,7 +85,9 @@ def with_peer(server: Older, body: Callable[[World, Peers], Awaitable[None]]) ->
     World(1).run(main)
 
 
-def test_an_older_peer_is_asked_in_its_newest_version_and_from_then_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_peer_gets_its_newest_version_and_further_requests_use_it_directly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     newer(monkeypatch, 0, 3, EndQuorumEpochRequest)
     server = Older(0, 1)
 
@@ -93,20 +97,20 @@ def test_an_older_peer_is_asked_in_its_newest_version_and_from_then_on_at_once(m
         assert server.versions == [3, 1, 1, 1]
         peers.disconnect(SERVER, "")
         await world.sleep_ms(10)
-        # It may have been replaced by a newer one: a new connection begins with our newest version.
+        # The peer may have been replaced by a newer release: a new connection starts with our newest version.
         await peers.request(SERVER, ASK, timeout_ms=1000)
         assert server.versions == [3, 1, 1, 1, 3, 1]
 
     with_peer(server, body)
 
 
-def test_the_log_says_so_if_there_is_no_common_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_to_a_peer_without_a_common_version_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     newer(monkeypatch, 2, 3, EndQuorumEpochRequest)
 
     async def body(world: World, peers: Peers) -> None:
-        with structlog.testing.capture_logs() as logs, pytest.raises(RequestFailed) as caught:
+        with structlog.testing.capture_logs() as logs, pytest.raises(PeerRequestFailed) as caught:
             await peers.request(SERVER, ASK, timeout_ms=1000)
-        assert caught.value.outcome is Outcome.NO_COMMON_VERSION
+        assert caught.value.outcome is CallOutcome.NO_COMMON_VERSION
         (line,) = logs
         assert line["log_level"] == "error"
         assert (line["request"], line["spoken_there"], line["spoken_here"]) == (
@@ -119,7 +123,7 @@ def test_the_log_says_so_if_there_is_no_common_version(monkeypatch: pytest.Monke
     with_peer(Older(0, 1), body)
 
 
-def test_a_peer_that_refuses_what_it_says_it_speaks_is_not_asked_for_ever() -> None:
+def test_peer_that_rejects_its_own_advertised_version_is_not_retried_endlessly() -> None:
     class Liar(Older):
         def _handle(self, request: Request) -> None:
             self.versions.append(request.api_version)
@@ -128,20 +132,20 @@ def test_a_peer_that_refuses_what_it_says_it_speaks_is_not_asked_for_ever() -> N
     server = Liar(0, 0)
 
     async def body(world: World, peers: Peers) -> None:
-        with pytest.raises(RequestFailed) as caught:
+        with pytest.raises(PeerRequestFailed) as caught:
             await peers.request(SERVER, ASK, timeout_ms=1000)
-        assert caught.value.outcome is Outcome.NO_COMMON_VERSION
+        assert caught.value.outcome is CallOutcome.NO_COMMON_VERSION
         assert server.versions == [0]
 
     with_peer(server, body)
 
 
 def own_requests() -> list[tuple[InternalKey, Any]]:
-    """Keys and request classes of the project, without those that tests have made."""
+    """Return keys and request classes of the project, without those defined by tests."""
     return [(key, request_classes()[key]) for key in InternalKey]
 
 
-def test_a_version_that_is_not_spoken_is_refused_in_bytes_that_are_no_message() -> None:
+def test_unsupported_version_is_rejected_in_bytes_that_parse_as_no_message() -> None:
     for key, cls in own_requests():
         assert version_refusal(key, cls.max_version) is None
         refusal = version_refusal(key, cls.max_version + 1)
@@ -157,7 +161,7 @@ def test_a_version_that_is_not_spoken_is_refused_in_bytes_that_are_no_message() 
             refused_range(damaged)
 
 
-def test_request_and_response_of_a_key_have_the_same_versions() -> None:
+def test_request_and_response_of_an_internal_key_have_the_same_versions() -> None:
     assert rpc_cluster
     for key, cls in own_requests():
         answer = response_classes()[key]

@@ -1,4 +1,4 @@
-"""What becomes of a change of the voters when the core refuses it, or others answer what is not understood."""
+"""Voter changes that the core refuses, and responses of the new voter that the leader does not understand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def voter(node_id: int, port: int = 9000) -> Voter:
 
 
 class RefusingQuorum:
-    """In the quorum's place: this node leads three voters, and the core takes no change of them."""
+    """Stands in for the quorum: this node leads three voters, and the core refuses every voter change."""
 
     is_leader = True
     leader_and_epoch = (1, 5)
@@ -53,7 +53,7 @@ class RefusingQuorum:
 
 
 async def serve_newcomer(seam: Seam) -> None:
-    """Answers BeginQuorumEpoch with a code that this release does not know."""
+    """Answer BeginQuorumEpoch with an error code that this release does not know."""
 
     def respond(request: Request) -> None:
         request.respond(encode_rpc(BeginQuorumEpochResponse(error_code=LATER_CODE)))
@@ -66,7 +66,7 @@ async def serve_newcomer(seam: Seam) -> None:
 
 
 def outcome_of(asked: AddVoter | UpdateVoter) -> VotersRefused:
-    """What a leader answers whose core refuses every change; it must not keep any connection."""
+    """Return the response of a leader whose core refuses every change; it must leave no connection open."""
     outcomes: list[VotersRefused] = []
 
     async def main(world: World) -> None:
@@ -86,24 +86,24 @@ def outcome_of(asked: AddVoter | UpdateVoter) -> VotersRefused:
     return outcomes[0]
 
 
-def test_a_move_that_the_core_refuses_is_no_success() -> None:
+def test_update_voter_that_the_core_refuses_is_reported_as_an_error() -> None:
     outcome = outcome_of(UpdateVoter(voter(2, port=9999), 5))
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
     assert "offset 7" in outcome.message
 
 
-def test_a_newcomer_that_answers_with_an_unknown_code_is_refused() -> None:
+def test_add_voter_is_refused_if_the_new_voter_answers_an_unknown_code() -> None:
     outcome = outcome_of(AddVoter(voter(4), 1_000))
     assert outcome == VotersRefused(ErrorCode.REQUEST_TIMED_OUT, "node 4 answered UNKNOWN_SERVER_ERROR")
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 1, 1_000])
-def test_an_address_where_nobody_is_found_leaves_no_connection_behind(timeout_ms: int) -> None:
+def test_add_voter_at_an_unreachable_address_leaves_no_connection_open(timeout_ms: int) -> None:
     outcome = outcome_of(AddVoter(voter(4, port=9001), timeout_ms))
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_newcomer_that_answers_too_late_leaves_no_connection_behind() -> None:
+def test_add_voter_whose_new_voter_answers_too_late_leaves_no_connection_open() -> None:
     assert outcome_of(AddVoter(voter(4), 1)).code is ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -112,7 +112,7 @@ def join_answer(code: int) -> bytes:
     return messages.encode_response(ApiKey.ADD_RAFT_VOTER, messages.newest_version(ApiKey.ADD_RAFT_VOTER), response)
 
 
-def test_a_controller_that_joins_outlives_answers_that_it_does_not_understand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joining_controller_survives_unknown_error_codes(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [
         ForwardResponse(error_code=LATER_CODE),
         ForwardResponse(body=b"\xff"),
@@ -135,8 +135,8 @@ def test_a_controller_that_joins_outlives_answers_that_it_does_not_understand(mo
     play(work, controllers=2, first=(101,), controller_quorum_auto_join_enable="true")
 
 
-def test_a_controller_that_does_not_run_answers_that_it_is_not_active() -> None:
-    """Before `run` and after it, and also when it ends while a change is under way."""
+def test_voter_change_on_a_controller_that_does_not_run_is_answered_not_controller() -> None:
+    """This applies before `run`, after `run`, and when `run` ends while a change is in progress."""
     outcomes: list[VotersRefused] = []
     asked = AddVoter(voter(4), 60_000)
 
@@ -155,12 +155,12 @@ def test_a_controller_that_does_not_run_answers_that_it_is_not_active() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(controller.run)
             await world.sleep_ms(1)
-            controller.voter_changes = Endless()  # type: ignore[assignment]
+            controller.voter_changes = NeverCommittingChanges()  # type: ignore[assignment]
             controller.start_voter_change(asked, outcomes.append)
             await world.sleep_ms(1)
             assert len(outcomes) == 1
             nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):  # also between the end of its last task and its own
+            with trio.CancelScope(shield=True):  # also between the end of its last child task and its own end
                 for steps in range(8):
                     for _ in range(steps):
                         await trio.lowlevel.checkpoint()
@@ -172,7 +172,7 @@ def test_a_controller_that_does_not_run_answers_that_it_is_not_active() -> None:
     World(1).run(main)
 
 
-def test_a_change_of_the_voters_that_fails_is_told_and_the_controller_goes_on() -> None:
+def test_unexpected_error_in_a_voter_change_is_answered_and_the_controller_continues() -> None:
     outcomes: list[VotersRefused] = []
 
     async def main(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_change_of_the_voters_that_fails_is_told_and_the_controller_goes_on() 
         await cluster.wait(lambda: cluster.active is not None)
         serving = cluster.active
         assert serving is not None
-        honest, serving.voter_changes = serving.voter_changes, Failing()  # type: ignore[assignment]
+        honest, serving.voter_changes = serving.voter_changes, FailingChanges()  # type: ignore[assignment]
         with capture_logs() as logs:
             serving.start_voter_change(AddVoter(voter(4), 60_000), outcomes.append)
             await world.sleep_ms(1)
@@ -197,16 +197,16 @@ def test_a_change_of_the_voters_that_fails_is_told_and_the_controller_goes_on() 
     World(1).run(main)
 
 
-class Failing:
-    """In the place of VoterChanges: something of ours goes wrong on the way."""
+class FailingChanges:
+    """Stands in for VoterChanges: every change raises an unexpected error."""
 
     async def change(self, asked: AddVoter) -> VotersRefused:
         await trio.lowlevel.checkpoint()
         raise KeyError("a bug")
 
 
-class Endless:
-    """In the place of VoterChanges: a change whose majority never comes."""
+class NeverCommittingChanges:
+    """Stands in for VoterChanges: no change ever gets its majority."""
 
     async def change(self, asked: AddVoter) -> VotersRefused:
         await trio.sleep_forever()

@@ -1,4 +1,4 @@
-"""Voters added, removed, replaced and moved while a whole cluster is at work (KIP-853)."""
+"""Voters added, removed, replaced and moved while a whole cluster is working (KIP-853)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ async def create(voters: Voters, name: str) -> None:
 
 
 async def refusal(voters: Voters, node_id: int, *, life: int = 1, at: Address | None = None) -> ErrorCode:
-    """How the cluster refuses to add this voter."""
+    """Return the error with which the cluster refuses to add this voter."""
     with pytest.raises(KafkaError) as refused:
         await voters.admin.nodes.add_voter(node_id, directory(node_id, life), at or address(node_id))
     return refused.value.code
 
 
-def test_a_quorum_of_one_grows_to_three_and_goes_on_without_its_first_voter() -> None:
+def test_quorum_of_one_grows_to_three_and_survives_removal_of_its_first_voter() -> None:
     async def work(voters: Voters) -> None:
         assert await voters.ids() == (101,)
         await create(voters, "a")
@@ -35,7 +35,7 @@ def test_a_quorum_of_one_grows_to_three_and_goes_on_without_its_first_voter() ->
         for node_id in (102, 103):
             await voters.admin.nodes.add_voter(node_id, directory(node_id), address(node_id))
         assert await voters.ids() == ALL
-        assert (await voters.admin.nodes.quorum()).leader_epoch == 1, "nobody had to resign"
+        assert (await voters.admin.nodes.quorum()).leader_epoch == 1, "no leader had to resign"
         voters.cluster.crash(101, lose_power=True, is_noticed=True)
         await create(voters, "b")
         assert voters.leader in (102, 103)
@@ -45,7 +45,7 @@ def test_a_quorum_of_one_grows_to_three_and_goes_on_without_its_first_voter() ->
     play(work, first=(101,))
 
 
-def test_a_dead_voter_is_taken_out_and_then_the_other_two_can_lose_nobody_less() -> None:
+def test_dead_voter_is_removed_and_comes_back_as_an_observer() -> None:
     async def work(voters: Voters) -> None:
         dead = next(node for node in ALL if node != voters.leader)
         voters.cluster.crash(dead, lose_power=False, is_noticed=True)
@@ -60,7 +60,7 @@ def test_a_dead_voter_is_taken_out_and_then_the_other_two_can_lose_nobody_less()
     play(work)
 
 
-def test_a_leader_that_removes_itself_hands_over_when_that_is_committed() -> None:
+def test_leader_that_removes_itself_hands_over_leadership_once_the_removal_is_committed() -> None:
     async def work(voters: Voters) -> None:
         leader = voters.leader
         await voters.admin.nodes.remove_voter(leader, directory(leader))
@@ -71,7 +71,7 @@ def test_a_leader_that_removes_itself_hands_over_when_that_is_committed() -> Non
     play(work)
 
 
-def test_a_voter_with_an_empty_disk_is_replaced_by_its_next_life() -> None:
+def test_voter_with_a_wiped_disk_is_replaced_by_its_new_directory_id() -> None:
     async def work(voters: Voters) -> None:
         lost = next(node for node in ALL if node != voters.leader)
         voters.cluster.crash(lost, lose_power=True, is_noticed=True)
@@ -91,7 +91,7 @@ def test_a_voter_with_an_empty_disk_is_replaced_by_its_next_life() -> None:
     play(work)
 
 
-def test_who_cannot_be_added_is_refused_with_kafkas_code() -> None:
+def test_impossible_add_voter_is_refused_with_kafkas_error_code() -> None:
     async def work(voters: Voters) -> None:
         nodes = voters.admin.nodes
         assert await refusal(voters, 101) is ErrorCode.DUPLICATE_VOTER
@@ -111,7 +111,7 @@ def test_who_cannot_be_added_is_refused_with_kafkas_code() -> None:
     play(work, first=(101,))
 
 
-def test_static_voters_are_not_changed() -> None:
+def test_voter_changes_of_a_static_quorum_are_refused() -> None:
     async def work(voters: Voters) -> None:
         assert await refusal(voters, 102) is ErrorCode.UNSUPPORTED_VERSION
         with pytest.raises(KafkaError) as refused:
@@ -122,7 +122,7 @@ def test_static_voters_are_not_changed() -> None:
     play(work, first=(), controller_quorum_voters=fixed)
 
 
-def test_a_newcomer_that_is_cut_off_is_refused_and_taken_when_it_is_back() -> None:
+def test_add_voter_is_refused_while_the_new_voter_is_cut_off_and_accepted_afterwards() -> None:
     async def work(voters: Voters) -> None:
         voters.cluster.world.partition("node-101", "node-102")
         assert await refusal(voters, 102) is ErrorCode.REQUEST_TIMED_OUT
@@ -134,7 +134,7 @@ def test_a_newcomer_that_is_cut_off_is_refused_and_taken_when_it_is_back() -> No
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_change_that_only_a_lost_leader_has_leaves_a_quorum_that_works(seed: int) -> None:
+def test_voter_change_appended_only_by_a_lost_leader_leaves_a_working_quorum(seed: int) -> None:
     async def work(voters: Voters) -> None:
         leader = voters.leader
         others = [node for node in ALL if node != leader]
@@ -154,7 +154,7 @@ def test_a_change_that_only_a_lost_leader_has_leaves_a_quorum_that_works(seed: i
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_controllers_that_are_told_to_join_by_themselves(seed: int) -> None:
+def test_controllers_with_auto_join_become_voters(seed: int) -> None:
     async def work(voters: Voters) -> None:
         await voters.is_seen(*ALL)
         await create(voters, "a")
@@ -177,7 +177,7 @@ def test_controllers_that_are_told_to_join_by_themselves(seed: int) -> None:
     play(work, first=(101,), seed=seed, controller_quorum_auto_join_enable="true")
 
 
-def test_controllers_that_are_not_told_to_join_stay_observers() -> None:
+def test_controllers_without_auto_join_stay_observers() -> None:
     async def work(voters: Voters) -> None:
         await voters.cluster.world.sleep_ms(15_000)
         assert await voters.ids() == (101,)

@@ -1,4 +1,6 @@
-"""Voters come and go at random while controllers crash and links are cut: the checks watch, and all gets well."""
+"""Voters are added and removed at random while controllers crash and links are cut. The invariant checks run meanwhile,
+and the cluster recovers afterwards.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ STEPS = 14
 
 
 async def change(voters: Voters, node: int, *, add: bool) -> None:
-    """Ask for one change; whether it is made is the cluster's business."""
+    """Request one change; the cluster may refuse it."""
     try:
         if add:
             await voters.admin.nodes.add_voter(node, directory(node), address(node))
@@ -26,8 +28,8 @@ async def change(voters: Voters, node: int, *, add: bool) -> None:
         return
 
 
-def may_lose(voters: Voters, node: int) -> bool:
-    """Whether a majority of the latest set that anybody has is still up without this controller."""
+def can_lose(voters: Voters, node: int) -> bool:
+    """Return whether a majority of the latest voter set that any node has is still up without this controller."""
     cluster = voters.cluster
     sets = [eye.node.quorum.voters.ids for at, eye in cluster.watch.nodes.items() if at in CONTROLLERS]
     up = {one for one in CONTROLLERS if cluster.is_running(one) and one != node}
@@ -35,7 +37,7 @@ def may_lose(voters: Voters, node: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_comes_and_goes_the_quorum_keeps_what_it_promised(seed: int) -> None:
+def test_quorum_keeps_committed_records_under_random_voter_changes_and_faults(seed: int) -> None:
     async def work(voters: Voters) -> None:
         cluster, world = voters.cluster, voters.cluster.world
         random = world.random.stream("churn")
@@ -46,7 +48,7 @@ def test_whatever_comes_and_goes_the_quorum_keeps_what_it_promised(seed: int) ->
                 await change(voters, node, add=True)
             elif kind == 2:
                 await change(voters, node, add=False)
-            elif kind == 3 and cluster.is_running(node) and may_lose(voters, node):
+            elif kind == 3 and cluster.is_running(node) and can_lose(voters, node):
                 cluster.crash(node, lose_power=bool(random.below(2)), is_noticed=True)
             elif kind == 4 and not cluster.is_running(node):
                 cluster.start(node)

@@ -1,4 +1,4 @@
-"""A simulated cluster whose voters are not configured: a checkpoint names the first ones, and they may change."""
+"""A simulated cluster without configured voters: a checkpoint names the first voters, and the voters may change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UP_MS_MAX = 10_000
 
 
 def directory(node_id: int, life: int = 1) -> UUID:
-    """The directory that a controller is formatted with."""
+    """Return the directory id that a controller is formatted with."""
     return UUID(int=(7 << 120) + node_id * 100 + life)
 
 
@@ -33,7 +33,7 @@ def voter(node_id: int, life: int = 1) -> Voter:
 
 
 class Voters:
-    """The cluster, its admin client, and what can be done with its controllers."""
+    """The cluster, its admin client, and actions on its controllers."""
 
     def __init__(self, stage: Stage, first: tuple[int, ...]) -> None:
         self.cluster = stage.cluster
@@ -42,7 +42,8 @@ class Voters:
         self.first = first
 
     def format(self, node_id: int, life: int = 1) -> None:
-        """Give a controller its directory; one of the first voters, in its first life, gets the checkpoint too."""
+        """Format a controller's directory; a first voter, when formatted for the first time, also gets the
+        checkpoint."""
         config = self.cluster.shape.config(node_id)
         seam = self.cluster.world.node(host_name(node_id))
         seam.disk.make_directory(config.metadata_log_dir)
@@ -53,7 +54,7 @@ class Voters:
             write_bootstrap_checkpoint(seam.disk, config, voters, seam.clock.wall_ms())
 
     async def ids(self) -> tuple[int, ...]:
-        """The voters as the leader tells them."""
+        """Return the voters that the leader reports."""
         return tuple(one.node_id for one in (await self.admin.nodes.quorum()).voters)
 
     async def wait(self, condition: Callable[[], bool], limit_ms: int = 20_000) -> None:
@@ -61,13 +62,13 @@ class Voters:
 
     @property
     def leader(self) -> int:
-        """The active controller."""
+        """The id of the active controller."""
         found = self.cluster.watch.active_controller
         assert found is not None
         return found
 
     async def is_seen(self, *voters: int) -> None:
-        """Wait until the leader tells these voters."""
+        """Wait until the leader reports these voters."""
         for _ in range(200):
             if await self.ids() == voters:
                 return
@@ -84,7 +85,7 @@ def play(
     timeout_ms: float = 30_000,
     **overrides: str,
 ) -> None:
-    """Run `work` on a cluster of one broker whose `first` voters are some of its controllers."""
+    """Run `work` on a cluster of one broker in which `first` of the controllers are voters at first."""
     servers = ",".join(f"{host_name(node)}:{CONTROLLER_PORT}" for node in range(101, 101 + controllers))
     settings = {
         "controller.quorum.voters": "",

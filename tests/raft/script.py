@@ -1,12 +1,13 @@
-"""Scenario scripts: commands for one core in, everything it wants done out, as text that is reviewed as a diff.
+"""Scenario scripts: each command is one input to a core, and the output lists all effects. The output is reviewed as a
+diff.
 
-A script is blocks of `command`, `----`, output, and an empty line. `REWRITE_SCENARIOS=1` writes the output anew.
+A script is blocks of `command`, `----`, output, and an empty line. `REWRITE_SCENARIOS=1` rewrites the output.
 
     start voters=1,2,3 epoch=3 leader=2 log=1:0,3:10 end=20     a replica as it is found on disk; it is node 1
     vote|pre-vote from=2 epoch=6 last=3:20                      requests of other nodes
     begin|end from=2 epoch=6 [successors=1,3]
     fetch from=2 offset=5 last=1 [hw=4] [wait=0] ; fetch-snapshot from=2 id=8@1 [position=0]
-    answer vote|fetch|chunk|begin|end from=2 field=value …      answers to what was sent to that node
+    answer vote|fetch|chunk|begin|end from=2 field=value …      responses of that node to the core's requests
     fail vote|fetch|chunk|begin|end from=2 refused|closed|timed-out
     tick +20 ; deadline ; append 3 ; sync ; pass ; shutdown ; voters 1,2,3 ; closed 2 ; redialled 2 refused
     installed 50@3 ; wrote 5@1 ; trimmed 5
@@ -72,7 +73,7 @@ class Script:
         return self._single
 
     def run(self, line: str) -> str:
-        """Carry out one command; what came of it, a line per item."""
+        """Carry out one command; return its effects, one per line."""
         name, *words = line.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         plain = [word for word in words if "=" not in word]
@@ -233,7 +234,7 @@ def _batch(text: str) -> BatchSummary:
 
 
 def describe(ready: Ready, now_ms: int) -> list[str]:
-    """Each thing that the Ready wants done, in its order."""
+    """Return each effect in the Ready as text, in order."""
     lines = []
     if ready.quorum_state is not None:
         state = ready.quorum_state
@@ -269,7 +270,7 @@ def short(value: Any) -> str:
 
 
 def fields_of(value: Any, hidden: tuple[str, ...] = ()) -> str:
-    """Fields that are not at their defaults."""
+    """Return the fields that differ from their defaults."""
     shown = []
     for name, default in _defaults(value).items():
         item = getattr(value, name)
@@ -280,7 +281,7 @@ def fields_of(value: Any, hidden: tuple[str, ...] = ()) -> str:
 
 
 def _defaults(value: Any) -> dict[str, Any]:
-    """The fields of a value that the core takes or gives, and what they are unless said: most are tuples."""
+    """Return the fields of an input or output of the core with their default values; most of these are named tuples."""
     if dataclasses.is_dataclass(value):
         return {field.name: field.default for field in dataclasses.fields(value)}
     return dict.fromkeys(value._fields, dataclasses.MISSING) | value._field_defaults
@@ -301,7 +302,7 @@ def _text(item: Any) -> str:
 
 
 def play(path: Path) -> str:
-    """The script with the output that it has today."""
+    """Run the script; return it with its actual output."""
     script = Script()
     parts = []
     for block in path.read_text().strip().split("\n\n"):

@@ -1,4 +1,6 @@
-"""Vote matrices: log x role x pre-vote, and fencing per message. Raft sections 5.2 and 5.4; KIP-595, KIP-996."""
+"""Tests of votes: tables over log, role and pre-vote, and the epoch check of each message. Raft sections 5.2 and 5.4;
+KIP-595, KIP-996.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from kraft.wire.rpc.quorum_messages import (
 )
 from tests.stages.single_core import CLUSTER, ME, A, B, C, Single, directory, key, voter_set
 
-# The log of the node that is asked: epoch 3 begins at 10, the log ends at 20.
+# The log of the voter under test: epoch 3 begins at 10, the log ends at 20.
 LOG = {"epochs": ((1, 0), (3, 10)), "end_offset": 20}
 STORED = QuorumState(5)
 
@@ -77,7 +79,7 @@ def pre_vote_of_a_follower(*, has_fetched: bool, is_lost: bool) -> bool:
     [(3, 20, True), (3, 21, True), (4, 1, True), (3, 19, False), (2, 100, False), (0, 0, False)],
 )
 @pytest.mark.parametrize("pre_vote", [False, True])
-def test_a_vote_needs_a_log_that_is_up_to_date_by_epoch_then_offset(
+def test_vote_is_granted_only_to_a_log_up_to_date_by_epoch_then_offset(
     last_epoch: int, offset: int, granted: bool, pre_vote: bool
 ) -> None:
     response = unattached().vote_of(A, 6, last_epoch, offset, pre_vote=pre_vote)
@@ -89,7 +91,7 @@ ROLES = [unattached, follower, prospective, candidate, leader, resigned]
 
 
 @pytest.mark.parametrize("make", ROLES)
-def test_a_vote_of_a_newer_epoch_is_given_in_every_role_and_is_in_the_state_to_be_written_first(make: object) -> None:
+def test_vote_in_a_newer_epoch_is_granted_in_every_role_and_persisted_first(make: object) -> None:
     single = make()  # type: ignore[operator]
     epoch = single.raft.epoch + 1
     last_epoch, end = single.raft.log.last_epoch, single.raft.log.end_offset
@@ -109,10 +111,10 @@ def test_a_vote_of_a_newer_epoch_is_given_in_every_role_and_is_in_the_state_to_b
         (resigned, False),
     ],
 )
-def test_a_vote_in_the_present_epoch_depends_on_the_role(make: object, granted: bool) -> None:
+def test_vote_in_the_current_epoch_depends_on_the_role(make: object, granted: bool) -> None:
     single = make()  # type: ignore[operator]
     last_epoch, end = single.raft.log.last_epoch, single.raft.log.end_offset
-    # A candidate of epoch e has a log of at most epoch e - 1.
+    # The log of a candidate of epoch e holds at most epoch e - 1.
     epoch = single.raft.epoch
     response = single.vote_of(B, epoch, min(last_epoch, epoch - 1), end + 5)
     assert response.vote_granted is granted
@@ -128,7 +130,7 @@ def test_a_vote_in_the_present_epoch_depends_on_the_role(make: object, granted: 
         (resigned, True),
     ],
 )
-def test_a_pre_vote_depends_on_the_role_and_changes_nothing(make: object, granted: bool) -> None:
+def test_pre_vote_depends_on_the_role_and_changes_no_state(make: object, granted: bool) -> None:
     single = make()  # type: ignore[operator]
     before = (single.raft.epoch, single.raft.voted, single.raft.role)
     last_epoch, end = single.raft.log.last_epoch, single.raft.log.end_offset
@@ -142,11 +144,13 @@ def test_a_pre_vote_depends_on_the_role_and_changes_nothing(make: object, grante
     ("has_fetched", "is_lost", "granted"),
     [(False, False, True), (True, False, False), (True, True, True), (False, True, True)],
 )
-def test_a_follower_grants_a_pre_vote_only_without_contact(has_fetched: bool, is_lost: bool, granted: bool) -> None:
+def test_follower_grants_a_pre_vote_only_without_contact_to_its_leader(
+    has_fetched: bool, is_lost: bool, granted: bool
+) -> None:
     assert pre_vote_of_a_follower(has_fetched=has_fetched, is_lost=is_lost) is granted
 
 
-def test_a_pre_vote_of_a_newer_epoch_leaves_the_epoch_as_it_is() -> None:
+def test_pre_vote_request_of_a_newer_epoch_does_not_raise_the_epoch() -> None:
     single = follower(has_fetched=True)
     response = single.vote_of(B, 9, 3, 20, pre_vote=True)
     assert not response.vote_granted
@@ -154,7 +158,7 @@ def test_a_pre_vote_of_a_newer_epoch_leaves_the_epoch_as_it_is() -> None:
     assert isinstance(single.raft.role, Follower)
 
 
-def test_a_vote_is_given_once_per_epoch_and_again_to_the_same_candidate_only() -> None:
+def test_vote_is_granted_once_per_epoch_and_again_only_to_the_same_candidate() -> None:
     single = unattached()
     assert single.vote_of(A, 6, 3, 20).vote_granted
     assert not single.vote_of(B, 6, 3, 20).vote_granted
@@ -165,7 +169,8 @@ def test_a_vote_is_given_once_per_epoch_and_again_to_the_same_candidate_only() -
 
 
 def second_vote_after_a_lost_pre_vote_round() -> bool:
-    """Whether B gets a vote in the epoch in which A has got it, after a pre-vote round of our own was lost."""
+    """Return whether B gets a vote in an epoch in which A has it already, after this node lost a pre-vote round of its
+    own."""
     single = unattached()
     assert single.vote_of(A, 6, 3, 20).vote_granted
     single.become_prospective()
@@ -175,29 +180,29 @@ def second_vote_after_a_lost_pre_vote_round() -> bool:
     return single.vote_of(B, 6, 3, 20).vote_granted
 
 
-def test_a_vote_survives_a_lost_pre_vote_round() -> None:
+def test_vote_of_the_epoch_is_kept_after_a_lost_pre_vote_round() -> None:
     assert not second_vote_after_a_lost_pre_vote_round()
 
 
-def test_the_same_candidate_with_another_directory_is_another_candidate() -> None:
+def test_candidate_with_another_directory_id_is_another_candidate() -> None:
     single = unattached()
     assert single.vote_of(A, 6, 3, 20).vote_granted
     assert not single.vote_of(A, 6, 3, 20, candidate_directory_id=directory(99)).vote_granted
 
 
-def test_a_candidate_that_lost_its_tail_does_not_get_the_vote_again() -> None:
-    """R13: what it had when it was given the vote was not synced, and is gone."""
+def test_candidate_that_lost_unsynced_records_does_not_get_the_vote_again() -> None:
+    """The candidate had not synced the records with which it got the vote, and lost them in a crash (R13)."""
     single = unattached()
     assert single.vote_of(A, 6, 3, 20).vote_granted
     assert not single.vote_of(A, 6, 3, 19).vote_granted
 
 
-def test_a_node_that_is_no_voter_still_gives_its_vote() -> None:
+def test_node_outside_the_voter_set_still_grants_its_vote() -> None:
     single = Single(voters=voter_set(A, B, C), stored=STORED, **LOG)  # type: ignore[arg-type]
     assert single.vote_of(A, 6, 3, 20).vote_granted
 
 
-def test_a_voter_that_refuses_a_lagging_candidate_stands_soon_itself() -> None:
+def test_voter_that_rejects_a_lagging_candidate_soon_starts_its_own_campaign() -> None:
     single = unattached()
     single.follow(A, 5)
     assert not single.vote_of(B, 6, 3, 19).vote_granted
@@ -222,7 +227,9 @@ def test_a_voter_that_refuses_a_lagging_candidate_stands_soon_itself() -> None:
     ],
 )
 @pytest.mark.parametrize("pre_vote", [False, True])
-def test_a_vote_request_is_checked_in_order(changes: dict[str, object], error: ErrorCode, pre_vote: bool) -> None:
+def test_vote_request_with_an_invalid_field_gets_the_matching_error(
+    changes: dict[str, object], error: ErrorCode, pre_vote: bool
+) -> None:
     fields: dict[str, object] = {"epoch": 6, "last_epoch": 5, "last_offset": 99, "pre_vote": pre_vote}
     if pre_vote and changes == {"last_epoch": 6}:
         fields["epoch"] = 5
@@ -235,7 +242,7 @@ def test_a_vote_request_is_checked_in_order(changes: dict[str, object], error: E
     assert response.vote_granted is (error is ErrorCode.NONE)
 
 
-def test_messages_of_an_older_epoch_change_nothing_and_name_the_newer_one() -> None:
+def test_messages_of_an_older_epoch_change_nothing_and_get_the_current_epoch() -> None:
     single = follower(has_fetched=True)
     before = (single.raft.epoch, single.raft.voted, single.raft.leader_id, single.raft.role)
     requests = [
@@ -264,7 +271,7 @@ def test_messages_of_another_cluster_change_nothing(kind: type) -> None:
 
 
 @pytest.mark.parametrize("leader_id", [-1, ME])
-def test_a_leader_that_cannot_be_is_refused(leader_id: int) -> None:
+def test_begin_and_end_quorum_epoch_with_an_impossible_leader_id_are_rejected(leader_id: int) -> None:
     single = unattached()
     for kind in (BeginQuorumEpochRequest, EndQuorumEpochRequest):
         assert (
@@ -273,8 +280,8 @@ def test_a_leader_that_cannot_be_is_refused(leader_id: int) -> None:
     assert single.raft.epoch == 5
 
 
-def test_begin_quorum_epoch_makes_a_follower_even_if_it_was_meant_for_another_directory() -> None:
-    """The transition comes first, then the check of the voter key."""
+def test_begin_quorum_epoch_for_another_directory_id_still_makes_a_follower() -> None:
+    """The replica first becomes a follower, and then checks the voter key in the request."""
     single = unattached()
     request = BeginQuorumEpochRequest(
         cluster_id=CLUSTER, voter_id=ME, voter_directory_id=directory(99), epoch=6, leader_id=A
@@ -284,7 +291,7 @@ def test_begin_quorum_epoch_makes_a_follower_even_if_it_was_meant_for_another_di
     assert single.last.quorum_state == QuorumState(6, A, None)
 
 
-def test_the_preferred_successor_asks_at_once_and_the_others_in_order() -> None:
+def test_preferred_successor_campaigns_at_once_and_the_others_later_in_order() -> None:
     waits = []
     for successors in ((ME, A, B), (A, ME, B), (A, B, ME), (A, B)):
         single = follower(has_fetched=True)

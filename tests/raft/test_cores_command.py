@@ -1,4 +1,4 @@
-"""`kraft sim cores`: many seeds of cores alone, what is told of them, and that a seed of raft cores is one run."""
+"""`kraft sim cores`: runs of cores alone over many seeds, their report, and that a seed always gives the same run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SHORT = CoresSettings(duration_ms=2_000, trace_lines=1_000_000)
 TRACE_HASH = """
 import hashlib
 from kraft.sim.cores.chaos import run_chaos
-from kraft.sim.cores.world import World
-world = World(5, 3, 1)
+from kraft.sim.cores.world import CoreWorld
+world = CoreWorld(5, 3, 1)
 world.trace = []
 run_chaos(5, duration_ms=2000, world=world)
 print(hashlib.sha256("\\n".join(world.trace).encode()).hexdigest(), world.steps)
@@ -35,7 +35,7 @@ print(hashlib.sha256("\\n".join(world.trace).encode()).hexdigest(), world.steps)
 
 
 def kraft_sim(*arguments: str) -> tuple[int, str]:
-    """Exit code and output of `kraft sim cores` with these arguments, in this process."""
+    """Run `kraft sim cores` with these arguments in this process; return exit code and output."""
     done = CliRunner().invoke(app, ["cores", "--seconds", "3", "--jobs", "1", *arguments])
     return done.exit_code, done.output
 
@@ -51,7 +51,7 @@ def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "send_fetch_if_due", twin)
 
 
-def test_the_command_tells_what_was_done_how_fast_and_what_was_seen() -> None:
+def test_sim_cores_reports_seeds_steps_speed_and_faults() -> None:
     code, said = kraft_sim("--seeds", "6")
     assert code == 0
     assert "raft: 6 of 6 seeds passed, all checks on" in said
@@ -62,14 +62,14 @@ def test_the_command_tells_what_was_done_how_fast_and_what_was_seen() -> None:
     assert "D4 " in said
 
 
-def test_one_kind_of_cores_runs_by_itself() -> None:
+def test_sim_cores_runs_only_the_kind_of_core_given_by_the_option_what() -> None:
     code, said = kraft_sim("--seeds", "2", "--what", "replicas")
     assert code == 0
     assert "raft:" not in said
     assert "replicas: 2 of 2 seeds passed" in said
 
 
-def test_the_figures_come_as_json_too() -> None:
+def test_sim_cores_reports_its_figures_as_json() -> None:
     code, said = kraft_sim("--seeds", "3", "--json")
     kinds = json.loads(said)
     assert code == 0
@@ -83,7 +83,7 @@ def test_the_figures_come_as_json_too() -> None:
         assert figures["failures"] == []
 
 
-def test_a_planted_bug_is_found_and_its_seed_finds_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sim_cores_finds_a_planted_raft_bug_and_its_seed_reproduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     acknowledge_before_the_sync(monkeypatch)
     code, said = kraft_sim("--seeds", "4", "--json")
     assert code == 1
@@ -97,7 +97,7 @@ def test_a_planted_bug_is_found_and_its_seed_finds_it_again(monkeypatch: pytest.
     assert "0 of 1 seeds passed" in said
 
 
-def test_a_bug_that_is_planted_in_the_replicas_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sim_cores_finds_a_planted_replica_bug_and_its_seed_reproduces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_follower, "truncation_offset", lambda log, epoch, end: log.high_watermark)
     code, said = kraft_sim("--seeds", "20", "--what", "replicas", "--json")
     assert code == 1
@@ -111,7 +111,7 @@ def test_a_bug_that_is_planted_in_the_replicas_is_found_with_its_seed(monkeypatc
     assert "replicas: 0 of 1 seeds passed" in said
 
 
-def test_without_checks_the_same_bug_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sim_cores_without_checks_misses_the_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     acknowledge_before_the_sync(monkeypatch)
     code, said = kraft_sim("--seeds", "4", "--no-checks")
     assert code == 0
@@ -119,7 +119,7 @@ def test_without_checks_the_same_bug_is_not_found(monkeypatch: pytest.MonkeyPatc
     assert "seen:" not in said
 
 
-def test_what_the_code_raises_by_itself_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sim_cores_reports_an_unexpected_exception_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(core: Core) -> None:
         raise KeyError("request_id")
 
@@ -130,20 +130,20 @@ def test_what_the_code_raises_by_itself_is_told_with_its_seed(monkeypatch: pytes
     assert "KeyError('request_id')" in said
 
 
-def test_a_quorum_that_makes_no_progress_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sim_cores_reports_a_quorum_without_progress_as_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "send_fetch_if_due", lambda core: None)
     run = run_seed(SHORT, 2)
     assert (run.failed, run.evidence) == ("stuck", "no leader after healing")
 
 
-def test_a_seed_gives_the_same_steps_with_checks_and_without() -> None:
+def test_seed_gives_the_same_steps_with_and_without_checks() -> None:
     checked, unchecked = run_seed(SHORT, 8), run_seed(CoresSettings(2_000, is_checked=False), 8)
     assert checked.steps == unchecked.steps
     assert checked.faults == unchecked.faults
     assert not unchecked.seen
 
 
-def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+def test_seed_gives_the_same_core_trace_in_every_process() -> None:
     said = {
         subprocess.run(
             [sys.executable, "-c", TRACE_HASH],
@@ -157,12 +157,12 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
     assert len(said) == 1
 
 
-def test_seeds_have_every_number_of_voters_and_of_observers() -> None:
+def test_seeds_draw_every_number_of_voters_and_observers() -> None:
     assert {shape_of(seed) for seed in range(18)} == {(v, o) for v in range(1, 6) for o in range(3)}
 
 
 @pytest.mark.slow
-def test_seeds_run_in_processes_of_their_own_come_to_the_same() -> None:
+def test_seeds_run_in_parallel_processes_give_the_same_results() -> None:
     def figures(campaign: CoresCampaign) -> tuple[object, ...]:
         return (campaign.steps, campaign.happened, campaign.seen, campaign.faults)
 
@@ -172,17 +172,17 @@ def test_seeds_run_in_processes_of_their_own_come_to_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_over_a_few_seeds_every_check_sees_something() -> None:
+def test_every_core_check_observes_something_within_a_few_seeds() -> None:
     campaign = run_campaign(range(1, 25), CoresSettings(duration_ms=6_000), 1, lambda line: None)
     assert not campaign.failures
     assert not campaign.unknown
 
 
 @pytest.mark.parametrize(("seeds", "code"), [(LARGE_SEEDS - 1, 0), (LARGE_SEEDS, 1)])
-def test_a_large_campaign_of_which_a_check_saw_nothing_fails(
+def test_large_campaign_fails_if_a_check_observed_nothing(
     monkeypatch: pytest.MonkeyPatch, seeds: int, code: int
 ) -> None:
-    """Nobody counts what R10 looked at."""
+    """In the patched campaign no run counts an observation for check R10."""
     original = runs.run_seed(CoresSettings(duration_ms=200), 1)
 
     def twin(_run: Any, chosen: range, _jobs: int, *, runs_per_process: int) -> Any:

@@ -1,4 +1,4 @@
-"""Elections are fast when the leader is known to be gone, and never needless (K4, K5, K6).
+"""Elections are fast when the leader is known to be gone, and never happen without need (K4, K5, K6).
 
 Source: docs/decisions/05-fast-fencing.md#voters.
 """
@@ -10,16 +10,16 @@ import pytest
 from kraft.raft.inputs import Input, ShutdownRequested
 from kraft.raft.raft import Raft
 from kraft.sim.cores.driver import Odds
-from kraft.sim.cores.node import Node
-from kraft.sim.cores.world import World
+from kraft.sim.cores.node import CoreNode
+from kraft.sim.cores.world import CoreWorld
 from kraft.wire.rpc.quorum_messages import QuorumRequest, VoteRequest
 
 SPEED_MS = 500
-"""K6: a new active controller within 500 virtual ms plus three link latencies."""
+"""Limit for a new active controller: 500 virtual ms plus three link latencies (K6)."""
 
 
-def settled(seed: int, voters: int = 3, **arguments: object) -> World:
-    world = World(seed, voters, **arguments)  # type: ignore[arg-type]
+def settled(seed: int, voters: int = 3, **arguments: object) -> CoreWorld:
+    world = CoreWorld(seed, voters, **arguments)  # type: ignore[arg-type]
     world.start()
     assert world.run_until(world.has_active_leader, 5000)
     world.append_every(20)
@@ -27,18 +27,18 @@ def settled(seed: int, voters: int = 3, **arguments: object) -> World:
     return world
 
 
-def replaced(world: World, old_epoch: int) -> bool:
+def replaced(world: CoreWorld, old_epoch: int) -> bool:
     leader = world.leader
     return (
         world.has_active_leader() and leader is not None and leader.raft is not None and leader.raft.epoch > old_epoch
     )
 
 
-def count_votes(world: World) -> list[VoteRequest]:
+def count_votes(world: CoreWorld) -> list[VoteRequest]:
     seen: list[VoteRequest] = []
     inner = world.checks.on_send
 
-    def on_send(node: Node, raft: Raft, request: QuorumRequest) -> None:
+    def on_send(node: CoreNode, raft: Raft, request: QuorumRequest) -> None:
         if isinstance(request, VoteRequest):
             seen.append(request)
         inner(node, raft, request)
@@ -48,7 +48,7 @@ def count_votes(world: World) -> list[VoteRequest]:
 
 
 @pytest.mark.parametrize("voters", [3, 5])
-def test_a_killed_leader_is_replaced_in_time(voters: int) -> None:
+def test_killed_leader_is_replaced_within_the_election_limit(voters: int) -> None:
     for seed in range(30):
         world = settled(seed, voters, observers=1)
         leader = world.leader
@@ -60,7 +60,7 @@ def test_a_killed_leader_is_replaced_in_time(voters: int) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 5, 40, 200])
-def test_a_leader_that_restarts_at_once_is_replaced_in_time(delay: int) -> None:
+def test_leader_that_restarts_at_once_is_replaced_within_the_election_limit(delay: int) -> None:
     for seed in range(25):
         world = settled(seed, 3)
         leader = world.leader
@@ -72,7 +72,7 @@ def test_a_leader_that_restarts_at_once_is_replaced_in_time(delay: int) -> None:
         assert world.run_until(lambda: replaced(world, epoch), SPEED_MS + 12), f"seed {seed} is slow"  # noqa: B023
 
 
-def test_a_leader_that_says_goodbye_is_replaced_within_150_ms() -> None:
+def test_leader_that_resigns_is_replaced_within_150_ms() -> None:
     for seed in range(40):
         world = settled(seed, 3)
         leader = world.leader
@@ -85,9 +85,9 @@ def test_a_leader_that_says_goodbye_is_replaced_within_150_ms() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("voters", [3, 5])
-def test_200_cold_starts_take_at_most_three_rounds_each(voters: int) -> None:
+def test_200_starts_of_a_whole_quorum_take_at_most_three_election_rounds_each(voters: int) -> None:
     for seed in range(200):
-        world = World(seed, voters)
+        world = CoreWorld(seed, voters)
         for node_id in world.nodes:
             world.at(world.chance.below(30), world.start, node_id)
         assert world.run_until(world.has_active_leader, 2000), f"seed {seed}: no leader"
@@ -97,9 +97,9 @@ def test_200_cold_starts_take_at_most_three_rounds_each(voters: int) -> None:
         assert world.now < 1000, f"seed {seed} took {world.now} ms"
 
 
-def test_a_voter_that_starts_late_does_not_disturb_the_leader() -> None:
+def test_voter_that_starts_late_does_not_disturb_the_leader() -> None:
     for seed in range(30):
-        world = World(seed, 3)
+        world = CoreWorld(seed, 3)
         world.start(1, 2)
         assert world.run_until(world.has_active_leader, 2000)
         assert world.leader is not None
@@ -112,8 +112,8 @@ def test_a_voter_that_starts_late_does_not_disturb_the_leader() -> None:
 
 
 @pytest.mark.slow
-def test_no_epoch_rises_while_the_leader_keeps_contact_with_a_majority() -> None:
-    """K4, second half: one follower cannot reach the leader, in every way that a link can fail."""
+def test_epoch_does_not_rise_while_the_leader_keeps_contact_with_a_majority() -> None:
+    """One follower cannot reach the leader, in every way that a link can fail (second half of K4)."""
     for seed in range(2):
         for kind in ("refused", "cut", "one-way"):
             world = settled(seed, 3 + seed % 2 * 2)
@@ -137,7 +137,7 @@ def test_no_epoch_rises_while_the_leader_keeps_contact_with_a_majority() -> None
             assert world.leader is leader
 
 
-def _lost_connection(world: World, follower: int) -> Input:
+def _lost_connection(world: CoreWorld, follower: int) -> Input:
     from kraft.raft.inputs import Failure, RequestFailed
 
     raft = world.nodes[follower].raft
@@ -145,8 +145,9 @@ def _lost_connection(world: World, follower: int) -> Input:
     return RequestFailed(raft._core.fetch.request_id or 0, Failure.CLOSED)
 
 
-def test_a_follower_without_contact_asks_seldom() -> None:
-    """K5: pre-vote requests per voter and second stay bounded while its link to the leader is refused."""
+def test_follower_without_contact_sends_few_pre_votes() -> None:
+    """The number of pre-vote requests per voter and second stays bounded while the link to the leader is refused
+    (K5)."""
     world = settled(4, 3)
     leader = world.leader
     assert leader is not None
@@ -158,7 +159,7 @@ def test_a_follower_without_contact_asks_seldom() -> None:
     assert 5 < len(votes) < 20 * 2 * 3
 
 
-def test_a_minority_that_lost_everyone_asks_seldom() -> None:
+def test_last_live_voter_sends_few_pre_votes_and_keeps_its_epoch() -> None:
     world = settled(5, 3)
     leader = world.leader
     assert leader is not None
@@ -173,7 +174,7 @@ def test_a_minority_that_lost_everyone_asks_seldom() -> None:
     assert 10 < len(votes) < 20 * 2 * 3
 
 
-def test_a_silent_leader_is_replaced_after_the_fetch_time_out() -> None:
+def test_silent_leader_is_replaced_after_the_fetch_timeout() -> None:
     for seed in range(6):
         world = settled(seed, 3)
         leader = world.leader
@@ -186,7 +187,7 @@ def test_a_silent_leader_is_replaced_after_the_fetch_time_out() -> None:
         assert world.now - began >= 1500
 
 
-def test_an_isolated_leader_resigns_and_rejoins() -> None:
+def test_isolated_leader_resigns_and_later_rejoins() -> None:
     for seed in range(6):
         world = settled(seed, 3)
         leader = world.leader
@@ -204,7 +205,7 @@ def test_an_isolated_leader_resigns_and_rejoins() -> None:
 
 
 @pytest.mark.parametrize("slow", [10, 40])
-def test_elections_settle_on_slow_disks(slow: int) -> None:
+def test_quorum_elections_finish_on_slow_disks(slow: int) -> None:
     for seed in range(20):
         odds = Odds(latency=(1, 5), sync=(1, slow), state_write=(1, slow))
         world = settled(seed, 5, odds=odds)

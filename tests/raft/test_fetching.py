@@ -1,4 +1,6 @@
-"""The follower one message at a time: what an answer does, what must wait, and when contact is lost."""
+"""The follower, one message at a time: the effect of each response, what must wait for a sync, and when contact is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def batch(base: int, end: int, epoch: int) -> BatchSummary:
     return BatchSummary(base, end, epoch)
 
 
-def test_a_voter_fetches_again_only_when_what_it_appended_is_synced() -> None:
+def test_voter_fetches_again_only_after_syncing_appended_batches() -> None:
     single = following()
     ready = single.answer(fetch(single), success(single, records=b"r", high_watermark=21), (batch(20, 25, 3),))
     assert ready.log == (AppendFetched(b"r", (batch(20, 25, 3),)),)
@@ -58,7 +60,7 @@ def test_a_voter_fetches_again_only_when_what_it_appended_is_synced() -> None:
     assert (request.fetch_offset, request.last_fetched_epoch, request.high_watermark) == (25, 3, 21)
 
 
-def test_an_observer_does_not_wait_for_its_disk() -> None:
+def test_observer_fetches_again_without_waiting_for_a_sync() -> None:
     single = Single(voters=voter_set(A, B), may_vote=False)
     request = fetch(single)
     answer = success(single, epoch=0, leader_id=-1)
@@ -70,13 +72,13 @@ def test_an_observer_does_not_wait_for_its_disk() -> None:
     assert answer.epoch == 0
 
 
-def test_the_high_watermark_is_never_above_the_log_end() -> None:
+def test_followers_high_watermark_is_never_above_its_log_end() -> None:
     single = following()
     ready = single.answer(fetch(single), success(single, high_watermark=500))
     assert ready.high_watermark == 20
 
 
-def test_divergence_truncates_by_epoch_and_may_take_several_rounds() -> None:
+def test_follower_with_a_diverging_log_truncates_it_by_epoch_in_one_or_more_rounds() -> None:
     single = following(epochs=((1, 0), (2, 5), (3, 10)), end_offset=20)
     ready = single.answer(fetch(single), success(single, diverging_epoch=2, diverging_end_offset=7))
     assert ready.log == (Truncate(7),)
@@ -88,7 +90,7 @@ def test_divergence_truncates_by_epoch_and_may_take_several_rounds() -> None:
     assert single.raft.log.last_epoch == 1
 
 
-def test_divergence_at_an_epoch_that_we_do_not_have_goes_back_to_our_own_end_of_an_older_one() -> None:
+def test_follower_that_diverges_at_an_unknown_epoch_truncates_to_the_end_of_an_older_epoch() -> None:
     single = following(epochs=((1, 0), (3, 10)), end_offset=20)
     ready = single.answer(fetch(single), success(single, diverging_epoch=2, diverging_end_offset=15))
     assert ready.log == (Truncate(10),)
@@ -101,14 +103,14 @@ def test_truncation_below_the_high_watermark_is_fatal() -> None:
         single.answer(fetch(single), success(single, diverging_epoch=3, diverging_end_offset=15))
 
 
-def test_a_high_watermark_that_goes_back_is_fatal() -> None:
+def test_decreasing_high_watermark_from_the_leader_is_fatal() -> None:
     single = following()
     single.answer(fetch(single), success(single, high_watermark=18))
-    with pytest.raises(InvariantError, match="went back"):
+    with pytest.raises(InvariantError, match="decreased"):
         single.answer(fetch(single), success(single, high_watermark=17))
 
 
-def test_a_second_leader_of_an_epoch_is_not_believed_after_a_fetch_from_the_first() -> None:
+def test_follower_that_fetched_from_one_leader_ignores_a_second_leader_of_the_same_epoch() -> None:
     single = following()
     single.answer(fetch(single), success(single))
     ready = single.answer(fetch(single), success(single, leader_id=B, records=b"r"), (batch(20, 25, 3),))
@@ -120,15 +122,15 @@ def test_a_second_leader_of_an_epoch_is_not_believed_after_a_fetch_from_the_firs
 @pytest.mark.parametrize(
     "batches", [(batch(19, 25, 3),), (batch(21, 25, 3),), (batch(20, 25, 2),), (batch(20, 25, 4),)]
 )
-def test_batches_that_do_not_continue_the_log_are_not_appended(batches: tuple[BatchSummary, ...]) -> None:
+def test_fetched_batches_that_do_not_continue_the_log_are_not_appended(batches: tuple[BatchSummary, ...]) -> None:
     single = following()
     ready = single.answer(fetch(single), success(single, records=b"r"), batches)
     assert not ready.log
     assert single.raft.log.end_offset == 20
 
 
-def test_a_late_answer_of_an_earlier_fetch_changes_nothing() -> None:
-    """A stale divergence does not cut a log that has moved on (B07)."""
+def test_late_response_to_a_fetch_from_a_previous_leader_changes_nothing() -> None:
+    """A stale report of divergence must not truncate a log that now follows another leader (B07)."""
     single = following()
     stale = fetch(single)
     single.follow(B, 4)
@@ -137,7 +139,7 @@ def test_a_late_answer_of_an_earlier_fetch_changes_nothing() -> None:
     assert single.raft.log.end_offset == 20
 
 
-def test_an_answer_of_a_newer_epoch_is_followed() -> None:
+def test_fetch_response_with_a_newer_epoch_moves_the_follower_to_it() -> None:
     single = following()
     single.answer(fetch(single), MetadataFetchResponse(error_code=ErrorCode.FENCED_LEADER_EPOCH, epoch=7, leader_id=B))
     assert (single.raft.epoch, single.raft.leader_id) == (7, B)
@@ -146,7 +148,7 @@ def test_an_answer_of_a_newer_epoch_is_followed() -> None:
     assert isinstance(single.raft.role, Unattached)
 
 
-def test_an_observer_appends_in_the_same_round_trip_in_which_it_finds_the_leader() -> None:
+def test_observer_appends_from_the_response_in_which_it_finds_the_leader() -> None:
     single = Single(voters=voter_set(A, B), may_vote=False, stored=QuorumState(3))
     request = fetch(single)
     node_id = request.destination.node_id
@@ -157,7 +159,7 @@ def test_an_observer_appends_in_the_same_round_trip_in_which_it_finds_the_leader
     assert ready.high_watermark == 2
 
 
-def test_an_observer_that_cannot_reach_its_leader_asks_the_voters() -> None:
+def test_observer_that_cannot_reach_its_leader_fetches_from_the_voters() -> None:
     single = Single(voters=voter_set(A, B, C), may_vote=False, stored=QuorumState(3, A))
     asked = [fetch(single).destination.node_id]
     assert asked == [A]
@@ -196,7 +198,7 @@ def chunk(single: Single, at: int, data: bytes, **changes: Any) -> Any:
     return single.answer(send, FetchSnapshotResponse(**{**fields, **changes}))
 
 
-def test_a_snapshot_is_fetched_in_chunks_and_replaces_the_log() -> None:
+def test_snapshot_is_fetched_in_chunks_and_replaces_the_log() -> None:
     single, snapshot = downloading()
     ready = chunk(single, 0, b"12345")
     assert ready.chunk is not None
@@ -211,7 +213,7 @@ def test_a_snapshot_is_fetched_in_chunks_and_replaces_the_log() -> None:
     assert fetch(single).request.fetch_offset == 50
 
 
-def test_a_snapshot_that_is_gone_or_does_not_fit_is_dropped_and_asked_for_again() -> None:
+def test_snapshot_download_that_is_missing_or_mismatched_is_dropped_and_retried() -> None:
     for changes in (
         {"error_code": ErrorCode.SNAPSHOT_NOT_FOUND},
         {"error_code": ErrorCode.POSITION_OUT_OF_RANGE},
@@ -229,7 +231,7 @@ def test_a_snapshot_that_is_gone_or_does_not_fit_is_dropped_and_asked_for_again(
         assert fetch(single).request.fetch_offset == 20
 
 
-def test_a_refused_snapshot_is_fetched_anew() -> None:
+def test_snapshot_that_the_driver_rejects_is_downloaded_again() -> None:
     single, snapshot = downloading()
     chunk(single, 0, b"1234567890")
     single.step(SnapshotRefused(snapshot))
@@ -237,7 +239,7 @@ def test_a_refused_snapshot_is_fetched_anew() -> None:
     assert fetch(single).request.fetch_offset == 20
 
 
-def test_a_change_of_leader_drops_the_download() -> None:
+def test_leader_change_drops_the_snapshot_download() -> None:
     single, _ = downloading()
     chunk(single, 0, b"12345")
     single.follow(B, 4)
@@ -245,7 +247,7 @@ def test_a_change_of_leader_drops_the_download() -> None:
     assert fetch(single).destination.node_id == B
 
 
-def test_a_snapshot_below_the_high_watermark_is_fatal() -> None:
+def test_snapshot_that_ends_below_the_high_watermark_is_fatal() -> None:
     single = following()
     single.answer(fetch(single), success(single, high_watermark=18))
     with pytest.raises(InvariantError, match="below the high watermark"):
@@ -255,7 +257,7 @@ def test_a_snapshot_below_the_high_watermark_is_fatal() -> None:
 # contact with the leader
 
 
-def test_a_closed_connection_is_redialled_at_once_and_a_refused_one_is_lost_contact() -> None:
+def test_follower_redials_a_closed_connection_at_once_and_loses_leader_contact_if_refused() -> None:
     single = following()
     single.step(RequestFailed(fetch(single).request_id, Failure.CLOSED))
     request = fetch(single)
@@ -269,7 +271,7 @@ def test_a_closed_connection_is_redialled_at_once_and_a_refused_one_is_lost_cont
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.BROKER_NOT_AVAILABLE])
-def test_a_leader_that_says_it_leads_no_more_is_lost_contact(error: ErrorCode) -> None:
+def test_follower_loses_leader_contact_if_the_leader_answers_that_it_no_longer_leads(error: ErrorCode) -> None:
     single = following()
     epoch = 3 if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else 0
     single.answer(fetch(single), MetadataFetchResponse(error_code=error, epoch=epoch))
@@ -277,7 +279,7 @@ def test_a_leader_that_says_it_leads_no_more_is_lost_contact(error: ErrorCode) -
     assert single.raft.role.lost_since_ms == single.now
 
 
-def test_time_outs_and_resets_leave_contact_as_it_is() -> None:
+def test_follower_keeps_leader_contact_after_fetch_timeouts_and_connection_resets() -> None:
     single = following()
     for failure in (Failure.TIMED_OUT, Failure.OTHER, Failure.CLOSED, Failure.CLOSED):
         sent = single.take_sent(MetadataFetchRequest)
@@ -289,7 +291,7 @@ def test_time_outs_and_resets_leave_contact_as_it_is() -> None:
     assert single.raft.role.lost_since_ms is None
 
 
-def test_an_idle_connection_that_ends_is_redialled_at_once() -> None:
+def test_follower_redials_an_idle_connection_to_the_leader_at_once_when_it_ends() -> None:
     single = following()
     single.answer(fetch(single), success(single, records=b"r"), (batch(20, 25, 3),))
     ready = single.step(ConnectionEnded(A))
@@ -303,7 +305,7 @@ def test_an_idle_connection_that_ends_is_redialled_at_once() -> None:
     assert single.step(ConnectionEnded(B)).redial is None
 
 
-def test_contact_returns_with_a_successful_fetch() -> None:
+def test_leader_contact_returns_with_a_successful_fetch() -> None:
     single = following()
     single.step(RequestFailed(fetch(single).request_id, Failure.REFUSED))
     single.tick_to_deadline()
@@ -321,7 +323,7 @@ def test_contact_returns_with_a_successful_fetch() -> None:
     assert single.raft.epoch == 3
 
 
-def test_an_answer_to_the_fetch_brings_a_prospective_back_to_its_leader() -> None:
+def test_prospective_returns_to_its_leader_after_a_successful_fetch() -> None:
     single = following()
     request = fetch(single)
     single.now += 2000

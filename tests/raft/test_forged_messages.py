@@ -1,4 +1,4 @@
-"""Messages that no correct replica sends: they may cost an election, and never end a replica or use up its epochs."""
+"""Messages that no correct replica sends: they may cost an election, but never crash a replica or use up its epochs."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ STATES = {
 every_state = pytest.mark.parametrize("make", STATES.values(), ids=[role.__name__ for role in STATES])
 
 
-# answers of another cluster
+# responses of another cluster
 
 
-def test_an_observer_learns_nothing_from_the_controllers_of_another_cluster() -> None:
+def test_observer_learns_nothing_from_controllers_of_another_cluster() -> None:
     observer = Single(voters=voter_set(A, B, C), stored=QuorumState(), may_vote=False, me=ME)
     ready = observer.answer(fetch(observer), MetadataFetchResponse(**REFUSED))
     assert ready.quorum_state is None
@@ -109,7 +109,7 @@ def test_a_leader_learns_nothing_from_the_voters_of_another_cluster(request_clas
 @pytest.mark.parametrize(
     "error", [ErrorCode.INVALID_VOTER_KEY, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_a_follower_learns_nothing_from_an_answer_that_refuses_the_request_as_such(error: ErrorCode) -> None:
+def test_follower_learns_nothing_from_a_response_that_rejects_the_request_itself(error: ErrorCode) -> None:
     single = following()
     single.answer(fetch(single), MetadataFetchResponse(error_code=error, epoch=9, leader_id=B))
     assert (single.raft.epoch, single.raft.leader_id) == (3, A)
@@ -127,7 +127,7 @@ def test_a_follower_learns_nothing_from_an_answer_that_refuses_the_request_as_su
     ids=["vote", "begin", "end", "fetch", "snapshot"],
 )
 @every_state
-def test_another_cluster_is_told_the_name_of_ours_and_nothing_else(make: Any, request_: Any, response: Any) -> None:
+def test_request_from_another_cluster_gets_only_our_cluster_id(make: Any, request_: Any, response: Any) -> None:
     single = make()
     expected = response(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, cluster_id=CLUSTER)
     assert single.ask(request_) == expected
@@ -143,35 +143,35 @@ def begin(single: Single, leader: int, epoch: int) -> BeginQuorumEpochResponse:
     return response
 
 
-def test_a_leader_does_not_believe_in_another_leader_of_its_epoch() -> None:
+def test_leader_ignores_a_claim_to_lead_its_epoch() -> None:
     single = leading()
     assert begin(single, B, single.raft.epoch).error_code == ErrorCode.INVALID_REQUEST
     assert single.raft.is_leader
     assert alerts(single.last) == [AlertKind.CONFLICTING_LEADER]
 
 
-def test_a_replica_that_led_an_epoch_does_not_believe_in_another_leader_of_it() -> None:
+def test_former_leader_of_an_epoch_ignores_another_claim_to_lead_it() -> None:
     single = resigned()
     assert begin(single, B, 3).error_code == ErrorCode.INVALID_REQUEST
     assert isinstance(single.raft.role, Resigned)
 
 
-def test_a_follower_that_has_fetched_does_not_believe_in_another_leader() -> None:
+def test_follower_that_has_fetched_ignores_another_claim_to_lead_the_epoch() -> None:
     single = following()
     single.answer(fetch(single), MetadataFetchResponse(epoch=3, leader_id=A))
     assert begin(single, B, 3).error_code == ErrorCode.INVALID_REQUEST
     assert single.raft.leader_id == A
 
 
-def test_a_follower_of_a_leader_that_was_claimed_alone_finds_the_real_one() -> None:
-    """Somebody claimed to lead, and then the replica was restarted."""
+def test_follower_of_a_false_leader_claim_finds_the_real_leader() -> None:
+    """A node falsely claimed to lead the epoch, and the replica followed it without a successful fetch."""
     single = following(stored=QuorumState(3, C), voters=voter_set(ME, A, C))
     assert begin(single, A, 3).error_code == ErrorCode.NONE
     assert single.raft.leader_id == A
 
 
-def test_an_observer_whose_stored_leader_is_of_another_cluster_finds_its_own() -> None:
-    """In one epoch, two clusters have two leaders."""
+def test_observer_with_a_stored_leader_of_another_cluster_finds_its_own_leader() -> None:
+    """Two clusters may have different leaders in the same epoch."""
     observer = Single(voters=voter_set(A, B), stored=QuorumState(3, C), epochs=((3, 0),), end_offset=5, may_vote=False)
     answer = MetadataFetchResponse(epoch=3, leader_id=A, leader_host="nA", leader_port=9000)
     observer.answer(fetch(observer), answer)
@@ -184,7 +184,7 @@ def test_an_observer_whose_stored_leader_is_of_another_cluster_finds_its_own() -
 @every_state
 @pytest.mark.parametrize("kind", ["vote", "begin", "end"])
 @pytest.mark.parametrize("epoch", [FAR, EPOCH_MAX])
-def test_a_request_with_an_epoch_far_ahead_is_refused(make: Any, kind: str, epoch: int) -> None:
+def test_request_with_an_epoch_far_ahead_is_rejected(make: Any, kind: str, epoch: int) -> None:
     single = make()
     before = (type(single.raft.role), single.raft.epoch, single.raft.voted)
     if kind == "vote":
@@ -201,14 +201,14 @@ def test_a_request_with_an_epoch_far_ahead_is_refused(make: Any, kind: str, epoc
     assert single.last.quorum_state is None
 
 
-def test_a_request_with_an_epoch_a_little_ahead_is_believed() -> None:
+def test_request_with_an_epoch_slightly_ahead_is_accepted() -> None:
     single = following()
     ahead = single.settings.epochs_ahead_max
     assert begin(single, B, 3 + ahead).error_code == ErrorCode.NONE
     assert (single.raft.epoch, single.raft.leader_id) == (3 + ahead, B)
 
 
-def test_a_voter_that_is_far_behind_learns_the_epoch_from_an_answer() -> None:
+def test_voter_far_behind_learns_the_epoch_from_a_response() -> None:
     single = Single()
     single.become_prospective()
     send = single.take_sent(VoteRequest)[0]
@@ -225,10 +225,10 @@ def test_a_voter_that_is_far_behind_learns_the_epoch_from_an_answer() -> None:
         QuorumState(EPOCH_MAX, None, ReplicaKey(ME, directory(ME))),
         QuorumState(EPOCH_MAX, None, ReplicaKey(A, directory(A))),
     ],
-    ids=["nobody", "follower", "leader", "candidate", "voter"],
+    ids=["unattached", "follower", "leader", "candidate", "voter"],
 )
 @pytest.mark.parametrize("voters", [(ME,), (ME, A, B)], ids=["alone", "three"])
-def test_a_replica_in_the_last_epoch_starts_and_says_that_no_election_is_possible(
+def test_replica_in_the_last_epoch_starts_and_alerts_that_no_election_is_possible(
     stored: QuorumState, voters: tuple[int, ...]
 ) -> None:
     single = Single(stored=stored, voters=voter_set(*voters))
@@ -251,8 +251,8 @@ def test_a_replica_in_the_last_epoch_starts_and_says_that_no_election_is_possibl
 # a leader's address
 
 
-def test_an_answer_leaves_out_a_leaders_host_that_is_too_long_for_it() -> None:
-    """Such a host is claimed in a forged message, or stands in the log as the address of a voter."""
+def test_response_leaves_out_a_leader_host_that_is_too_long() -> None:
+    """Such a host comes from a forged message, or is the address of a voter in the log."""
     host = "x" * 5_000
     voters = VoterSet(tuple(replace(voter, address=Address(host, 9000)) for voter in voter_set(ME, A, B).voters))
     restarted = Single(voters=voters, stored=QuorumState(3, A))
@@ -265,7 +265,7 @@ def test_an_answer_leaves_out_a_leaders_host_that_is_too_long_for_it() -> None:
         encode_rpc(response)
 
 
-# anything
+# random sequences
 
 NODES = st.sampled_from([ME, A, B, C, 99, -1, 0, -7, 2**31 - 1])
 EPOCHS = st.one_of(st.integers(-1, 8), st.sampled_from([FAR, EPOCH_MAX - 1, EPOCH_MAX, -(2**31)]))
@@ -319,8 +319,8 @@ FORGED: st.SearchStrategy[Any] = st.one_of(
 
 @every_state
 @given(data=st.data())
-def test_no_sequence_of_forged_requests_ends_a_replica(make: Any, data: st.DataObject) -> None:
-    """Each is answered or parked, epoch and high watermark never go back, and the epochs are not used up."""
+def test_random_forged_requests_never_crash_a_replica(make: Any, data: st.DataObject) -> None:
+    """Each request is answered or parked, epoch and high watermark never decrease, and the epochs are not used up."""
     single = make()
     epoch, high_watermark = single.raft.epoch, committed(single) or 0
     for request in data.draw(st.lists(FORGED, max_size=12)):

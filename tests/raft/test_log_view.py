@@ -1,4 +1,4 @@
-"""The log as the core knows it, against a naive twin that keeps every record."""
+"""The core's view of the log, compared with a simple reference model that keeps every record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE = voter_set(1, 2, 3)
 
 
 class NaiveLog:
-    """Every record's epoch by offset, and every voters record."""
+    """The epoch of every record by offset, and every Voters record."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -82,7 +82,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_view_agrees_with_a_log_that_keeps_everything(steps: list[tuple[str, int, int]]) -> None:
+def test_log_view_agrees_with_a_reference_model_that_keeps_every_record(steps: list[tuple[str, int, int]]) -> None:
     view, naive = LogView(BASE), NaiveLog()
     for number, (kind, size, epochs) in enumerate(steps):
         if kind in ("append", "voters"):
@@ -126,7 +126,7 @@ def test_the_view_agrees_with_a_log_that_keeps_everything(steps: list[tuple[str,
         assert again.voters.latest == view.voters.latest
 
 
-def test_a_sync_that_began_before_a_truncation_proves_nothing() -> None:
+def test_sync_that_started_before_a_truncation_is_ignored() -> None:
     view = LogView(BASE)
     view.append(BatchSummary(0, 10, 1))
     generation = view.generation
@@ -140,12 +140,12 @@ def test_a_sync_that_began_before_a_truncation_proves_nothing() -> None:
     assert view.synced_end_offset == 6
 
 
-def test_a_log_that_starts_above_0_needs_a_snapshot_there() -> None:
+def test_log_view_that_starts_above_0_requires_a_snapshot_at_its_start() -> None:
     with pytest.raises(InvariantError, match="starts at 7"):
         LogView.recovered(BASE, start_offset=7, end_offset=9, epochs=[(1, 7)], snapshots=[SnapshotId(8, 1)])
 
 
-def test_an_append_continues_the_log_in_offset_and_epoch() -> None:
+def test_append_must_continue_the_log_in_offset_and_epoch() -> None:
     view = LogView(BASE)
     view.append(BatchSummary(0, 3, 2))
     for batch in (BatchSummary(4, 5, 2), BatchSummary(3, 4, 1)):
@@ -155,7 +155,7 @@ def test_an_append_continues_the_log_in_offset_and_epoch() -> None:
         view.trim(2)
 
 
-def test_voter_sets_are_indexed_by_log_position_and_revert_with_it() -> None:
+def test_voter_set_follows_the_log_end_and_reverts_on_truncation() -> None:
     history = VoterHistory(BASE)
     second, third = voter_set(1, 2, 3, 4), voter_set(1, 2, 4)
     history.append(10, second)
@@ -174,7 +174,7 @@ def test_voter_sets_are_indexed_by_log_position_and_revert_with_it() -> None:
     assert history.latest == BASE
 
 
-def test_a_voter_set_holds_each_node_once_and_knows_directories() -> None:
+def test_voter_set_rejects_duplicate_nodes_and_compares_directory_ids() -> None:
 
     one, other = uuid.UUID(int=1), uuid.UUID(int=2)
     address = Address("n", 1)
@@ -190,8 +190,8 @@ def test_a_voter_set_holds_each_node_once_and_knows_directories() -> None:
     assert voters.differs_by(VoterSet((Voter(ReplicaKey(2, other), address), Voter(ReplicaKey(1), address)))) == 2
 
 
-def test_a_snapshot_that_was_written_while_a_newer_one_was_installed_is_none() -> None:
-    """Its file went with the log that the newer one took the place of."""
+def test_snapshot_written_while_a_newer_one_was_installed_is_ignored() -> None:
+    """Its file was removed with the log that the newer snapshot replaced."""
     view = LogView(BASE)
     view.install(SnapshotId(9, 2), BASE)
     view.add_snapshot(SnapshotId(7, 2))

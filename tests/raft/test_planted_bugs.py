@@ -1,7 +1,8 @@
-"""Each check is trusted after it has failed: twins of core functions with one bug each, and the check that catches it.
+"""Replacements of core functions (twins), each with one planted bug, and the check that must catch it.
 
-A digest of the source that a twin replaces is kept (tests.bugbank.originals), and the test fails when that source has
-changed, so that a twin cannot rot silently. The same seeds pass without (test_simulation, test_fast_elections).
+The test bank keeps a digest of each function that a twin replaces (tests.bugbank.originals). A test fails when that
+function has changed, so that no twin becomes outdated unnoticed. The same seeds pass without a twin (test_simulation,
+test_fast_elections).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from kraft.seam import InvariantError
 from kraft.sim.cores.chaos import run_chaos
 from kraft.sim.cores.checks import Violation
 from kraft.sim.cores.driver import Odds
-from kraft.sim.cores.node import Node
-from kraft.sim.cores.world import World
+from kraft.sim.cores.node import CoreNode
+from kraft.sim.cores.world import CoreWorld
 from kraft.wire.rpc.quorum_messages import MetadataFetchRequest, VoteRequest
 from tests.bugbank.originals import plant
 from tests.stages.tables import replace_row
@@ -35,7 +36,7 @@ SEEDS = 40
 
 
 def first_catch(run: Callable[[int], object], seeds: int = SEEDS) -> str:
-    """The name of the check that fails first on some seed; "" if none does."""
+    """Return the name of the check that fails on the first bad seed; "" if no seed fails."""
     for seed in range(seeds):
         try:
             run(seed)
@@ -51,46 +52,46 @@ def chaos(seed: int) -> None:
 
 
 def hard_chaos(seed: int) -> None:
-    """Slow disks and much loss: long uncommitted tails."""
+    """Run with slow disks and much loss, so that uncommitted tails are long."""
     odds = Odds(latency=(1, 25), sync=(5, 60), state_write=(5, 60), loss=30, snapshot=15)
-    run_chaos(seed, voters=5, observers=0, duration_ms=12_000, world=World(seed, 5, odds=odds))
+    run_chaos(seed, voters=5, observers=0, duration_ms=12_000, world=CoreWorld(seed, 5, odds=odds))
 
 
 # votes and epochs
 
 
-class HastyWorld(World):
-    """What a step wants done does not wait for its quorum state to be written."""
+class WorldThatDoesNotAwaitState(CoreWorld):
+    """A world in which the effects of a step do not wait until its quorum state is written."""
 
-    def _carry_out(self, node: Node, raft: Raft, ready: Ready) -> None:
+    def _carry_out(self, node: CoreNode, raft: Raft, ready: Ready) -> None:
         self._effects(node, raft, ready)
         if ready.quorum_state is not None:
             delay = self.between(self.odds.state_write)
             self.at(delay, self._written_late, node, node.life, ready.quorum_state)
 
-    def _written_late(self, node: Node, life: int, state: QuorumState) -> None:
+    def _written_late(self, node: CoreNode, life: int, state: QuorumState) -> None:
         if node.raft is not None and node.life == life:
             node.disk.state = state
 
 
-def test_a_vote_sent_before_it_is_on_disk_is_caught() -> None:
+def test_checks_catch_a_vote_sent_before_it_is_on_disk() -> None:
     def run(seed: int) -> None:
-        run_chaos(seed, duration_ms=5000, world=HastyWorld(seed, 3))
+        run_chaos(seed, duration_ms=5000, world=WorldThatDoesNotAwaitState(seed, 3))
 
     assert first_catch(run) in ("R19", "R17", "R2")
 
 
-def test_a_vote_dropped_within_its_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_vote_forgotten_within_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(core: Core, election_deadline_ms: int) -> None:
         core.voted = None
         core.role = Unattached(election_deadline_ms)
-        core.forget_ballots()
+        core.forget_all_requests_but_fetch()
 
     plant(monkeypatch, transitions, "to_unattached_same_epoch", twin, campaign)
     assert second_vote_after_a_lost_pre_vote_round()
 
 
-def test_a_vote_by_offset_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_vote_by_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: LogView, last_epoch: int, end_offset: int) -> bool:
         return end_offset >= self.end_offset
 
@@ -98,7 +99,7 @@ def test_a_vote_by_offset_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
     assert first_catch(hard_chaos) in ("R13", "R6", "R7", "R11", "invariant")
 
 
-def test_a_leader_that_resumes_after_a_restart_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_leader_that_resumes_its_epoch_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(core: Core) -> None:
         role = Leader(core.log.end_offset, (), core.now_ms + core.settings.check_quorum_ms, core.now_ms)
         core.role = role
@@ -107,7 +108,7 @@ def test_a_leader_that_resumes_after_a_restart_is_caught(monkeypatch: pytest.Mon
     assert first_catch(chaos) in ("R12", "R6", "R9", "R7", "R11", "invariant")
 
 
-def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter(monkeypatch: pytest.MonkeyPatch) -> None:
     original = ballots.handle_vote
 
     def twin(core: Core, token: int, request: Any) -> None:
@@ -123,8 +124,8 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
 # the high watermark
 
 
-def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader commits by count, without a record of its own epoch (B01)."""
+def test_checks_catch_a_commit_by_count_of_an_older_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: the leader commits by count, without a record of its own epoch (B01)."""
     original = leader.advance_high_watermark
 
     def twin(core: Core, role: Leader) -> None:
@@ -136,8 +137,8 @@ def test_commit_by_count_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_catch(hard_chaos) == "R9"
 
 
-def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader counts records that it has not synced, also as a single voter (B11b)."""
+def test_checks_catch_a_leader_that_counts_its_unsynced_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: the leader counts records that it has not synced, also as a single voter (B11b)."""
     original = leader.advance_high_watermark
 
     def twin(core: Core, role: Leader) -> None:
@@ -157,7 +158,7 @@ def test_a_leader_that_counts_its_unsynced_tail_is_caught(monkeypatch: pytest.Mo
     assert first_catch(lambda seed: run_chaos(seed, voters=1, observers=1, duration_ms=5000)) in ("R9", "R10")
 
 
-def test_a_fetch_that_acknowledges_what_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_fetch_that_acknowledges_unsynced_records(monkeypatch: pytest.MonkeyPatch) -> None:
     original = follower.send_fetch_if_due
 
     def twin(core: Core) -> None:
@@ -169,7 +170,7 @@ def test_a_fetch_that_acknowledges_what_is_not_synced_is_caught(monkeypatch: pyt
     assert first_catch(chaos) in ("R19", "R9")
 
 
-def test_a_new_leader_that_shows_its_old_high_watermark_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_new_leader_that_reports_its_old_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     original = leader.begin_leadership
 
     def twin(core: Core, role: Leader) -> None:
@@ -180,7 +181,7 @@ def test_a_new_leader_that_shows_its_old_high_watermark_is_caught(monkeypatch: p
     assert first_catch(chaos) == "R9"
 
 
-def test_progress_on_a_diverging_fetch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_progress_from_a_diverging_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     original = leader.handle_fetch
 
     def twin(core: Core, token: int, request: Any) -> None:
@@ -194,8 +195,8 @@ def test_progress_on_a_diverging_fetch_is_caught(monkeypatch: pytest.MonkeyPatch
     assert first_catch(hard_chaos) in ("R9", "R7", "R11", "invariant")
 
 
-def test_a_high_watermark_taken_from_a_diverging_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The follower takes the high watermark of a diverging answer (B06)."""
+def test_checks_catch_a_high_watermark_taken_from_a_diverging_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: the follower takes the high watermark of a diverging response (B06)."""
     original = follower._truncate
 
     def twin(core: Core, epoch: int, end_offset: int) -> None:
@@ -206,7 +207,7 @@ def test_a_high_watermark_taken_from_a_diverging_answer_is_caught(monkeypatch: p
     assert first_catch(hard_chaos) in ("R7", "R11", "invariant")
 
 
-def test_a_removed_leader_that_counts_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_removed_leader_that_counts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader removes itself while one of the remaining voters does not answer (B08)."""
 
     def run(seed: int) -> None:
@@ -231,7 +232,7 @@ def test_a_removed_leader_that_counts_itself_is_caught(monkeypatch: pytest.Monke
 # the log
 
 
-def test_truncating_straight_to_the_leaders_offset_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_truncation_straight_to_the_leaders_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(core: Core, epoch: int, end_offset: int) -> None:
         target = max(min(end_offset, core.log.end_offset), core.high_watermark or core.log.start_offset)
         core.log.truncate(target)
@@ -251,9 +252,9 @@ def _divergent(seed: int) -> None:
         raise Violation("stuck", str(error)) from error
 
 
-def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader reports divergence for a fetch below its log start (B18)."""
-    original = leader._disagreement
+def test_checks_catch_divergence_reported_for_a_fetch_below_the_log_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: the leader reports divergence for a fetch below its log start (B18)."""
+    original = leader._fetch_obstacle
 
     def twin(core: Core, request: Any) -> Any:
         kept, core.log.snapshots = core.log.snapshots, []
@@ -261,10 +262,10 @@ def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeyp
         core.log.snapshots = kept
         return found
 
-    plant(monkeypatch, leader, "_disagreement", twin)
+    plant(monkeypatch, leader, "_fetch_obstacle", twin)
 
     def run(seed: int) -> None:
-        world = World(seed, 3, 1, odds=Odds(snapshot=300))
+        world = CoreWorld(seed, 3, 1, odds=Odds(snapshot=300))
         world.start(1, 2, 4)
         world.append_every(10)
         world.run(4000)
@@ -280,11 +281,13 @@ def test_a_fetch_below_the_log_start_that_counts_as_divergence_is_caught(monkeyp
 
 
 @pytest.mark.parametrize("bug", ["before the own epoch is committed", "two in flight"])
-def test_an_unguarded_voter_change_is_caught(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
-    """The leader changes voters too early (B09), or twice at once (B10)."""
+def test_checks_catch_a_voter_change_before_the_previous_one_is_committed(
+    monkeypatch: pytest.MonkeyPatch, bug: str
+) -> None:
+    """The bug: the leader changes voters too early (B09), or twice at once (B10)."""
 
     def run(seed: int) -> None:
-        world = World(seed, 4)
+        world = CoreWorld(seed, 4)
         world.start()
         assert world.run_until(lambda: world.leader is not None and not world.leader.is_writing_state, 3000)
         if bug == "two in flight":
@@ -299,7 +302,7 @@ def test_an_unguarded_voter_change_is_caught(monkeypatch: pytest.MonkeyPatch, bu
     assert first_catch(run, 5) == "R16"
 
 
-def test_a_voters_record_that_survives_its_truncation_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_voter_set_that_survives_its_truncation(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int) -> None:
         world = settled(seed, 3)
         old = world.leader
@@ -325,7 +328,7 @@ def test_a_voters_record_that_survives_its_truncation_is_caught(monkeypatch: pyt
 # leadership and time
 
 
-def test_a_leader_without_check_quorum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_leader_without_check_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
     original = timers.tick_leader
 
     def twin(core: Core, role: Leader) -> None:
@@ -344,8 +347,8 @@ def test_a_leader_without_check_quorum_is_caught(monkeypatch: pytest.MonkeyPatch
     assert first_catch(run, 3) == "R18"
 
 
-def test_pre_votes_granted_without_regard_to_leader_contact_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One follower cannot reach the leader; the others can: no epoch may rise."""
+def test_checks_catch_pre_votes_granted_regardless_of_leader_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One follower cannot reach the leader, while the others can: no epoch may rise."""
 
     def run(seed: int) -> None:
         world = settled(seed, 3)
@@ -356,7 +359,7 @@ def test_pre_votes_granted_without_regard_to_leader_contact_are_caught(monkeypat
         epoch = old.raft.epoch
         other = next(n for n in world.voters.ids if n != old.node_id)
         world.cut = {(other, old.node_id), (old.node_id, other)}
-        # Stop the writes, so that logs are equal and only leader_contact stands in the way.
+        # Stop the writes, so that the logs are equal and only leader_contact prevents a pre-vote.
         world.stop_appends()
         world.run(12_000)
         if any(node.raft is not None and node.raft.epoch > epoch for node in world.nodes.values()):
@@ -383,7 +386,7 @@ def speed(seed: int) -> None:
 
 
 def no_contact(core: Core, role: Follower) -> None:
-    """leader_contact is never LOST."""
+    """Disable leader_contact: it is never LOST."""
 
 
 def grants_as_kafka(core: Core) -> bool:
@@ -391,21 +394,22 @@ def grants_as_kafka(core: Core) -> bool:
     return not isinstance(role, Leader) and not (isinstance(role, Follower) and role.has_fetched)
 
 
-def test_elections_that_wait_for_the_fetch_time_out_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_elections_that_wait_for_the_fetch_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_catch(speed, 10) == ""
     plant(monkeypatch, follower, "lose_contact", no_contact, ballots)
     assert first_catch(speed, 10) == "K6"
 
 
-def test_a_follower_that_does_not_grant_when_its_contact_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It soon asks for itself and grants then, so the vote matrix tells it sooner than any clock."""
+def test_checks_catch_a_follower_that_grants_no_pre_vote_after_losing_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vote matrix catches this bug; the duration of an election does not show it. The follower soon starts a round
+    of its own, and then grants the pre-vote."""
     assert pre_vote_of_a_follower(has_fetched=True, is_lost=True)
     plant(monkeypatch, ballots, "grants_pre_vote", grants_as_kafka)
     assert not pre_vote_of_a_follower(has_fetched=True, is_lost=True)
 
 
 def lone_survivor(seed: int) -> None:
-    """Only one node can win, and at first nobody is there to vote for it."""
+    """Run a quorum in which only one node has a log that can win, and at first no other voter is up to vote for it."""
     world = settled(seed, 3)
     old = world.leader
     assert old is not None
@@ -420,22 +424,22 @@ def lone_survivor(seed: int) -> None:
         raise Violation("K6", f"seed {seed}: no new leader")
 
 
-def test_a_prospective_that_does_not_ask_again_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_prospective_that_does_not_retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_catch(lone_survivor, 20) == ""
-    plant(monkeypatch, Core, "next_hurried_round", Core.election_timeout)
+    plant(monkeypatch, Core, "next_fast_round", Core.election_timeout)
     assert first_catch(lone_survivor, 20) == "K6"
 
 
-def test_a_losing_candidate_that_waits_out_its_time_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both followers stand at the same moment, so that votes split."""
-    monkeypatch.setattr(Core, "first_hurried_round", lambda core: core.now_ms + 1)
+def test_checks_catch_a_losing_candidate_that_waits_for_its_election_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both followers start a pre-vote round at the same moment, so that votes split."""
+    monkeypatch.setattr(Core, "first_fast_round", lambda core: core.now_ms + 1)
     assert first_catch(speed, 20) == ""
     plant(monkeypatch, Core, "next_candidacy", lambda core: NEVER)
     assert first_catch(speed, 20) == "K6"
 
 
-def test_a_redial_that_a_pre_vote_does_not_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower whose connection ended while it was backing off must look at once when it is asked."""
+def test_checks_catch_a_pre_vote_that_starts_no_redial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower whose connection ended during its backoff must redial at once when it gets a pre-vote request."""
 
     def run(seed: int) -> None:
         world = settled(seed, 3)
@@ -459,13 +463,13 @@ def test_a_redial_that_a_pre_vote_does_not_start_is_caught(monkeypatch: pytest.M
     assert first_catch(run, 10) == "K6"
 
 
-def test_a_start_that_waits_for_an_election_time_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_restarted_voter_that_waits_for_an_election_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int) -> None:
-        world = World(seed, 3)
+        world = CoreWorld(seed, 3)
         world.start()
         if not world.run_until(world.has_active_leader, SPEED_MS):
             raise Violation("K6", "a slow start")
 
     assert first_catch(run, 20) == ""
-    plant(monkeypatch, Core, "first_hurried_round", Core.election_timeout)
+    plant(monkeypatch, Core, "first_fast_round", Core.election_timeout)
     assert first_catch(run, 20) == "K6"

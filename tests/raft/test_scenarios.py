@@ -1,4 +1,4 @@
-"""Scripts in `scenarios/` and their reviewed output (see script.py for the commands and how to write it anew)."""
+"""Scripts in `scenarios/` and their reviewed output (see script.py for the commands and how to rewrite the output)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_a_scenario_has_the_output_that_was_reviewed(path: Path) -> None:
+def test_raft_scenario_gives_its_reviewed_output(path: Path) -> None:
     output = play(path)
     if os.environ.get("REWRITE_SCENARIOS"):
         path.write_text(output)
     assert output == path.read_text()
 
 
-def test_there_are_scenarios() -> None:
+def test_raft_scenario_files_exist() -> None:
     assert len(SCENARIOS) >= 6

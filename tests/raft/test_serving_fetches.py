@@ -1,4 +1,6 @@
-"""The leader one message at a time: what it counts, what a fetch is answered, and which snapshots it serves."""
+"""The leader, one message at a time: which acknowledgements it counts, how it answers fetches, and which snapshots it
+serves.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ from tests.stages.single_core import (
 # the high watermark
 
 
-def test_a_new_leader_commits_only_with_a_record_of_its_own_epoch_on_a_majority() -> None:
+def test_new_leader_commits_only_once_a_majority_has_a_record_of_its_epoch() -> None:
     single = leading(epochs=((1, 0),), end_offset=10, stored=QuorumState(1))
     assert isinstance(single.raft.role, Leader)
     change = single.last.log[0]
@@ -58,7 +60,7 @@ def test_a_new_leader_commits_only_with_a_record_of_its_own_epoch_on_a_majority(
     assert committed(single) == 11
 
 
-def test_a_replica_that_is_always_one_batch_behind_was_caught_up_at_its_fetch_before() -> None:
+def test_replica_always_one_batch_behind_counts_as_caught_up_at_its_previous_fetch() -> None:
     single = leading()
     single.sync()
 
@@ -79,7 +81,7 @@ def test_a_replica_that_is_always_one_batch_behind_was_caught_up_at_its_fetch_be
     assert caught_up_ms() == first_ms + 100
 
 
-def test_the_leader_counts_its_own_log_only_when_it_is_synced() -> None:
+def test_leader_counts_its_own_log_only_up_to_its_synced_offset() -> None:
     single = leading()
     single.fetch_of(A, 1, 1)
     single.append(3)
@@ -91,7 +93,7 @@ def test_the_leader_counts_its_own_log_only_when_it_is_synced() -> None:
     assert committed(single) == 4
 
 
-def test_a_sole_voter_elects_itself_at_once_and_commits_after_its_sync() -> None:
+def test_sole_voter_elects_itself_at_once_and_commits_after_its_sync() -> None:
     single = Single(voters=voter_set(ME))
     assert single.raft.is_leader
     assert committed(single) is None
@@ -102,7 +104,7 @@ def test_a_sole_voter_elects_itself_at_once_and_commits_after_its_sync() -> None
     assert again.raft.epoch == 2
 
 
-def test_observers_never_count() -> None:
+def test_observers_never_count_for_the_high_watermark() -> None:
     single = leading()
     single.sync()
     for observer in (C, 5, 6):
@@ -110,7 +112,7 @@ def test_observers_never_count() -> None:
     assert committed(single) is None
 
 
-def test_a_fetch_that_diverges_or_asks_for_too_much_moves_nothing() -> None:
+def test_diverging_fetch_and_fetch_past_the_log_end_record_no_progress() -> None:
     single = leading(epochs=((1, 0), (2, 10)), end_offset=20, stored=QuorumState(2))
     single.sync()
     too_far = single.fetch_of(A, 25, 2)
@@ -123,7 +125,7 @@ def test_a_fetch_that_diverges_or_asks_for_too_much_moves_nothing() -> None:
     assert single.raft.progress()[(A, directory(A))].end_offset == -1
 
 
-def test_of_a_configured_voter_with_a_new_disk_the_directory_that_fetched_last_counts() -> None:
+def test_configured_voter_with_a_new_disk_counts_by_its_latest_directory_id() -> None:
     single = leading()
     single.append(3)
     single.fetch_of(A, 4, 1)
@@ -138,7 +140,7 @@ def test_of_a_configured_voter_with_a_new_disk_the_directory_that_fetched_last_c
 # serving fetches
 
 
-def test_a_fetch_is_refused_by_epoch_and_role() -> None:
+def test_fetch_with_a_wrong_epoch_or_to_a_non_leader_is_rejected() -> None:
     single = leading()
     assert single.fetch_of(A, 0, 0, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert single.fetch_of(A, 0, 0, epoch=9).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -152,7 +154,7 @@ def test_a_fetch_is_refused_by_epoch_and_role() -> None:
     assert (answer.leader_id, answer.leader_host, answer.leader_port) == (A, "n2", 9000)
 
 
-def test_a_fetch_with_nothing_new_is_parked_until_the_end_of_a_pass_with_news() -> None:
+def test_fetch_at_the_log_end_is_parked_until_the_end_of_a_pass_with_an_append() -> None:
     single = leading()
     assert single.fetch_of(A, 1, 1) is None
     ready = single.append(2)
@@ -163,7 +165,7 @@ def test_a_fetch_with_nothing_new_is_parked_until_the_end_of_a_pass_with_news() 
     assert (answer.offset, answer.end_offset) == (1, 3)
 
 
-def test_a_parked_fetch_is_answered_when_its_requester_does_not_know_the_high_watermark() -> None:
+def test_parked_fetch_is_answered_if_the_requester_lacks_the_high_watermark() -> None:
     single = leading()
     assert single.fetch_of(A, 1, 1) is None
     ready = single.sync()
@@ -175,7 +177,7 @@ def test_a_parked_fetch_is_answered_when_its_requester_does_not_know_the_high_wa
     assert single.fetch_of(A, 1, 1, high_watermark=1) is None
 
 
-def test_a_parked_fetch_ends_after_its_wait_with_an_empty_success() -> None:
+def test_parked_fetch_gets_an_empty_success_after_its_max_wait() -> None:
     single = leading()
     single.fetch_of(A, 1, 1, max_wait_ms=100)
     assert single.last.deadline_ms == single.now + 100
@@ -184,7 +186,7 @@ def test_a_parked_fetch_ends_after_its_wait_with_an_empty_success() -> None:
     assert answer.response.error_code == ErrorCode.NONE
 
 
-def test_a_second_fetch_of_a_replica_ends_the_parked_one() -> None:
+def test_second_fetch_of_a_replica_ends_its_parked_fetch() -> None:
     single = leading()
     single.fetch_of(A, 1, 1)
     single.fetch_of(A, 1, 1)
@@ -193,13 +195,13 @@ def test_a_second_fetch_of_a_replica_ends_the_parked_one() -> None:
     assert len(single.raft.role.parked) == 1
 
 
-def test_no_fetch_is_parked_for_longer_than_this_node_says() -> None:
+def test_fetch_is_parked_at_most_for_the_leaders_own_wait_limit() -> None:
     single = leading()
     single.fetch_of(A, 1, 1, max_wait_ms=1 << 40)
     assert single.last.deadline_ms == single.now + RaftSettings().fetch_wait_ms
 
 
-def test_parked_fetches_fail_when_leadership_ends() -> None:
+def test_parked_fetches_fail_when_the_leader_resigns() -> None:
     single = leading()
     single.fetch_of(A, 1, 1)
     single.vote_of(B, 2, 1, 9)
@@ -225,19 +227,19 @@ def trimmed_leader() -> tuple[Single, SnapshotId]:
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 0), (3, 1), (5, 0), (7, 0)])
-def test_who_is_behind_the_log_start_is_sent_to_the_latest_snapshot(offset: int, epoch: int) -> None:
+def test_fetch_below_the_log_start_is_directed_to_the_latest_snapshot(offset: int, epoch: int) -> None:
     single, latest = trimmed_leader()
     answer = single.fetch_of(B, offset, epoch)
     assert (answer.snapshot_end_offset, answer.snapshot_epoch) == (latest.end_offset, latest.epoch)
 
 
-def test_who_is_at_the_log_start_gets_records() -> None:
+def test_fetch_at_the_log_start_gets_records() -> None:
     single, _ = trimmed_leader()
     single.fetch_of(B, 5, 1)
     assert isinstance(single.last.answers[0], ReplyWithRecords)
 
 
-def test_a_snapshot_is_served_by_position_and_unknown_ones_are_not_found() -> None:
+def test_snapshot_is_served_by_position_and_an_unknown_one_is_not_found() -> None:
     single, latest = trimmed_leader()
 
     def ask(**changes: Any) -> Any:
@@ -269,7 +271,7 @@ def test_a_snapshot_is_served_by_position_and_unknown_ones_are_not_found() -> No
         assert ask(**changes).error_code == error
 
 
-def test_a_snapshot_may_be_written_only_of_what_is_committed_with_the_right_epoch() -> None:
+def test_snapshot_may_be_written_only_of_committed_state_with_the_right_epoch() -> None:
     single, _ = trimmed_leader()
     assert not single.raft.may_snapshot(SnapshotId(11, 1))
     assert not single.raft.may_snapshot(SnapshotId(9, 2))

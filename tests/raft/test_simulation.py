@@ -1,4 +1,6 @@
-"""Whole quorums of raft cores under seeds: elections, crashes, partitions; every invariant after every event."""
+"""Whole quorums of raft cores in seeded runs: elections, crashes and partitions. Every invariant is checked after every
+event.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def test_two_and_four_voters_keep_every_invariant(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(400, 406))
-def test_voters_that_come_and_go_keep_every_invariant(seed: int) -> None:
+def test_voter_changes_during_crashes_keep_every_invariant(seed: int) -> None:
     world = run_chaos(seed, voters=3 + seed % 3, duration_ms=12_000, changes_voters=True)
     assert world.voter_changes
     assert world.checks.counts["R16"]
@@ -36,7 +38,7 @@ def test_voters_that_come_and_go_keep_every_invariant(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 1600, 50))
-def test_many_seeds_of_every_size_keep_every_invariant(first: int) -> None:
+def test_quorums_of_every_size_keep_every_invariant_under_many_seeds(first: int) -> None:
     for seed in range(first, first + 50):
         voters, observers = shape_of(seed)
         run_chaos(seed, voters=voters, observers=observers, changes_voters=changes_voters_in(seed))

@@ -1,5 +1,6 @@
-"""A leader that is not in a replica's own set of voters, because its log ends before that voter was added: whoever asks
-the voters that it knows learns where the leader is."""
+"""A leader that is missing from a replica's voter set, because the replica's log ends before that voter was added. The
+replica learns the leader's address from the voters that it knows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LEADER = {"epoch": 3, "leader_id": C, "leader_host": "n4", "leader_port": 9000}
 
 
 def observer() -> Single:
-    """One that followed `C` before its process ended: of a leader only its id is stored."""
+    """Return an observer that followed `C` before its restart; only the id of the leader is stored on disk."""
     return Single(voters=voter_set(A, B), may_vote=False, stored=QuorumState(3, C))
 
 
@@ -28,22 +29,22 @@ def next_fetch(single: Single) -> Any:
     return sent[-1]
 
 
-def names_the_leader(single: Single, asked: Any) -> None:
+def answer_with_the_leader(single: Single, asked: Any) -> None:
     single.answer(asked, MetadataFetchResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, **LEADER))
 
 
-def test_an_observer_learns_where_the_leader_of_its_stored_epoch_is() -> None:
+def test_observer_learns_the_address_of_its_stored_leader_from_a_voter() -> None:
     single = observer()
     asked = next_fetch(single)
     assert asked.destination.node_id in (A, B)
-    names_the_leader(single, asked)
+    answer_with_the_leader(single, asked)
     assert isinstance(single.raft.role, Follower)
     assert next_fetch(single).destination.node_id == C
 
 
-def test_an_observer_asks_the_leader_again_that_it_could_not_reach() -> None:
+def test_observer_with_an_unreachable_leader_fetches_from_leader_and_voters_in_turn() -> None:
     single = observer()
-    names_the_leader(single, next_fetch(single))
+    answer_with_the_leader(single, next_fetch(single))
     asked: list[int] = []
     for _ in range(12):
         sent = next_fetch(single)
@@ -51,12 +52,12 @@ def test_an_observer_asks_the_leader_again_that_it_could_not_reach() -> None:
         if sent.destination.node_id == C:
             single.step(RequestFailed(sent.request_id, Failure.REFUSED))
         else:
-            names_the_leader(single, sent)
+            answer_with_the_leader(single, sent)
     assert asked[0] == C
     assert {A, B, C} == set(asked[1:])
 
 
-def test_an_observer_hears_that_its_leader_is_elsewhere() -> None:
+def test_observer_learns_the_new_address_of_its_leader() -> None:
     single = Single(voters=voter_set(A, B, C), may_vote=False, stored=QuorumState(3, C))
     single.step(RequestFailed(next_fetch(single).request_id, Failure.REFUSED))
     while (asked := next_fetch(single)).destination.node_id == C:
@@ -71,7 +72,7 @@ def test_an_observer_hears_that_its_leader_is_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("granted", [False, True])
-def test_a_voter_that_was_taken_out_unheard_follows_whom_a_pre_vote_names(granted: bool) -> None:
+def test_removed_voter_follows_the_leader_named_in_a_pre_vote_response(granted: bool) -> None:
     single = Single(stored=QuorumState(3, C))
     single.become_prospective()
     assert isinstance(single.raft.role, Prospective)

@@ -1,4 +1,6 @@
-"""Which changes of the voter set are legal, and what a leader writes when it is named at another address."""
+"""Legal changes of the voter set, and the record that a new leader writes if the voter set has an outdated address for
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def voter(node_id: int, port: int = 9000) -> Voter:
     return Voter(key(node_id), Address(f"n{node_id}", port))
 
 
-def test_a_voter_is_added_taken_out_and_found_elsewhere() -> None:
+def test_voter_set_changes_add_remove_and_move_a_voter() -> None:
     four = with_voter(THREE, voter(C))
     assert four == voter_set(ME, A, B, C, directories=True)
     assert without_voter(voter_set(ME, A, B, C, directories=True), key(C)) == THREE
@@ -50,7 +52,7 @@ def test_a_voter_is_added_taken_out_and_found_elsewhere() -> None:
     assert with_address(THREE, voter(A)) is THREE
 
 
-def test_what_is_not_legal_is_refused() -> None:
+def test_illegal_voter_changes_are_refused() -> None:
     assert code(with_voter(THREE, voter(A))) is ErrorCode.DUPLICATE_VOTER
     other_disk = replace(voter(A), key=ReplicaKey(A, directory(99)))
     assert code(with_voter(THREE, other_disk)) is ErrorCode.DUPLICATE_VOTER
@@ -63,7 +65,7 @@ def test_what_is_not_legal_is_refused() -> None:
     assert code(with_address(THREE, other_disk)) is ErrorCode.VOTER_NOT_FOUND
 
 
-def test_refusals_begin_with_the_words_of_kafkas_tools() -> None:
+def test_voter_change_refusals_begin_with_the_text_of_kafkas_tools() -> None:
     refused = [
         (with_voter(THREE, voter(A)), f"The voter id for ReplicaKey(id={A}, directoryId="),
         (without_voter(THREE, key(C)), f"Cannot remove voter ReplicaKey(id={C}, directoryId="),
@@ -83,20 +85,20 @@ def test_refusals_begin_with_the_words_of_kafkas_tools() -> None:
         assert outcome.message.startswith(words)
 
 
-def test_a_refusal_names_directories_as_kafka_writes_them() -> None:
+def test_voter_change_refusal_writes_directory_ids_as_kafka_does() -> None:
     refused = without_voter(THREE, ReplicaKey(A, directory(99)))
     assert isinstance(refused, VotersRefused)
     for one in (99, A):
         assert encode_uuid(directory(one)) in refused.message
 
 
-def test_a_static_set_is_not_changed() -> None:
+def test_static_voter_set_cannot_be_changed() -> None:
     assert code(with_voter(STATIC, voter(C))) is ErrorCode.UNSUPPORTED_VERSION
     assert code(without_voter(STATIC, key(A))) is ErrorCode.UNSUPPORTED_VERSION
     assert code(with_address(STATIC, voter(A, 9999))) is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_newcomer_must_have_caught_up_and_be_alive() -> None:
+def test_added_voter_must_have_caught_up_and_be_alive() -> None:
     caught_up = Progress(end_offset=5, last_fetch_ms=1_000, last_caught_up_ms=900, leader_end_at_last_fetch=5)
     assert refuse_newcomer(key(C), caught_up, 2_000) is None
     behind = replace(caught_up, last_caught_up_ms=-1)
@@ -111,8 +113,8 @@ def test_a_newcomer_must_have_caught_up_and_be_alive() -> None:
 
 
 @pytest.mark.parametrize("port", [9000, 9999])
-def test_a_new_leader_that_is_named_elsewhere_says_where_it_is(port: int) -> None:
-    """The core's own address is n1:9000."""
+def test_new_leader_with_an_outdated_address_in_the_voter_set_appends_its_address(port: int) -> None:
+    """The address that the new leader has and must append is n1:9000."""
     voters = VoterSet((voter(ME, port), voter(A), voter(B)))
     single = Single(voters=voters, epochs=((1, 0),), end_offset=3)
     single.raft.log.voters.append(2, voters)
@@ -122,7 +124,7 @@ def test_a_new_leader_that_is_named_elsewhere_says_where_it_is(port: int) -> Non
     assert single.raft.voters == THREE
 
 
-def test_a_leader_that_was_alone_gives_its_second_voter_time_to_be_heard() -> None:
+def test_sole_leader_gives_an_added_second_voter_a_full_check_quorum_period() -> None:
     single = Single(voters=voter_set(ME, directories=True))
     while not single.raft.is_leader:
         single.tick_to_deadline()
@@ -132,4 +134,4 @@ def test_a_leader_that_was_alone_gives_its_second_voter_time_to_be_heard() -> No
     single.tick()
     assert single.raft.is_leader
     single.tick(single.settings.check_quorum_ms)
-    assert not single.raft.is_leader, "nobody was heard"
+    assert not single.raft.is_leader, "no fetch arrived"

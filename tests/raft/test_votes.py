@@ -1,4 +1,4 @@
-"""Majority arithmetic against a naive twin, and the tally of a round."""
+"""Majority arithmetic compared with a simple reference implementation, and the tally of an election round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraft.raft.votes import Tally, majority_of, majority_offset
 
 
 def naive_majority_offset(end_offsets: list[int]) -> int:
-    """By trying each offset: the largest one that more than half have reached."""
+    """Return the largest offset that more than half have reached, by trying each offset."""
     best = min(end_offsets)
     for candidate in end_offsets:
         reached = sum(1 for end in end_offsets if end >= candidate)
@@ -19,12 +19,12 @@ def naive_majority_offset(end_offsets: list[int]) -> int:
 
 
 @given(st.lists(st.integers(-1, 50), min_size=1, max_size=9))
-def test_the_majority_offset_is_what_a_naive_count_finds(end_offsets: list[int]) -> None:
+def test_majority_offset_agrees_with_a_simple_count(end_offsets: list[int]) -> None:
     assert majority_offset(end_offsets) == naive_majority_offset(end_offsets)
 
 
 @given(st.integers(1, 50))
-def test_two_majorities_always_share_a_voter(voters: int) -> None:
+def test_any_two_majorities_share_a_voter(voters: int) -> None:
     assert 2 * majority_of(voters) > voters
     assert 2 * (majority_of(voters) - 1) <= voters
 
@@ -33,7 +33,7 @@ def test_two_majorities_always_share_a_voter(voters: int) -> None:
     st.integers(1, 7),
     st.lists(st.tuples(st.integers(0, 8), st.sampled_from(["grant", "reject", "unreachable"])), max_size=30),
 )
-def test_a_tally_agrees_with_a_naive_count(voters: int, answers: list[tuple[int, str]]) -> None:
+def test_election_tally_agrees_with_a_simple_count(voters: int, answers: list[tuple[int, str]]) -> None:
     ids = tuple(range(voters))
     tally = Tally(ids)
     said: dict[int, str] = {}

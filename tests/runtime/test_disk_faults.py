@@ -1,5 +1,6 @@
-"""Syncs of a disk that can break wait or fail as they are told, are counted, and cost nothing where there is no such
-disk."""
+"""Disk faults: syncs are delayed or fail as configured and are counted, and a seam without disk faults has no
+overhead.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ async def wait_for_delayed(faults: DiskFaults, count: int) -> None:
             await trio.sleep(0.001)
 
 
-async def test_a_seam_without_disk_faults_has_the_plain_disk_and_plain_files(tmp_path: Path) -> None:
+async def test_a_seam_without_disk_faults_has_a_plain_disk_and_plain_files(tmp_path: Path) -> None:
     async with open_disk(None) as disk:
         assert type(disk) is RealDisk
         assert type(disk.create(str(tmp_path / "log"))) is RealFile
@@ -43,7 +44,7 @@ async def test_a_seam_without_disk_faults_has_the_plain_disk_and_plain_files(tmp
         assert type(disk) is FaultyDisk
 
 
-async def test_a_failing_sync_is_a_disk_error_until_syncs_are_well_again(tmp_path: Path) -> None:
+async def test_a_failing_sync_is_a_disk_error_until_the_fault_is_cleared(tmp_path: Path) -> None:
     faults = DiskFaults()
     async with open_disk(faults) as disk:
         file = disk.create(str(tmp_path / "log"))
@@ -64,7 +65,7 @@ async def test_a_failing_sync_is_a_disk_error_until_syncs_are_well_again(tmp_pat
         assert faults.syncs_failed == 3
 
 
-async def test_a_slow_sync_waits_and_ends_when_syncs_are_well_again(tmp_path: Path) -> None:
+async def test_a_delayed_sync_ends_when_the_fault_is_cleared(tmp_path: Path) -> None:
     faults = DiskFaults()
     ended: list[str] = []
     async with open_disk(faults) as disk, trio.open_nursery() as nursery:
@@ -78,14 +79,14 @@ async def test_a_slow_sync_waits_and_ends_when_syncs_are_well_again(tmp_path: Pa
 
         nursery.start_soon(sync)
         await wait_for_delayed(faults, 1)
-        file.append(b"more")  # nothing but the sync waits
+        file.append(b"more")  # only the sync waits
         assert ended == []
         faults.set()
     assert ended == ["synced"]
     assert faults.describe() == {"sync_delay_ms": 0, "fail_syncs": False, "syncs_delayed": 1, "syncs_failed": 0}
 
 
-async def test_a_slow_sync_fails_when_syncs_begin_to_fail_meanwhile(tmp_path: Path) -> None:
+async def test_a_delayed_sync_fails_when_syncs_begin_to_fail_meanwhile(tmp_path: Path) -> None:
     faults = DiskFaults()
     failed: list[int] = []
     async with open_disk(faults) as disk, trio.open_nursery() as nursery:
@@ -115,7 +116,7 @@ def test_fault_control_sets_lists_and_clears_disk_faults() -> None:
 
 
 @pytest.mark.parametrize("given", ['"sync_delay_ms": -1', '"sync_delay_ms": true', '"fail_syncs": 1'])
-def test_fault_control_refuses_disk_faults_that_cannot_be(given: str) -> None:
+def test_fault_control_refuses_invalid_disk_faults(given: str) -> None:
     control = FaultControl(LinkPolicies(), ReplyPolicy())
     answer = control.handle(b'{"verb": "disk", %s}' % given.encode())
     assert answer["ok"] is False
@@ -123,7 +124,7 @@ def test_fault_control_refuses_disk_faults_that_cannot_be(given: str) -> None:
     assert (control.disk.sync_delay_ms, control.disk.fail_syncs) == (0, False)
 
 
-def test_fault_control_answers_the_time_of_the_node() -> None:
+def test_fault_control_reports_the_nodes_clocks() -> None:
     control = FaultControl(LinkPolicies(), ReplyPolicy())
     first, second = (control.handle(b'{"verb": "clock"}') for _ in range(2))
     assert first["ok"]

@@ -1,4 +1,4 @@
-"""The fault control socket: what it takes, what it refuses, and what it does to links that are dialled."""
+"""The fault control socket: accepted and refused requests, and their effect on dialled links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.stages.recorder import Recorder, echo
 
 
 class Control:
-    """A served socket, and one connection to it."""
+    """A fault control socket that is served, and one connection to it."""
 
     def __init__(self, faults: FaultControl, stream: trio.SocketStream) -> None:
         self.faults = faults
@@ -50,7 +50,7 @@ async def serving(path: Path) -> AsyncIterator[Control]:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_rule_is_added_listed_and_cleared(tmp_path: Path) -> None:
+async def test_fault_control_adds_lists_and_clears_a_reply_rule(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         assert await control.ask(verb="reply", api="Produce", action="drop", times=2) == {"ok": True, "rule": 1}
         assert [*control.faults.replies.rules] == [1]
@@ -60,14 +60,14 @@ async def test_a_rule_is_added_listed_and_cleared(tmp_path: Path) -> None:
         assert (await control.ask(verb="list"))["rules"] == []
 
 
-async def test_what_begins_and_what_ends_stands_in_the_log(tmp_path: Path) -> None:
+async def test_fault_control_logs_the_begin_and_end_of_faults(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         with capture_logs() as lines:
             await control.ask(verb="link", node=2, policy="hang")
             for _ in range(2):
                 await control.ask(verb="reply", api="Produce", action="drop", times=2)
             await control.ask(verb="clear", rule=1)
-            await control.ask(verb="clear", rule=1)  # there is none any more
+            await control.ask(verb="clear", rule=1)  # it no longer exists
             await control.ask(verb="clear")
     rule = {"log_level": "info", "event": "reply rule", "action": "drop", "api": "Produce", "times": 2}
     assert lines == [
@@ -79,7 +79,7 @@ async def test_what_begins_and_what_ends_stands_in_the_log(tmp_path: Path) -> No
     ]
 
 
-async def test_what_was_left_for_it_is_carried_out_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_fault_control_carries_out_requests_of_its_start_file_before_those_of_clients(tmp_path: Path) -> None:
     left = tmp_path / "s.first"
     left.write_text('{"verb": "link", "node": 2, "policy": "hang"}\nno JSON\n')
     with capture_logs() as lines:
@@ -89,7 +89,7 @@ async def test_what_was_left_for_it_is_carried_out_before_anything_is_asked(tmp_
     assert not left.exists()
 
 
-async def test_links_are_set_for_a_node_or_one_listener_of_it_and_cleared(tmp_path: Path) -> None:
+async def test_fault_control_sets_and_clears_links_to_a_node_or_one_listener(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         await control.ask(verb="link", node=2, policy="hang")
         await control.ask(verb="link", node=3, listener="CONTROLLER", policy="reset")
@@ -106,7 +106,7 @@ async def test_links_are_set_for_a_node_or_one_listener_of_it_and_cleared(tmp_pa
         assert links.listed == []
 
 
-async def test_a_policy_for_all_listeners_replaces_those_of_single_ones(tmp_path: Path) -> None:
+async def test_link_policy_for_all_listeners_replaces_policies_of_single_listeners(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         await control.ask(verb="link", node=2, listener="PLAINTEXT", policy="reset")
         await control.ask(verb="link", node=2, policy="open")
@@ -125,7 +125,9 @@ async def test_a_policy_for_all_listeners_replaces_those_of_single_ones(tmp_path
         ('{"verb": "clear", "rule": 7}', "no rule 7"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_the_connection_goes_on(tmp_path: Path, text: str, says: str) -> None:
+async def test_fault_control_refuses_invalid_requests_and_keeps_the_connection(
+    tmp_path: Path, text: str, says: str
+) -> None:
     async with serving(tmp_path / "s") as control:
         answer = await control.ask_text(text)
         assert not answer["ok"]
@@ -133,7 +135,7 @@ async def test_what_makes_no_sense_is_refused_and_the_connection_goes_on(tmp_pat
         assert (await control.ask(verb="list"))["ok"]
 
 
-async def test_a_line_without_end_closes_its_connection_only(tmp_path: Path) -> None:
+async def test_fault_control_line_without_an_end_closes_only_its_connection(tmp_path: Path) -> None:
     async with serving(tmp_path / "s") as control:
         async with await trio.open_unix_socket(str(tmp_path / "s")) as other:
             with pytest.raises(trio.BrokenResourceError):
@@ -142,14 +144,14 @@ async def test_a_line_without_end_closes_its_connection_only(tmp_path: Path) -> 
         assert (await control.ask(verb="list"))["ok"]
 
 
-async def test_the_socket_is_its_owners_alone_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_the_fault_control_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with serving(path):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert not path.exists()
 
 
-async def test_a_socket_of_an_earlier_life_is_replaced_but_no_other_file(tmp_path: Path) -> None:
+async def test_fault_control_replaces_an_old_socket_but_no_other_file(tmp_path: Path) -> None:
     import socket
 
     path = tmp_path / "s"
@@ -164,7 +166,7 @@ async def test_a_socket_of_an_earlier_life_is_replaced_but_no_other_file(tmp_pat
     assert path.read_text() == "precious"
 
 
-async def test_links_that_exist_are_reset_or_hang_and_dials_fare_alike() -> None:
+async def test_link_policies_reset_or_hang_existing_connections_and_new_dials() -> None:
     links = LinkPolicies()
     async with open_seam(node_name="node", links=links) as seam:
 

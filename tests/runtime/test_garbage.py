@@ -1,4 +1,4 @@
-"""The garbage policy of a node's process."""
+"""The garbage collection policy of a node's process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import trio.testing
 from kraft.runtime.garbage import WORK_NS_CALM, WORK_NS_MAX, YOUNG_MAX, GarbagePolicy
 
 
-class Knot:
-    """Holds on to itself."""
+class Cycle:
+    """An object that refers to itself."""
 
     def __init__(self) -> None:
         self.me = self
@@ -29,7 +29,7 @@ def policy() -> Iterator[GarbagePolicy]:
     made.stop()
 
 
-def test_what_survives_is_looked_at_no_more(policy: GarbagePolicy) -> None:
+def test_garbage_policy_excludes_survivors_from_later_collections(policy: GarbagePolicy) -> None:
     kept = [[number] for number in range(1000)]
     before = gc.get_freeze_count()
     gc.collect(1)
@@ -37,21 +37,21 @@ def test_what_survives_is_looked_at_no_more(policy: GarbagePolicy) -> None:
     assert not any(one is kept for one in gc.get_objects())
 
 
-def test_young_cycles_are_freed_and_old_ones_when_everything_is_looked_at(policy: GarbagePolicy) -> None:
-    young = weakref.ref(Knot())
+def test_garbage_policy_frees_young_cycles_and_old_ones_in_a_full_collection(policy: GarbagePolicy) -> None:
+    young = weakref.ref(Cycle())
     gc.collect(1)
     assert young() is None
-    knot = Knot()
+    knot = Cycle()
     old = weakref.ref(knot)
     gc.collect(1)
     del knot
     gc.collect()
     assert old() is not None, "it is frozen"
-    policy.look_at_all()
+    policy.collect_all()
     assert old() is None
 
 
-def test_the_young_are_collected_behind_some_work_where_python_does_not_see_that_there_are_many(
+def test_garbage_policy_collects_many_young_objects_that_python_does_not_notice(
     policy: GarbagePolicy,
 ) -> None:
     states = [[number] for number in range(10 * YOUNG_MAX)]
@@ -65,9 +65,9 @@ def test_the_young_are_collected_behind_some_work_where_python_does_not_see_that
     assert young() < YOUNG_MAX
 
 
-def test_few_young_are_left_alone_for_they_may_be_garbage_soon(policy: GarbagePolicy) -> None:
+def test_garbage_policy_does_not_collect_few_young_objects(policy: GarbagePolicy) -> None:
     gc.collect(1)
-    knot = Knot()
+    knot = Cycle()
     passing = weakref.ref(knot)
     policy.worked(10 * WORK_NS_MAX)
     del knot
@@ -75,7 +75,7 @@ def test_few_young_are_left_alone_for_they_may_be_garbage_soon(policy: GarbagePo
     assert passing() is None, "it was not frozen"
 
 
-def test_the_young_are_counted_less_often_while_they_do_not_grow(
+def test_garbage_policy_counts_young_objects_less_often_while_they_do_not_grow(
     policy: GarbagePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = 0
@@ -104,10 +104,10 @@ def young() -> int:
     return len(gc.get_objects(0)) + len(gc.get_objects(1))
 
 
-def test_the_work_of_every_turn_of_trio_is_counted_and_its_waiting_is_not(
+def test_garbage_policy_counts_work_of_trio_turns_but_not_waiting(
     policy: GarbagePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock that only the tasks and the wait move: what is counted is what the tasks moved it by."""
+    """Uses a clock that only the tasks and the wait advance: the counted work is the tasks' part."""
     now_ns = 0
     held: list[int] = []
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
@@ -126,7 +126,7 @@ def test_the_work_of_every_turn_of_trio_is_counted_and_its_waiting_is_not(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(policy.run)
             await trio.testing.wait_all_tasks_blocked()
-            trio.lowlevel.add_instrument(Waits())  # behind the policy's own
+            trio.lowlevel.add_instrument(Waits())  # after the policy's own
             held.clear()
             nursery.start_soon(work, 300)
             nursery.start_soon(work, 40)

@@ -10,7 +10,7 @@ from tests.runtime.test_runtime import InFlight, Node, run
 MIB = 1 << 20
 
 
-def test_the_heap_is_trimmed_once_for_each_thousand_connections_that_came_or_went() -> None:
+def test_the_heap_is_trimmed_once_per_thousand_opened_or_closed_connections() -> None:
     trim = HeapTrim(lambda: None)
     due = [changes for changes in range(0, 3 * CHANGES_MIN, 100) if trim.is_due(changes)]
     assert due == [CHANGES_MIN, 2 * CHANGES_MIN]
@@ -26,14 +26,14 @@ def test_a_trim_returns_freed_memory_below_the_top_of_the_heap() -> None:
     del top
 
 
-def test_a_driver_trims_the_heap_when_connections_have_come_and_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_trims_the_heap_after_many_opened_and_closed_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "CHANGES_MIN", 4)
     trimmed: list[bool] = []
     monkeypatch.setattr(heap, "_malloc_trim", lambda: trimmed.append(True))
 
     async def body(node: Node) -> None:
         for _ in range(2):
-            await node.dial(InFlight)  # both ends live in this driver
+            await node.dial(InFlight)  # both ends are in this driver
         while not trimmed:
             await node.seam.clock.sleep_ms(1)
 

@@ -1,4 +1,4 @@
-"""Listeners of the real network that cannot be: the error names the listener and what is wrong with its address."""
+"""Invalid listeners of the real network: the error names the listener and the problem of its address."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BACKLOG = 1
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70])
-def test_a_listener_whose_host_can_be_no_name_is_an_error_that_names_both(host: str) -> None:
+def test_a_listener_with_an_invalid_host_name_is_an_error_with_listener_and_host(host: str) -> None:
     with pytest.raises(OSError, match=rf"^listener CLIENTS: cannot look up the host {host}"):
         bind(Binding("CLIENTS", Address(host, 0)), BACKLOG)
 
 
-def test_a_listener_whose_host_is_unknown_is_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_with_an_unknown_host_is_an_error_with_listener_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object, **options: object) -> list[object]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -29,7 +29,7 @@ def test_a_listener_whose_host_is_unknown_is_an_error_that_names_both(monkeypatc
         bind(Binding("CLIENTS", Address("nobody.example", 0)), BACKLOG)
 
 
-def test_an_address_of_another_machine_is_an_error_that_names_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_with_another_machines_address_is_an_error_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: socket.socket, place: object) -> None:
         raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
 

@@ -1,4 +1,4 @@
-"""How bytes fare on links of the real network that were told to be bad: on connections that exist, and on new ones."""
+"""Degraded links of the real network, on existing connections and on new ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.stages.recorder import Recorder, echo
 WELL = LinkQuality()
 NEVER = LinkQuality(latency_ms=100_000)
 BAD, OTHER = 2, 3
-"""The peer to which the link fares badly, and one to which it does not; both are the same listener."""
+"""The peer with the degraded link, and a peer with a perfect link; both names lead to the same listener."""
 
 
 @dataclass
@@ -65,7 +65,8 @@ async def opened() -> AsyncIterator[Links]:
 
 
 async def exchange(connection: Recorder, times: int = 50) -> None:
-    """So many questions and answers: what is not late by far would have come meanwhile."""
+    """Exchange this many requests and responses. This takes so long that all bytes that are not delayed have arrived
+    afterwards."""
     for _ in range(times):
         count = len(connection.heard) + 1
         connection.say(b"?")
@@ -73,7 +74,7 @@ async def exchange(connection: Recorder, times: int = 50) -> None:
 
 
 @pytest.mark.parametrize("quality", [NEVER, LinkQuality(is_cut=True)], ids=["late", "cut"])
-async def test_what_is_sent_is_held_and_arrives_in_order_when_the_link_is_well_again(quality: LinkQuality) -> None:
+async def test_bytes_sent_on_a_cut_link_arrive_in_order_once_it_recovers(quality: LinkQuality) -> None:
     async with opened() as links:
         near, other = await links.dial(), await links.dial(OTHER)
         await exchange(near, 1)
@@ -87,7 +88,7 @@ async def test_what_is_sent_is_held_and_arrives_in_order_when_the_link_is_well_a
         await exchange(near)
 
 
-async def test_what_is_received_is_held_and_what_is_sent_passes() -> None:
+async def test_a_link_cut_in_one_direction_passes_bytes_in_the_other() -> None:
     async with opened() as links:
         near, other = await links.dial(), await links.dial(OTHER)
         await exchange(near, 1)
@@ -101,7 +102,7 @@ async def test_what_is_received_is_held_and_what_is_sent_passes() -> None:
 
 
 @pytest.mark.parametrize("way", ["sends", "receives"])
-async def test_a_dial_needs_both_ways(way: str) -> None:
+async def test_dial_times_out_while_either_direction_of_the_link_is_cut(way: str) -> None:
     async with opened() as links:
         links.fare(**{way: LinkQuality(is_cut=True)})
         with pytest.raises(DialFailed) as failed:
@@ -115,7 +116,7 @@ async def test_a_dial_needs_both_ways(way: str) -> None:
         await exchange(await links.dial())
 
 
-async def test_a_slow_link_lets_a_part_through_and_all_when_it_is_fast_again() -> None:
+async def test_slow_link_delivers_part_of_the_bytes_and_the_remainder_once_it_is_fast_again() -> None:
     async with opened() as links:
         near, other = await links.dial(), await links.dial(OTHER)
         await exchange(near, 1)
@@ -128,7 +129,7 @@ async def test_a_slow_link_lets_a_part_through_and_all_when_it_is_fast_again() -
         assert await near.wait_heard(300_000) == b"?" + bytes(299_999)
 
 
-async def test_jitter_and_little_latency_keep_the_order() -> None:
+async def test_latency_and_jitter_keep_the_order_of_bytes() -> None:
     async with opened() as links:
         near = await links.dial()
         links.fare(LinkQuality(latency_ms=1, jitter_ms=3), LinkQuality(jitter_ms=3))
@@ -139,7 +140,7 @@ async def test_jitter_and_little_latency_keep_the_order() -> None:
         assert await near.wait_heard(200) == text
 
 
-async def test_each_connection_ends_after_so_many_bytes_in_the_middle_of_what_is_sent() -> None:
+async def test_each_connection_ends_after_the_maximum_bytes_of_its_link() -> None:
     async with opened() as links:
         old = await links.dial()
         await exchange(old, 1)
@@ -155,7 +156,7 @@ async def test_each_connection_ends_after_so_many_bytes_in_the_middle_of_what_is
         await exchange(await links.dial())
 
 
-async def test_a_connection_that_ends_on_one_side_ends_on_the_other() -> None:
+async def test_a_relayed_connection_that_ends_on_one_side_ends_on_the_other() -> None:
     async with opened() as links:
         links.fare(sends=LinkQuality(latency_ms=1))
         for side in (0, 1):
@@ -168,7 +169,7 @@ async def test_a_connection_that_ends_on_one_side_ends_on_the_other() -> None:
             assert ends[1 - side].heard.endswith(b"last")
 
 
-async def test_policies_hold_for_links_that_fare_badly_too() -> None:
+async def test_link_policies_apply_to_degraded_links_too() -> None:
     async with opened() as links:
         near, other = await links.dial(), await links.dial(OTHER)
         links.fare(sends=LinkQuality(latency_ms=1))
@@ -186,7 +187,7 @@ async def test_policies_hold_for_links_that_fare_badly_too() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"latency_ms": 50, "jitter_ms": 5}, {"is_cut": True}])
-def test_a_node_is_told_how_bytes_fare_and_tells_it(fields: dict[str, Any]) -> None:
+def test_fault_control_sets_and_lists_link_qualities(fields: dict[str, Any]) -> None:
     faults = FaultControl(LinkPolicies(), ReplyPolicy())
     faults._link({"node": 2, "policy": "open", "receives": fields})
     assert faults.links.qualities((2, "ANY")) == (WELL, LinkQuality(**fields))
@@ -197,7 +198,7 @@ def test_a_node_is_told_how_bytes_fare_and_tells_it(fields: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("wrong", [1, {"latency": 5}, {"latency_ms": True}, {"is_cut": 1}, {"bytes_max": -1}])
-def test_what_is_no_quality_is_refused(wrong: object) -> None:
+def test_fault_control_refuses_invalid_link_qualities(wrong: object) -> None:
     faults = FaultControl(LinkPolicies(), ReplyPolicy())
     answer = faults.handle(json.dumps({"verb": "link", "node": 2, "policy": "hang", "sends": wrong}).encode())
     assert "a link's quality has" in answer["error"]

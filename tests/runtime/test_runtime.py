@@ -1,4 +1,4 @@
-"""What only the real seam has: descriptors, threads, the page cache, idle connections."""
+"""Behaviour of the real seam only: descriptors, threads, the page cache, idle connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTENER = "PLAINTEXT"
 
 
 class Node:
-    """A seam with one listener on it, whose connections are of this kind."""
+    """A seam with one listener, whose connections are of this kind."""
 
     def __init__(self, seam: Seam, kind: type[Recorder] = Recorder) -> None:
         self.seam = seam
@@ -51,7 +51,7 @@ class Node:
 
 
 class InFlight(Recorder):
-    """A connection with a request that is not answered yet: it does not idle."""
+    """A connection with an unanswered request, so it is not idle."""
 
     in_flight = 1
 
@@ -68,7 +68,7 @@ def run(
     trio.run(main)
 
 
-def test_a_connection_that_idles_is_closed_and_a_busy_one_is_not() -> None:
+def test_an_idle_connection_is_closed_and_one_with_requests_in_flight_is_not() -> None:
     async def body(node: Node) -> None:
         idle, busy = await node.dial(InFlight), await node.dial(InFlight)
         idle.in_flight = node.accepted[0].in_flight = 0  # type: ignore[attr-defined]
@@ -81,13 +81,13 @@ def test_a_connection_that_idles_is_closed_and_a_busy_one_is_not() -> None:
     run(body, RuntimeSettings(connections_idle_ms=60), InFlight)
 
 
-def test_a_listener_rests_when_descriptors_run_out_and_then_accepts() -> None:
+def test_a_listener_backs_off_when_descriptors_run_out_and_then_accepts() -> None:
     async def body(node: Node) -> None:
         waiting = socket.socket()
         waiting.setblocking(False)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         gc.collect()
-        gc.disable()  # what an earlier test has left would give descriptors back meanwhile
+        gc.disable()  # otherwise objects of earlier tests would release descriptors meanwhile
         lowest_free = os.dup(0)
         os.close(lowest_free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
@@ -98,7 +98,7 @@ def test_a_listener_rests_when_descriptors_run_out_and_then_accepts() -> None:
             assert not node.accepted
             passes = node.seam.network.stats.passes
             await node.seam.clock.sleep_ms(20)
-            assert node.seam.network.stats.passes - passes < 5  # it rests, it does not spin
+            assert node.seam.network.stats.passes - passes < 5  # it backs off, without busy waiting
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             gc.enable()
@@ -116,7 +116,7 @@ def drop_from_page_cache(path: Path) -> None:
     os.close(fd)
 
 
-def test_a_range_that_is_not_in_the_page_cache_is_read_by_the_pool(tmp_path: Path) -> None:
+def test_a_file_range_outside_the_page_cache_is_read_by_the_thread_pool(tmp_path: Path) -> None:
     async def body(node: Node) -> None:
         data = pattern(6_000_000)
         disk = node.seam.disk
@@ -127,20 +127,20 @@ def test_a_range_that_is_not_in_the_page_cache_is_read_by_the_pool(tmp_path: Pat
         near = await node.dial()
         for path in paths:
             drop_from_page_cache(path)
-        pages_can_leave = probe.read_cached(0, 1) is None  # not so where files live in memory
+        pages_can_leave = probe.read_cached(0, 1) is None  # not true where files are in memory
         for position, count in ((0, 5_000_000), (5_500_000, 1_000)):
             drop_from_page_cache(paths[1])
             heard = len(near.heard)
             node.accepted[0].say(b"head", FileRange(file, position, count), b"tail")
             expected = b"head" + data[position : position + count] + b"tail"
             assert (await near.wait_heard(heard + len(expected)))[heard:] == expected
-            # The small range may have arrived by itself: the probe that would have had to wait starts to read ahead.
+            # The small range may already have arrived: a probe that would have to wait starts a read-ahead.
             assert node.seam.network.stats.cold_reads > 0 or not pages_can_leave
 
     run(body)
 
 
-def test_steps_that_hold_the_loop_are_counted() -> None:
+def test_passes_that_block_the_loop_for_long_are_counted() -> None:
     async def body(node: Node) -> None:
         def dawdle(connection: Recorder) -> None:
             deadline = time.monotonic() + 0.03
@@ -159,7 +159,7 @@ def test_steps_that_hold_the_loop_are_counted() -> None:
     run(body)
 
 
-def test_leaving_the_seam_ends_every_connection_as_a_shutdown() -> None:
+def test_leaving_the_seam_context_ends_every_connection_with_the_reason_shutdown() -> None:
     ends: list[Recorder] = []
 
     async def body(node: Node) -> None:
@@ -170,7 +170,7 @@ def test_leaving_the_seam_ends_every_connection_as_a_shutdown() -> None:
     assert [end.reasons for end in ends] == [[CloseReason.SHUTDOWN], [CloseReason.SHUTDOWN]]
 
 
-def test_a_peer_that_resets_is_seen_as_a_reset() -> None:
+def test_connection_that_the_peer_resets_ends_with_the_reason_reset() -> None:
     async def body(node: Node) -> None:
         stream = socket.create_connection((node.bound.address.host, node.bound.address.port))
         while not node.accepted:
@@ -198,7 +198,7 @@ def test_a_reset_is_seen_by_a_connection_that_does_not_read() -> None:
     run(body)
 
 
-def test_a_name_is_looked_up_and_an_unknown_one_is_unreachable() -> None:
+def test_a_dialled_host_name_is_resolved_and_an_unknown_one_is_unreachable() -> None:
     async def body(node: Node) -> None:
         for name in ("localhost", socket.gethostbyaddr("127.0.0.1")[0]):
             peer = Peer(None, LISTENER, Address(name, node.bound.address.port))
@@ -214,7 +214,7 @@ def test_a_name_is_looked_up_and_an_unknown_one_is_unreachable() -> None:
 @pytest.mark.parametrize(
     ("host", "port"), [("a" * 70, 9092), ("a..b", 9092), ("a\0b", 9092), ("", 9092), ("127.0.0.1", 70_000), ("::1", -1)]
 )
-def test_what_can_be_no_address_is_unreachable(host: str, port: int) -> None:
+def test_an_invalid_dialled_address_is_unreachable(host: str, port: int) -> None:
     async def body(node: Node) -> None:
         with pytest.raises(DialFailed) as failure:
             await node.seam.network.dial(Peer(None, LISTENER, Address(host, port)), Recorder, timeout_ms=10_000)
@@ -223,7 +223,7 @@ def test_what_can_be_no_address_is_unreachable(host: str, port: int) -> None:
     run(body)
 
 
-def test_a_name_with_several_addresses_is_refused_if_all_that_exist_here_refuse() -> None:
+def test_a_dial_of_several_addresses_is_refused_if_all_reachable_ones_refuse() -> None:
     async def body(node: Node) -> None:
         node.bound.close()
         peer = Peer(None, LISTENER, Address("localhost", node.bound.address.port))
@@ -234,7 +234,7 @@ def test_a_name_with_several_addresses_is_refused_if_all_that_exist_here_refuse(
     run(body)
 
 
-def test_an_error_of_the_body_leaves_the_seam_as_itself() -> None:
+def test_an_error_in_the_seams_body_is_raised_unchanged() -> None:
     async def body(node: Node) -> None:
         raise KeyError("orders")
 
@@ -242,7 +242,7 @@ def test_an_error_of_the_body_leaves_the_seam_as_itself() -> None:
         run(body)
 
 
-def test_descriptors_are_given_back(tmp_path: Path) -> None:
+def test_closed_connections_leave_no_open_descriptors(tmp_path: Path) -> None:
     async def body(node: Node) -> None:
         near = await node.dial()
         file = node.seam.disk.create(str(tmp_path / "segment"))
@@ -258,7 +258,7 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def test_a_connection_that_has_ended_is_freed_without_a_collection_of_garbage() -> None:
+def test_an_ended_connection_is_freed_without_garbage_collection() -> None:
     async def body(node: Node) -> None:
         near = await node.dial()
         near.transport.close()
@@ -285,7 +285,7 @@ def test_importing_the_runtime_opens_nothing_and_starts_nothing() -> None:
 
 
 class Busy:
-    """Always ready, and always at work for longer than a pass should take."""
+    """A descriptor in the driver's epoll that is always ready; each call to it takes longer than a pass should."""
 
     def __init__(self, name: str, heard: list[str]) -> None:
         self.name = name
@@ -295,11 +295,11 @@ class Busy:
         self._heard.append(self.name)
 
     def release(self) -> None:
-        """Its descriptor is the test's."""
+        """Do nothing: the test owns the descriptor."""
 
 
 class Slow(Busy):
-    """Its work takes so long by the driver's clock."""
+    """A descriptor whose calls take this long by the driver's clock."""
 
     def __init__(self, name: str, heard: list[str], clock: MovedClock, work_ns: int) -> None:
         super().__init__(name, heard)
@@ -312,7 +312,7 @@ class Slow(Busy):
 
 
 class MovedClock:
-    """In the place of `time`, as the driver sees it."""
+    """Stands in for the module `time` in the driver."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -321,7 +321,7 @@ class MovedClock:
         return self.now_ns
 
 
-def test_slow_descriptors_come_after_the_others_and_one_of_them_in_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_descriptors_are_handled_after_the_others_one_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     clock = MovedClock()
     driver = Driver("node", cold_limiter=trio.CapacityLimiter(1), sweep_interval_ms=1000)
@@ -360,7 +360,7 @@ def test_slow_descriptors_come_after_the_others_and_one_of_them_in_each_pass(mon
             os.close(end)
 
 
-def test_a_pass_that_took_long_leaves_the_other_descriptors_to_the_next_ones_in_their_order(
+def test_descriptors_that_a_long_pass_did_not_handle_are_handled_in_order_in_the_next_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: list[str] = []

@@ -1,4 +1,6 @@
-"""trio and the driver wait in one place: whatever either has to do is done, and it is only speed that hangs on it."""
+"""Shared wait of trio and the driver: all work of both is done, and only the speed depends on whether they share a
+wait.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def wait_of_trio() -> object:
     return trio._core._run.GLOBAL_RUN_CONTEXT.runner.io_manager._epoll  # type: ignore[attr-defined]
 
 
-def test_the_trio_that_is_pinned_lets_a_node_share_its_wait() -> None:
+def test_the_pinned_trio_release_supports_shared_wait() -> None:
     async def body(seam: Seam) -> None:
         await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()
@@ -41,7 +43,7 @@ def test_the_trio_that_is_pinned_lets_a_node_share_its_wait() -> None:
     run(body)
 
 
-def test_a_seam_gives_trio_its_own_wait_back_when_it_ends() -> None:
+def test_a_seam_restores_trios_own_wait_at_its_end() -> None:
     async def main() -> None:
         async with open_seam(node_name="node", settings=SHARED):
             await trio.testing.wait_all_tasks_blocked()
@@ -53,7 +55,7 @@ def test_a_seam_gives_trio_its_own_wait_back_when_it_ends() -> None:
     trio.run(main)
 
 
-def test_only_the_first_of_two_seams_shares_the_wait_and_both_work() -> None:
+def test_only_the_first_of_two_seams_shares_trios_wait_and_both_work() -> None:
     async def body(seam: Seam) -> None:
         await trio.testing.wait_all_tasks_blocked()
         async with open_seam(node_name="other", settings=SHARED) as other:
@@ -65,7 +67,9 @@ def test_only_the_first_of_two_seams_shares_the_wait_and_both_work() -> None:
     run(body)
 
 
-def test_a_trio_without_the_attributes_runs_the_driver_as_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_runs_as_a_task_if_trio_lacks_the_attributes_for_shared_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shared_wait, "trio", object())
 
     async def body(seam: Seam) -> None:
@@ -76,10 +80,10 @@ def test_a_trio_without_the_attributes_runs_the_driver_as_a_task(monkeypatch: py
     run(body)
 
 
-def test_timers_tasks_and_threads_of_trio_go_on_while_connections_are_never_silent() -> None:
+def test_trio_timers_tasks_and_threads_run_while_connections_are_always_busy() -> None:
     async def body(seam: Seam) -> None:
         near = await Node(seam).dial()
-        near.on_heard = echo  # each byte goes back and forth without end
+        near.on_heard = echo  # each byte is sent back and forth forever
         near.say(b"!" * 1000)
         passes = seam.network.stats.passes
         while seam.network.stats.passes <= passes + 10:  # noqa: ASYNC110 - the driver notifies nobody
@@ -93,7 +97,7 @@ def test_timers_tasks_and_threads_of_trio_go_on_while_connections_are_never_sile
     run(body)
 
 
-def test_a_task_that_a_connection_wakes_runs_although_trio_waits_for_nothing_else() -> None:
+def test_a_task_woken_by_a_connection_runs_under_shared_wait() -> None:
     async def body(seam: Seam) -> None:
         node = Node(seam)
         near = await node.dial()
@@ -109,7 +113,7 @@ def test_a_task_that_a_connection_wakes_runs_although_trio_waits_for_nothing_els
     run(body)
 
 
-def test_a_pass_that_fails_ends_the_seam_with_what_it_raised() -> None:
+def test_a_failing_pass_ends_the_seam_with_its_exception() -> None:
     async def body(seam: Seam) -> None:
         def fail() -> None:
             raise InvariantError("a broken rule")
@@ -122,7 +126,7 @@ def test_a_pass_that_fails_ends_the_seam_with_what_it_raised() -> None:
         run(body)
 
 
-def test_a_pass_that_is_asked_for_comes_without_an_event() -> None:
+def test_requested_driver_pass_runs_although_no_descriptor_is_ready() -> None:
     async def body(seam: Seam) -> None:
         passed = trio.Event()
         seam.network.at_end_of_pass(passed.set)
@@ -133,7 +137,7 @@ def test_a_pass_that_is_asked_for_comes_without_an_event() -> None:
     run(body)
 
 
-def test_a_failed_install_leaves_trio_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_install_of_shared_wait_leaves_trio_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         before = wait_of_trio()
         monkeypatch.setattr(trio._core._run, "GLOBAL_RUN_CONTEXT", object())  # type: ignore[attr-defined]
@@ -156,7 +160,7 @@ def test_the_time_that_the_driver_waits_for_events_is_counted(settings: RuntimeS
             await clock.sleep_ms(5)
             seam.network.request_pass()
             await trio.lowlevel.checkpoint()
-        await clock.sleep_ms(1)  # lets the last wait end
+        await clock.sleep_ms(1)  # ends the last wait
         waited_ns, passed_ns = stats.waited_ns - before_ns, clock.monotonic_ns() - began_ns
         assert 10_000_000 < waited_ns <= passed_ns + 1_000_000
 

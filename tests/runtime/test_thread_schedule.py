@@ -1,4 +1,4 @@
-"""What the kernel counts of a thread: time on a processor, time waiting for one."""
+"""The kernel's counts for a thread: time on a processor, and time waiting for one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPIN = "print(flush=True)\nwhile True: pass"
 
 @pytest.fixture
 def crowded_cpu() -> Iterator[None]:
-    """This thread and a process that never rests have one processor between them."""
+    """Make this thread share one processor with a busy process."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     rival = subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE)
@@ -32,7 +32,7 @@ def crowded_cpu() -> Iterator[None]:
         rival.communicate()
 
 
-def test_time_on_a_processor_rises_with_work() -> None:
+def test_thread_schedule_time_on_a_processor_increases_with_work() -> None:
     schedule = ThreadSchedule()
     before, _ = schedule.read()
     until_ns = time.thread_time_ns() + 20_000_000
@@ -42,7 +42,7 @@ def test_time_on_a_processor_rises_with_work() -> None:
     schedule.close()
 
 
-def test_time_waiting_for_a_processor_rises_while_another_process_has_it(crowded_cpu: None) -> None:
+def test_thread_schedule_waiting_time_increases_while_another_process_runs(crowded_cpu: None) -> None:
     schedule = ThreadSchedule()
     _, before = schedule.read()
     while schedule.read()[1] - before < 5_000_000:
@@ -50,6 +50,6 @@ def test_time_waiting_for_a_processor_rises_while_another_process_has_it(crowded
     schedule.close()
 
 
-def test_a_kernel_that_does_not_count_gives_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_schedule_is_zero_if_the_kernel_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_schedule, "PATH", "/proc/thread-self/not-there")
     assert ThreadSchedule().read() == (0, 0)

@@ -1,4 +1,4 @@
-"""TLS over the real driver: the same connections, encrypted; file ranges, principals and refusals."""
+"""TLS over the real driver: encrypted connections, file ranges, principals and refusals."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 class Serving:
-    """One node that serves a TLS listener and dials itself."""
+    """A node that serves a TLS listener and dials itself."""
 
     def __init__(self, seam: Seam, settings: TlsSettings | TlsConfig) -> None:
         self.seam = seam
@@ -98,7 +98,7 @@ def run(settings: TlsSettings | TlsConfig, body: Callable[[Serving], Awaitable[N
     trio.run(main)
 
 
-def test_bytes_pass_in_both_directions(certificates: Certificates) -> None:
+def test_tls_connection_passes_bytes_in_both_directions(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         near = await serving.dial(certificates.dialling())
         data = pattern(3_000_000)
@@ -110,14 +110,14 @@ def test_bytes_pass_in_both_directions(certificates: Certificates) -> None:
     run(certificates.serving(), body)
 
 
-def test_handshakes_of_clients_are_counted_by_listener_and_a_scan_of_ports_is_none(certificates: Certificates) -> None:
+def test_tls_handshakes_are_counted_by_listener_and_a_port_scan_is_not(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         stats = serving.seam.network.stats.listeners[SSL]
         await serving.dial(certificates.dialling(certificates.client))
         assert (stats.authenticated, stats.authentications_failed) == (1, 0)
         with pytest.raises(DialFailed):
             await serving.dial(TlsSettings(authorities_path=certificates.stranger))
-        with suppress(DialFailed):  # in TLS 1.3 its side may be done before it is refused
+        with suppress(DialFailed):  # in TLS 1.3 its side may be finished before it is refused
             nameless = await serving.dial(certificates.dialling())
             await nameless.wait_closed()
         async with await trio.open_tcp_stream("127.0.0.1", serving.bound.address.port) as scan:
@@ -131,14 +131,14 @@ def test_handshakes_of_clients_are_counted_by_listener_and_a_scan_of_ports_is_no
     run(certificates.serving(ClientAuth.REQUIRED), body)
 
 
-def test_the_expiry_of_a_listeners_certificate_is_that_of_the_file_as_it_is_now(tmp_path: Path) -> None:
+def test_the_expiry_of_a_listeners_certificate_follows_its_present_file(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
 
     def write(text: bytes) -> None:
         Path(certificates.server).write_bytes(text)
 
     def replace_server(*days: int) -> float:
-        """Certificates that expire after so many days; when the first does."""
+        """Install certificates that expire after this many days; return the earliest expiry."""
         ends = [datetime.now(UTC).replace(microsecond=0) + timedelta(days=one) for one in days]
         issued = [trustme.CA().issue_cert("localhost", not_after=end) for end in ends]
         texts = [issued[0].private_key_pem.bytes(), *(one.cert_chain_pems[0].bytes() for one in issued)]
@@ -150,7 +150,7 @@ def test_the_expiry_of_a_listeners_certificate_is_that_of_the_file_as_it_is_now(
         assert read is not None
         assert read() == first
         assert read() != replace_server(40, 3)
-        os.utime(certificates.server, ns=(1, 1))  # a stamp of its own, however quick this test is
+        os.utime(certificates.server, ns=(1, 1))  # a different modification time, however quick this test is
         assert 2 < (read() - time.time()) / 86_400 < 3
         write(b"being written")
         assert 2 < (read() - time.time()) / 86_400 < 3
@@ -159,7 +159,7 @@ def test_the_expiry_of_a_listeners_certificate_is_that_of_the_file_as_it_is_now(
     run(certificates.serving(), body)
 
 
-def test_a_certificate_says_when_it_expires_in_either_form_of_time() -> None:
+def test_a_certificates_expiry_is_read_in_both_time_formats() -> None:
     for year in (2031, 2049, 2050, 9999):
         end = datetime(year, 5, 6, 7, 8, 9, tzinfo=UTC)
         issued = trustme.CA().issue_cert("localhost", not_after=end)
@@ -167,7 +167,7 @@ def test_a_certificate_says_when_it_expires_in_either_form_of_time() -> None:
     assert expiry_s("no certificate") == math.inf
 
 
-def test_file_ranges_are_read_and_encrypted(certificates: Certificates, tmp_path: Path) -> None:
+def test_tls_file_ranges_are_read_and_encrypted(certificates: Certificates, tmp_path: Path) -> None:
     async def body(serving: Serving) -> None:
         data = pattern(3_000_000)
         file = serving.seam.disk.create(str(tmp_path / "segment"))
@@ -182,7 +182,9 @@ def test_file_ranges_are_read_and_encrypted(certificates: Certificates, tmp_path
     run(certificates.serving(), body)
 
 
-def test_a_file_shorter_than_its_range_closes_the_connection(certificates: Certificates, tmp_path: Path) -> None:
+def test_a_tls_file_range_beyond_its_files_end_closes_the_connection(
+    certificates: Certificates, tmp_path: Path
+) -> None:
     async def body(serving: Serving) -> None:
         file = serving.seam.disk.create(str(tmp_path / "segment"))
         file.append(b"short")
@@ -195,7 +197,9 @@ def test_a_file_shorter_than_its_range_closes_the_connection(certificates: Certi
     run(certificates.serving(), body)
 
 
-def test_an_empty_space_holds_plain_text_back_until_a_wake(certificates: Certificates) -> None:
+def test_decrypted_tls_bytes_wait_until_the_connection_has_space_and_wakes_the_driver(
+    certificates: Certificates,
+) -> None:
     async def body(serving: Serving) -> None:
         near = await serving.dial(certificates.dialling())
         near.say(b"x")
@@ -213,7 +217,7 @@ def test_an_empty_space_holds_plain_text_back_until_a_wake(certificates: Certifi
     run(certificates.serving(), body)
 
 
-def test_a_close_with_flush_sends_all_that_is_queued(certificates: Certificates) -> None:
+def test_a_tls_close_with_flush_sends_all_queued_output(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         near = await serving.dial(certificates.dialling())
         near.say(b"x")
@@ -227,7 +231,7 @@ def test_a_close_with_flush_sends_all_that_is_queued(certificates: Certificates)
     run(certificates.serving(), body)
 
 
-def test_the_peers_certificate_names_the_principal(certificates: Certificates) -> None:
+def test_the_principal_is_the_subject_of_the_peers_certificate(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         near = await serving.dial(certificates.dialling(certificates.client))
         near.say(b"x")
@@ -244,7 +248,7 @@ def test_a_client_without_the_required_certificate_is_refused(certificates: Cert
     async def body(serving: Serving) -> None:
         with pytest.raises(DialFailed):
             near = await serving.dial(certificates.dialling())
-            # TLS 1.3: the client's part of the handshake ends before the server has looked at the certificate.
+            # TLS 1.3: the client's part of the handshake ends before the server has checked the certificate.
             await near.wait_closed()
             raise DialFailed(Peer(None, SSL, serving.bound.address), DialOutcome.RESET)
         assert not serving.accepted
@@ -262,7 +266,7 @@ def test_a_client_without_the_requested_certificate_has_no_principal(certificate
     run(certificates.serving(ClientAuth.REQUESTED), body)
 
 
-def test_a_server_that_is_not_trusted_or_has_another_name_is_refused(certificates: Certificates) -> None:
+def test_a_client_refuses_an_untrusted_server_and_a_wrong_host_name(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         trusting = certificates.dialling()
         with pytest.raises(DialFailed) as failure:
@@ -278,7 +282,7 @@ def test_a_server_that_is_not_trusted_or_has_another_name_is_refused(certificate
     run(certificates.serving(), body)
 
 
-def test_plain_bytes_to_a_tls_listener_close_that_stream_only(certificates: Certificates) -> None:
+def test_plain_bytes_to_a_tls_listener_close_only_that_connection(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         address = ("127.0.0.1", serving.bound.address.port)
         with trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM) as plain:
@@ -301,7 +305,7 @@ def test_plain_bytes_to_a_tls_listener_close_that_stream_only(certificates: Cert
         (b"nonsense", "do not load"),
     ],
 )
-def test_a_store_that_cannot_be_used_says_what_to_do(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_an_unusable_tls_store_is_an_error_with_advice(tmp_path: Path, content: bytes, expected: str) -> None:
     async def body(serving: Serving) -> None:
         raise AssertionError("the listener was bound")
 
@@ -311,7 +315,7 @@ def test_a_store_that_cannot_be_used_says_what_to_do(tmp_path: Path, content: by
         run(TlsSettings(certificate_path=str(store)), body)
 
 
-def test_a_nodes_configuration_gives_files_or_text(certificates: Certificates) -> None:
+def test_tls_settings_of_a_node_configuration_may_be_files_or_text(certificates: Certificates) -> None:
     def body(dialling: TlsConfig) -> Callable[[Serving], Awaitable[None]]:
         async def talk(serving: Serving) -> None:
             near = await serving.dial(dialling)
@@ -360,7 +364,7 @@ def test_cipher_suites_that_openssl_does_not_know_are_an_error(certificates: Cer
         run(replace(certificates.serving(), cipher_suites=("NO_SUCH_SUITE",)), body)
 
 
-def test_only_the_chosen_protocols_are_spoken(certificates: Certificates) -> None:
+def test_only_the_configured_tls_protocols_are_accepted(certificates: Certificates) -> None:
     async def body(serving: Serving) -> None:
         with pytest.raises(DialFailed):
             await serving.dial(replace(certificates.dialling(), protocols=("TLSv1.2",)))
@@ -386,7 +390,7 @@ def test_a_replaced_certificate_serves_new_connections(tmp_path: Path) -> None:
     run(TlsSettings(certificate_path=old.server), body)
 
 
-def test_a_distinguished_name_is_written_as_rfc_2253_does() -> None:
+def test_a_distinguished_name_is_formatted_as_in_rfc_2253() -> None:
     subject = ((("countryName", "DE"),), (("organizationName", "A+B"),), (("commonName", "#one "),))
     assert distinguished_name({"subject": subject}) == r"CN=\#one\ ,O=A\+B,C=DE"
     assert distinguished_name({}) is None
@@ -394,6 +398,6 @@ def test_a_distinguished_name_is_written_as_rfc_2253_does() -> None:
 
 
 @pytest.mark.parametrize("der", [b"", b"0", b"\x30\x03\x02\x01\x05", b"\x30\x82\xff\xff", bytes(64)])
-def test_a_certificate_that_is_not_understood_has_no_known_expiry(der: bytes) -> None:
+def test_a_certificate_in_an_unsupported_form_has_no_known_expiry(der: bytes) -> None:
     text = base64.b64encode(der).decode()
     assert math.isnan(expiry_s(f"-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"))

@@ -1,5 +1,6 @@
-"""Connections of the real driver take turns: a peer that pipelines thousands of requests delays the others by a turn
-of each connection, and one that does not read its answers, or is gone, is not served on."""
+"""Connections of the real driver take turns. A peer that pipelines thousands of requests delays the others by only one
+turn of each connection. A peer that does not read its responses, or has gone, is not served further.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ POLITE_REQUESTS = 10
 
 
 class Service:
-    """A listener that answers each request with `answer` (None: not at all), and counts them per client id."""
+    """A listener that answers each request with `answer` (None: never), and counts the requests per client id."""
 
     def __init__(self, answer: bytes | None = b"") -> None:
         self.handled: list[str] = []
@@ -94,8 +95,8 @@ async def answer_of(stream: trio.SocketStream) -> bytes:
     return data
 
 
-def test_a_polite_peer_waits_for_one_turn_of_each_flooder(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A pass has no time: it gives one read and one turn.
+def test_a_peer_with_one_request_waits_for_one_turn_of_each_flooding_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The time limit of a pass is over at once, so it has one read and one turn.
     monkeypatch.setattr(driver_module, "PASS_NS_MAX", -1)
     monkeypatch.setattr(driver_module, "TURNS_NS", -1)
     service = Service()
@@ -118,7 +119,7 @@ def test_a_polite_peer_waits_for_one_turn_of_each_flooder(monkeypatch: pytest.Mo
     assert max(asked_at) < FLOODERS * FLOOD, "the flood was not over when the last polite request came"
 
 
-def test_what_a_peer_pipelined_before_it_reset_the_connection_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_pipelined_before_a_connection_reset_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "PASS_NS_MAX", -1)
     monkeypatch.setattr(driver_module, "TURNS_NS", -1)
     service = Service(bytes(100))
@@ -136,7 +137,7 @@ def test_what_a_peer_pipelined_before_it_reset_the_connection_is_dropped(monkeyp
     assert len(service.handled) < FLOOD // 4
 
 
-def test_requests_without_answers_are_handled_though_the_peer_has_closed_in_order() -> None:
+def test_requests_without_responses_are_handled_after_the_peers_clean_close() -> None:
     service = Service(None)
 
     async def body(address: Address) -> None:
@@ -150,14 +151,14 @@ def test_requests_without_answers_are_handled_though_the_peer_has_closed_in_orde
     assert len(service.handled) == 1_000
 
 
-def test_a_peer_that_does_not_read_its_answers_is_not_read_and_goes_on_when_it_reads() -> None:
+def test_a_peer_that_does_not_read_its_responses_is_not_read_until_it_does() -> None:
     service = Service(bytes(100_000))
 
     async def body(address: Address) -> None:
         with connected(address, 2) as (deaf, polite):
             await deaf.send_all(requests(b"deaf", 400))
             handled = -1
-            while handled != len(service.handled):  # nothing more is handled for the deaf one …
+            while handled != len(service.handled):  # nothing more is handled for the peer that does not read …
                 handled = len(service.handled)
                 for _ in range(5):
                     await polite.send_all(requests(b"polite", 1))

@@ -1,4 +1,4 @@
-"""The suite's fixture: every test of the seam runs over the real one and over the world's."""
+"""Fixture of the conformance suite: every test of the seam runs over the real one and over the simulated world's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where the conformance suite runs: two nodes over the real seam, and two nodes in a world, behind one face."""
+"""The two environments of the conformance suite, with one interface: two nodes over the real seam, and two in a
+simulated world.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ WORLD_SEEDS = (1, 2, 3)
 
 
 class Site(Protocol):
-    """Two nodes: `server` has the disk folder `folder`; `client` dials it."""
+    """Two nodes of one environment. `server` has the disk folder `folder`; `client` dials the server."""
 
     server: Seam
     client: Seam
@@ -35,12 +37,12 @@ class Site(Protocol):
     def map_dial(self, node_id: int, address: Address) -> None: ...
 
     def no_room(self) -> AbstractContextManager[None]:
-        """Inside, the server's disk takes no megabyte more."""
+        """Return a context in which the server's disk has no room for a megabyte."""
         ...
 
 
 class Listening:
-    """A listener of the server whose connections are recorded in the order in which they came."""
+    """A listener of the server that records its connections in the order of their arrival."""
 
     def __init__(self, site: Site, prepare: Callable[[Recorder], None] | None = None, *, room: int = 65536) -> None:
         self.site = site
@@ -64,7 +66,7 @@ class Listening:
         return Peer(node_id, LISTENER, self.bound.address)
 
     async def connect(self, *, node_id: int | None = None, room: int = 65536) -> tuple[Recorder, Recorder]:
-        """A new connection: the client's end and the server's."""
+        """Open a connection, and return the client's end and the server's."""
         number = len(self.accepted)
         near = await self.site.client.network.dial(
             self.peer(node_id), lambda transport: Recorder(transport, room=room), timeout_ms=DIAL_TIMEOUT_MS
@@ -83,7 +85,8 @@ class RealSite:
     serving_host = "127.0.0.1"
 
     def __init__(self, folder: Path, *, shares_wait: bool = False, disk_faults: DiskFaults | None = None) -> None:
-        """`shares_wait`: trio waits in the server's driver, as in a node. `disk_faults`: its disk can break."""
+        """`shares_wait`: trio waits in the server's driver, as in a node. `disk_faults`: faults of the server's
+        disk."""
         self.folder = str(folder)
         self._disk_faults = disk_faults
         self._shares_wait = shares_wait
@@ -110,7 +113,7 @@ class RealSite:
 
     @contextmanager
     def no_room(self) -> Iterator[None]:
-        """No file may grow beyond 1 MiB: the kernel writes up to there and then refuses."""
+        """Limit files to 1 MiB: the kernel writes up to there and then refuses."""
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
         try:
@@ -120,7 +123,7 @@ class RealSite:
 
 
 class WorldSite:
-    """Both nodes in a world; each test runs once per seed."""
+    """Both nodes in a simulated world; each test runs once per seed."""
 
     serving_host = "server"
     folder = "/data"

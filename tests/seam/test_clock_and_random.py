@@ -1,4 +1,4 @@
-"""What every Clock and every Random does: the real ones and the world's."""
+"""Behaviour common to every Clock and Random, the real ones and the simulated world's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.seam.sites import RealSite, Site, WorldSite
 AnySite = RealSite | WorldSite
 
 
-def test_the_monotonic_clock_never_goes_back_and_a_sleep_lasts(site: AnySite) -> None:
+def test_the_monotonic_clock_never_decreases_and_a_sleep_takes_its_time(site: AnySite) -> None:
     async def body(site: Site) -> None:
         clock = site.server.clock
         before_ns, before_ms = clock.monotonic_ns(), clock.monotonic_ms()
@@ -27,7 +27,7 @@ def test_the_monotonic_clock_never_goes_back_and_a_sleep_lasts(site: AnySite) ->
     site.run(body)
 
 
-def test_a_wait_ends_with_its_event_or_with_its_time(site: AnySite) -> None:
+def test_wait_at_most_ends_with_its_event_or_after_its_time(site: AnySite) -> None:
     async def body(site: Site) -> None:
         clock, rings, never, rung = site.server.clock, trio.Event(), trio.Event(), trio.Event()
         rung.set()
@@ -50,7 +50,7 @@ def test_a_wait_ends_with_its_event_or_with_its_time(site: AnySite) -> None:
     site.run(body)
 
 
-def test_draws_stay_below_their_bound_and_reach_all_of_it(site: AnySite) -> None:
+def test_random_integers_cover_their_whole_range(site: AnySite) -> None:
     async def body(site: Site) -> None:
         source = site.server.random
         assert {source.below(5) for _ in range(500)} == {0, 1, 2, 3, 4}
@@ -60,7 +60,7 @@ def test_draws_stay_below_their_bound_and_reach_all_of_it(site: AnySite) -> None
     site.run(body)
 
 
-def test_ids_are_version_4_and_never_look_like_an_option(site: AnySite) -> None:
+def test_random_ids_are_version_4_and_never_begin_with_a_dash(site: AnySite) -> None:
     async def body(site: Site) -> None:
         ids = [site.server.random.uuid() for _ in range(2_000)]
         assert len(set(ids)) == len(ids)
@@ -70,7 +70,7 @@ def test_ids_are_version_4_and_never_look_like_an_option(site: AnySite) -> None:
     site.run(body)
 
 
-def test_streams_of_different_names_differ(site: AnySite) -> None:
+def test_random_streams_of_different_names_differ(site: AnySite) -> None:
     async def body(site: Site) -> None:
         one, other = site.server.random.stream("one"), site.server.random.stream("other")
         assert site.server.random.stream("one") is one

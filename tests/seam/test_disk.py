@@ -1,4 +1,4 @@
-"""What every Disk does: the real one and the world's."""
+"""Behaviour common to every Disk, the real one and the simulated world's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnySite = RealSite | WorldSite
 
 
 def cached(file: File, position: int, count: int) -> bytes:
-    """What `read_cached` gives once it does not say that it would have to wait."""
+    """Return the result of `read_cached` as soon as the bytes are in memory."""
     for _ in range(50):
         data = file.read_cached(position, count)
         if data is not None:
@@ -24,7 +24,7 @@ def cached(file: File, position: int, count: int) -> bytes:
     raise AssertionError("never in the cache")
 
 
-def test_appends_go_to_the_end_and_are_read_back(site: AnySite) -> None:
+def test_appends_are_written_at_the_end_and_read_back(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         file.append(b"one")
@@ -43,7 +43,7 @@ def test_appends_go_to_the_end_and_are_read_back(site: AnySite) -> None:
     site.run(body)
 
 
-def test_many_buffers_are_one_append(site: AnySite) -> None:
+def test_append_of_thousands_of_buffers_writes_all_of_them_in_order(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         pieces = [b"%d," % number for number in range(5_000)]
@@ -54,7 +54,7 @@ def test_many_buffers_are_one_append(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_truncated_file_goes_on_from_its_new_end(site: AnySite) -> None:
+def test_appends_to_a_truncated_file_continue_at_its_new_end(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         file.append(b"0123456789")
@@ -67,7 +67,7 @@ def test_a_truncated_file_goes_on_from_its_new_end(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_closed_file_takes_no_more(site: AnySite) -> None:
+def test_a_closed_file_refuses_appends(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         assert not file.closed
@@ -82,7 +82,7 @@ def test_a_closed_file_takes_no_more(site: AnySite) -> None:
     site.run(body)
 
 
-def test_what_is_not_there_says_so(site: AnySite) -> None:
+def test_a_missing_file_is_a_disk_error_with_errno_2(site: AnySite) -> None:
     async def body(site: Site) -> None:
         disk = site.server.disk
         missing = f"{site.folder}/missing"
@@ -103,7 +103,7 @@ def test_what_is_not_there_says_so(site: AnySite) -> None:
     site.run(body)
 
 
-def test_entries_are_made_renamed_and_removed(site: AnySite) -> None:
+def test_directory_entries_are_created_renamed_and_removed(site: AnySite) -> None:
     async def body(site: Site) -> None:
         disk = site.server.disk
         disk.make_directory(f"{site.folder}/a/b/c")
@@ -140,7 +140,7 @@ def test_a_file_that_is_created_again_is_empty(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_small_file_is_replaced_whole(site: AnySite) -> None:
+def test_a_small_file_is_replaced_atomically(site: AnySite) -> None:
     async def body(site: Site) -> None:
         disk = site.server.disk
         path = f"{site.folder}/checkpoint"
@@ -152,7 +152,7 @@ def test_a_small_file_is_replaced_whole(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_lock_is_held_by_one(site: AnySite) -> None:
+def test_lock_file_that_is_held_cannot_be_locked_again(site: AnySite) -> None:
     async def body(site: Site) -> None:
         disk = site.server.disk
         path = f"{site.folder}/.lock"
@@ -167,7 +167,7 @@ def test_a_lock_is_held_by_one(site: AnySite) -> None:
     site.run(body)
 
 
-def test_times_and_room_are_told(site: AnySite) -> None:
+def test_disk_reports_modification_times_and_free_bytes(site: AnySite) -> None:
     async def body(site: Site) -> None:
         disk = site.server.disk
         disk.create(f"{site.folder}/log").append(b"x")
@@ -177,7 +177,7 @@ def test_times_and_room_are_told(site: AnySite) -> None:
     site.run(body)
 
 
-def test_an_append_that_finds_no_room_leaves_the_file_as_it_was(site: AnySite) -> None:
+def test_an_append_to_a_full_disk_leaves_the_file_unchanged(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         file.append(b"kept")
@@ -194,7 +194,7 @@ def test_an_append_that_finds_no_room_leaves_the_file_as_it_was(site: AnySite) -
     site.run(body)
 
 
-def test_syncs_may_overlap_and_disturb_nothing(site: AnySite) -> None:
+def test_overlapping_syncs_do_not_disturb_each_other(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/log")
         file.append(b"x" * 10_000)
@@ -208,7 +208,7 @@ def test_syncs_may_overlap_and_disturb_nothing(site: AnySite) -> None:
     site.run(body)
 
 
-def test_offload_gives_the_result_or_the_error(site: AnySite) -> None:
+def test_offload_returns_the_result_or_raises_the_error(site: AnySite) -> None:
     async def body(site: Site) -> None:
         def divide(dividend: int, divisor: int) -> int:
             return dividend // divisor
@@ -247,7 +247,9 @@ def test_a_sync_makes_room_in_the_dirty_budget(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_directory_whose_name_was_not_synced_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_make_directory_makes_an_unsynced_existing_directory_durable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     synced: list[str] = []
 
     def sync(_disk: RealDisk, path: str) -> None:

@@ -1,4 +1,6 @@
-"""File ranges in a connection's output: the same bytes, in their place, over the real network and the world's."""
+"""File ranges in a connection's output: the same bytes in the same order, over the real network and the simulated
+one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from tests.seam.test_network import pattern
 AnySite = RealSite | WorldSite
 
 
-def test_small_and_large_ranges_leave_in_order_between_bytes(site: AnySite) -> None:
+def test_small_and_large_file_ranges_are_sent_in_order_between_bytes(site: AnySite) -> None:
     async def body(site: Site) -> None:
         data = pattern(3_000_000)
         file = site.server.disk.create(f"{site.folder}/segment")
@@ -25,7 +27,7 @@ def test_small_and_large_ranges_leave_in_order_between_bytes(site: AnySite) -> N
     site.run(body)
 
 
-def test_many_small_ranges_share_a_send(site: AnySite) -> None:
+def test_many_small_file_ranges_share_a_send(site: AnySite) -> None:
     async def body(site: Site) -> None:
         data = pattern(400_000)
         file = site.server.disk.create(f"{site.folder}/segment")
@@ -39,7 +41,7 @@ def test_many_small_ranges_share_a_send(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_range_outlives_the_close_and_the_unlink_of_its_file(site: AnySite) -> None:
+def test_a_file_range_stays_readable_after_close_and_unlink(site: AnySite) -> None:
     async def body(site: Site) -> None:
         data = pattern(2_000_000)
         path = f"{site.folder}/segment"
@@ -57,7 +59,7 @@ def test_a_range_outlives_the_close_and_the_unlink_of_its_file(site: AnySite) ->
     site.run(body)
 
 
-def test_a_range_beyond_the_end_of_its_file_closes_the_connection(site: AnySite) -> None:
+def test_a_file_range_beyond_the_end_of_its_file_closes_the_connection(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/segment")
         file.append(bytes(100_000))
@@ -71,7 +73,7 @@ def test_a_range_beyond_the_end_of_its_file_closes_the_connection(site: AnySite)
     site.run(body)
 
 
-def test_a_range_is_sent_while_its_file_grows(site: AnySite) -> None:
+def test_a_file_range_is_sent_while_its_file_grows(site: AnySite) -> None:
     async def body(site: Site) -> None:
         file = site.server.disk.create(f"{site.folder}/segment")
         near, far = await Listening(site).connect()

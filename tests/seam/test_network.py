@@ -1,4 +1,4 @@
-"""What every Network does: the real one and the world's."""
+"""Behaviour common to every Network, the real one and the simulated world's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AnySite = RealSite | WorldSite
 
 
 def pattern(count: int, start: int = 0) -> bytes:
-    """Bytes in which every shift shows."""
+    """Return bytes in which any displacement is visible."""
     return array("I", range(start, start + count // 4)).tobytes()
 
 
@@ -46,7 +46,7 @@ def test_bytes_arrive_in_order_in_both_directions_at_once(site: AnySite) -> None
     site.run(body)
 
 
-def test_two_sides_whose_sockets_are_both_full_go_on(site: AnySite) -> None:
+def test_two_peers_with_full_sockets_do_not_deadlock(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site).connect()
         there, back = pattern(16_000_000), pattern(16_000_000, 50_000_000)
@@ -58,7 +58,7 @@ def test_two_sides_whose_sockets_are_both_full_go_on(site: AnySite) -> None:
     site.run(body)
 
 
-def test_many_connections_are_served_at_once(site: AnySite) -> None:
+def test_many_connections_are_served_concurrently(site: AnySite) -> None:
     async def body(site: Site) -> None:
         listening = Listening(site, echoing)
         ends = [await listening.connect() for _ in range(20)]
@@ -70,7 +70,7 @@ def test_many_connections_are_served_at_once(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_space_of_one_byte_is_enough(site: AnySite) -> None:
+def test_connection_with_a_receive_space_of_one_byte_receives_everything(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site, room=1).connect()
         near.say(pattern(400))
@@ -80,7 +80,7 @@ def test_a_space_of_one_byte_is_enough(site: AnySite) -> None:
     site.run(body)
 
 
-def test_an_empty_space_stops_reading_until_a_wake(site: AnySite) -> None:
+def test_an_empty_receive_space_stops_reading_until_a_wake(site: AnySite) -> None:
     async def body(site: Site) -> None:
         def mute(connection: Recorder) -> None:
             connection.muted = True
@@ -91,7 +91,7 @@ def test_an_empty_space_stops_reading_until_a_wake(site: AnySite) -> None:
         with trio.move_on_after(0.2):
             await near.wait_sent(len(data))
         assert not far.heard
-        assert near.sent_bytes < len(data)  # the sender is held back too, not buffered without bound
+        assert near.sent_bytes < len(data)  # the sender is blocked too, instead of buffering without limit
         far.muted = False
         far.transport.wake()
         assert await far.wait_heard(len(data)) == data
@@ -99,7 +99,7 @@ def test_an_empty_space_stops_reading_until_a_wake(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_wake_outside_a_pass_sends(site: AnySite) -> None:
+def test_wake_of_a_connection_outside_a_pass_sends_its_output(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site).connect()
         for number in range(10):
@@ -110,7 +110,7 @@ def test_a_wake_outside_a_pass_sends(site: AnySite) -> None:
     site.run(body)
 
 
-def test_an_answer_of_the_end_of_a_pass_leaves_in_that_pass(site: AnySite) -> None:
+def test_output_added_at_the_end_of_a_pass_is_sent_in_that_pass(site: AnySite) -> None:
     async def body(site: Site) -> None:
         order: list[str] = []
         waiting: list[Recorder] = []
@@ -138,7 +138,7 @@ def test_an_answer_of_the_end_of_a_pass_leaves_in_that_pass(site: AnySite) -> No
     site.run(body)
 
 
-def test_a_requested_pass_runs_the_callbacks(site: AnySite) -> None:
+def test_a_requested_pass_runs_the_end_of_pass_callbacks(site: AnySite) -> None:
     async def body(site: Site) -> None:
         ran = trio.Event()
         site.server.network.at_end_of_pass(ran.set)
@@ -172,7 +172,7 @@ def test_a_close_without_flush_ends_at_once_and_the_peer_sees_it(site: AnySite) 
     site.run(body)
 
 
-def test_closed_is_called_once(site: AnySite) -> None:
+def test_closed_callback_is_called_once_per_connection(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site).connect()
         near.transport.close()
@@ -210,7 +210,7 @@ def test_bytes_that_do_not_parse_close_that_connection_only(site: AnySite) -> No
     site.run(body)
 
 
-def test_any_other_exception_of_a_handler_stops_the_node(site: AnySite) -> None:
+def test_an_exception_other_than_wire_error_in_a_handler_stops_the_node(site: AnySite) -> None:
     async def body(site: Site) -> None:
         def break_down(connection: Recorder) -> None:
             raise InvariantError("a rule of ours")
@@ -226,7 +226,7 @@ def test_any_other_exception_of_a_handler_stops_the_node(site: AnySite) -> None:
         site.run(body)
 
 
-def test_a_dial_to_a_port_where_nobody_listens_is_refused(site: AnySite) -> None:
+def test_a_dial_to_a_port_without_listener_is_refused(site: AnySite) -> None:
     async def body(site: Site) -> None:
         listening = Listening(site)
         near, _ = await listening.connect()
@@ -234,13 +234,13 @@ def test_a_dial_to_a_port_where_nobody_listens_is_refused(site: AnySite) -> None
         with pytest.raises(DialFailed) as failure:
             await listening.connect()
         assert failure.value.outcome is DialOutcome.REFUSED
-        near.say(b"x")  # what was accepted before goes on
+        near.say(b"x")  # accepted connections continue
         await listening.accepted[0].wait_heard(1)
 
     site.run(body)
 
 
-def test_a_port_is_taken_once(site: AnySite) -> None:
+def test_binding_a_port_that_is_in_use_is_an_error(site: AnySite) -> None:
     async def body(site: Site) -> None:
         listening = Listening(site)
         address = listening.bound.address
@@ -253,7 +253,7 @@ def test_a_port_is_taken_once(site: AnySite) -> None:
     site.run(body)
 
 
-def test_a_transport_knows_its_listener_and_its_peer(site: AnySite) -> None:
+def test_transport_reports_its_listener_and_its_peer(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site).connect()
         assert near.transport.listener == far.transport.listener == LISTENER
@@ -264,7 +264,7 @@ def test_a_transport_knows_its_listener_and_its_peer(site: AnySite) -> None:
     site.run(body)
 
 
-def test_the_dial_map_leads_to_another_address(site: AnySite) -> None:
+def test_dial_map_redirects_dials_to_another_address(site: AnySite) -> None:
     async def body(site: Site) -> None:
         listening = Listening(site)
         site.map_dial(77, listening.bound.address)
@@ -294,14 +294,14 @@ def test_a_link_policy_decides_how_a_dial_fails(site: AnySite, policy: LinkPolic
         with pytest.raises(DialFailed) as failure:
             await site.client.network.dial(listening.peer(5), Recorder, timeout_ms=timeout_ms)
         assert failure.value.outcome is outcome
-        await listening.connect(node_id=6)  # other links pass
+        await listening.connect(node_id=6)  # other links are open
         site.set_link_policy(5, LinkPolicy.OPEN)
         await listening.connect(node_id=5)
 
     site.run(body)
 
 
-def test_a_reset_policy_ends_the_connection_on_both_sides(site: AnySite) -> None:
+def test_link_with_reset_policy_ends_the_connection_on_both_sides(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site).connect(node_id=5)
         site.set_link_policy(5, LinkPolicy.RESET)
@@ -311,7 +311,7 @@ def test_a_reset_policy_ends_the_connection_on_both_sides(site: AnySite) -> None
     site.run(body)
 
 
-def test_a_hang_policy_holds_bytes_and_lets_them_go(site: AnySite) -> None:
+def test_link_with_hang_policy_holds_bytes_back_until_the_policy_ends(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, far = await Listening(site, echoing).connect(node_id=5)
         site.set_link_policy(5, LinkPolicy.HANG)
@@ -336,7 +336,7 @@ def test_a_cancelled_dial_leaves_no_connection(site: AnySite) -> None:
     site.run(body)
 
 
-def test_the_driver_counts_what_it_does(site: AnySite) -> None:
+def test_the_driver_counts_passes_connections_and_bytes(site: AnySite) -> None:
     async def body(site: Site) -> None:
         near, _ = await Listening(site, echoing).connect()
         near.say(b"12345")

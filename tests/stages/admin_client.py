@@ -1,4 +1,4 @@
-"""A simulated cluster that is up, with an admin client; and what a test does with them."""
+"""A running simulated cluster with an admin client, and helpers for tests with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stage:
         return self.cluster.shape.bootstrap_servers
 
     async def produce(self, topic: str, values: Mapping[int, int], *, partition: int = 0) -> None:
-        """Send one record per entry of `values`, which gives timestamp and number."""
+        """Send one record for each entry of `values`, which is a pair of timestamp and number."""
         seam = self.cluster.world.node("producer")
         async with Producer(bootstrap_servers=self.bootstrap_servers, seam=seam) as producer:
             for time_ms, number in values.items():
@@ -45,7 +45,7 @@ class Stage:
 def play(
     work: Callable[[Stage], Awaitable[None]], *, controllers: int = 1, brokers: int = 2, timeout_ms: float = 30_000
 ) -> None:
-    """Run `work` on a cluster that has come up."""
+    """Start a cluster, and run `work` on it."""
     world = World(7)
     report = Report(lambda: world.now_ns // 1_000_000)
     cluster = SimCluster(world, ClusterShape(controllers, brokers, SETTINGS), report)

@@ -1,4 +1,4 @@
-"""Client requests in their newest classes, from plain values."""
+"""Client requests in their newest classes, built from plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kraft.wire.api_keys import ApiKey
 
 
 def part(api_key: int, *path: str) -> Any:
-    """The class of a nested struct: `part(ApiKey.CREATE_TOPICS, "topics", "configs")`."""
+    """Return the class of a nested struct of a request, for example `part(ApiKey.CREATE_TOPICS, "topics",
+    "configs")`."""
     cls = messages.request_class(api_key)
     for name in path:
         cls = messages.nested_class(cls, name)
@@ -47,7 +48,7 @@ def more_partitions(name: str, count: int, assignments: list[list[int]] | None =
 
 
 def altered(resource_type: int, name: str, *operations: tuple[str, int, str | None]) -> Any:
-    """A resource of IncrementalAlterConfigs: (key, operation code, value) each."""
+    """Return a resource for an IncrementalAlterConfigs request, with (key, operation code, value) of each setting."""
     config = part(ApiKey.INCREMENTAL_ALTER_CONFIGS, "resources", "configs")
     return messages.build(
         part(ApiKey.INCREMENTAL_ALTER_CONFIGS, "resources"),

@@ -29,7 +29,8 @@ def batch(
     transactional: bool = False,
     fill: bytes = b"v",
 ) -> bytearray:
-    """`count` records of `size` value bytes. `producer` is (id, epoch, first sequence)."""
+    """Return a batch of `count` records with `size` value bytes each. `producer` is (id, epoch, first sequence
+    number)."""
     records = [Record(0, timestamp, b"k%d" % number, fill * size) for number in range(count)]
     return encode_batch(
         records,
@@ -49,7 +50,7 @@ def marker(producer_id: int, producer_epoch: int, *, commit: bool, coordinator_e
 
 
 def looked_up(steps: reading.LookupSteps) -> reading.TimestampedOffset | None:
-    """What a lookup by time finds, all its steps made."""
+    """Return the result of a lookup by time, after all its steps."""
     while True:
         try:
             next(steps)
@@ -85,7 +86,7 @@ def open_log(
 
 
 def warmed(function: Callable[[], T]) -> T:
-    """Call something that runs on the loop, dealing with cold reads as its owner would."""
+    """Call a function that runs on the event loop, and warm what it finds cold, as its caller in production would."""
     while True:
         try:
             return function()
@@ -114,7 +115,8 @@ def read(
 
 
 def read_all(log: Log, offset: int | None = None) -> bytes:
-    """Every byte from an offset (the log start) to the log end, by as many reads as it takes."""
+    """Return every byte from an offset (default: the log start offset) to the log end, by as many reads as
+    necessary."""
     at = log.log_start_offset if offset is None else offset
     parts: list[bytes] = []
     while at < log.log_end_offset:
@@ -137,6 +139,6 @@ def sync(log: Log) -> None:
 
 
 def delete(machine: Machine, paths: list[str]) -> None:
-    """Unlink what left a log, as its owner does after file.delete.delay.ms."""
+    """Unlink the files that a log has dropped, as its owner does after file.delete.delay.ms."""
     for path in paths:
         machine.disk.unlink(path)

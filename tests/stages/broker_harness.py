@@ -1,4 +1,6 @@
-"""A broker without a cluster: real handlers, real frames, a given image. What would need a controller is not here."""
+"""A broker without a cluster: real handlers, real frames, a given image. Requests that need a controller are not
+covered.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ PROPERTIES = {
 
 
 class StillTransport:
-    """kraft.seam.Transport without a peer: it records its calls."""
+    """kraft.seam.Transport without a peer, which records the calls that it gets."""
 
     def __init__(self, listener: str = "PLAINTEXT") -> None:
         self.listener = listener
@@ -71,7 +73,7 @@ class StillTransport:
 
 
 class Denying(Authorizer):
-    """Allows all but the pairs (operation, name) that it was given."""
+    """Authorizer that allows everything except the given pairs (operation, name)."""
 
     def __init__(self, *denied: tuple[Operation, str]) -> None:
         self.denied = set(denied)
@@ -84,14 +86,14 @@ class Denying(Authorizer):
 
 
 class ImageHolder:
-    """In the publisher's place: an image that tests set."""
+    """In place of the publisher: holds an image that tests set."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
 
 
 class StillClock:
-    """A clock that a test moves."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -111,7 +113,7 @@ class SecretTopic:
 
 
 class StillCheck:
-    """In the leader check's place: knows at once who is gone."""
+    """In place of the leader check: detects at once which peer is gone."""
 
     def __init__(self, lost: set[int]) -> None:
         self.lost = lost
@@ -121,13 +123,13 @@ class StillCheck:
 
 
 class StillLifecycle:
-    """In the lifecycle's place: registered, as the images of the tests have broker 1."""
+    """In place of the lifecycle: broker 1 is registered, as in the images of the tests."""
 
     broker_epoch = 11
 
 
 class RecordingTopics:
-    """In auto-creation's place: which names were asked for."""
+    """In place of auto-creation: records the names of the requested topics."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -137,14 +139,14 @@ class RecordingTopics:
 
 
 class NotServed:
-    """In the place of Produce and Fetch, which need a data plane."""
+    """In place of Produce and Fetch, which need a data plane."""
 
     def handle(self, request: Request, session: Session) -> None:
         raise AssertionError("this broker has no data plane")
 
 
 class BrokerHarness:
-    """One broker, its dispatcher, and clients that speak frames."""
+    """A broker without a cluster, its dispatcher, and clients that exchange frames with it."""
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class BrokerHarness:
         held: bool = False,
         nursery: Any = None,
     ) -> None:
-        """With a `nursery` the broker's tasks run in it; without, at once and to their end."""
+        """With a `nursery`, the broker's tasks run in it. Without one, each task runs to its end at once."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
         self.clock = StillClock()
@@ -190,7 +192,7 @@ class BrokerHarness:
             broker.dispatcher.release_requests()
 
     def dispatcher(self, handlers: Any, *, limits: ServerLimits | None = None) -> Dispatcher:
-        """A dispatcher to these handlers, with the parts of this broker."""
+        """Return a dispatcher to these handlers, which have the parts of this broker."""
         broker = self.broker
         return Dispatcher(
             broker.config,
@@ -204,7 +206,7 @@ class BrokerHarness:
         )
 
     def _parts(self) -> HandlerParts:
-        """Make the parts of handlers, without a data plane and a coordinator."""
+        """Return the parts that handlers need, without a data plane and a coordinator."""
         broker, absent, continuations = self.broker, cast("Any", None), self.continuations
         context = HandlerContext(
             node_id=broker.node_id,
@@ -246,7 +248,7 @@ class BrokerHarness:
         )
 
     def _start_task(self, function: Any, *arguments: Any) -> None:
-        """Tasks run at once, to their end: what they wait for here never suspends."""
+        """Run a task to its end at once. Nothing that it waits for suspends here."""
         task = function(*arguments)
         try:
             task.send(None)
@@ -255,19 +257,19 @@ class BrokerHarness:
         raise AssertionError(f"{function} suspends")
 
     def use_controller(self, controller: Any) -> None:
-        """Forwarded requests and those of the broker go to this."""
+        """Send forwarded requests, and the broker's own requests, to this controller."""
         self.broker.controller = controller
 
     def connect(self, listener: str = "PLAINTEXT") -> WireClient:
         return WireClient(self.broker.dispatcher.accept, listener)
 
     def ask(self, key: int, version: int, *, listener: str = "PLAINTEXT", **fields: Any) -> Any:
-        """One request on a new connection; gives the decoded response (newest class)."""
+        """Send one request on a new connection; return the decoded response (newest class)."""
         return self.connect(listener).ask(key, version, **fields)
 
 
 class WireClient:
-    """One connection, driven by hand as a driver would."""
+    """One connection of a client. The test moves its bytes, as a driver would."""
 
     def __init__(self, accept: Any, listener: str) -> None:
         self.transport = StillTransport(listener)
@@ -276,7 +278,7 @@ class WireClient:
         self._pending: deque[tuple[int, int, int]] = deque()
 
     def send_bytes(self, data: bytes) -> None:
-        """Hand bytes to the connection, as they come."""
+        """Pass bytes to the connection, as if they had arrived."""
         while data:
             space = self.connection.space()
             if not len(space):
@@ -288,7 +290,7 @@ class WireClient:
             data = data[count:]
 
     def take_turns(self) -> None:
-        """Let the connection handle all that it has."""
+        """Let the connection process all requests that it has."""
         while self.transport.turns:
             self.transport.turns -= 1
             self.connection.take_turn()
@@ -303,13 +305,13 @@ class WireClient:
         self.send_bytes(struct.pack(">i", len(header) + len(body)) + header + body)
 
     def received(self) -> bytes:
-        """All that is there to be sent; takes it."""
+        """Return and remove all bytes that are queued to be sent."""
         data = b"".join(bytes(chunk) for chunk in self.connection.output())  # type: ignore[arg-type]
         self.connection.sent(len(data))
         return data
 
     def answers(self) -> list[bytes]:
-        """The bodies of the answers that are there, in order; checks the correlation ids."""
+        """Return the bodies of the queued responses, in order, after checking the correlation ids."""
         data, bodies = self.received(), []
         while data:
             (size,) = struct.unpack_from(">i", data)

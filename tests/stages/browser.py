@@ -25,7 +25,8 @@ OPTIONS = (
 
 
 class Browser:
-    """`driver` is Selenium's; `base` stands before the name of each page, `suffix` behind it."""
+    """A Chromium, and the server whose pages it shows. `driver` is Selenium's; `base` and `suffix` surround a page's
+    name in its address."""
 
     def __init__(self, driver: Any, base: str, suffix: str = "") -> None:
         self.driver = driver
@@ -33,7 +34,7 @@ class Browser:
         self._suffix = suffix
 
     def open(self, page: str, *, width_px: int = 1_280, scheme: str = "light") -> None:
-        """Show a page as a window of this width would, and forget what was logged before."""
+        """Show a page in a window of this width. Clear the log and the requests of earlier pages."""
         metrics = {"width": width_px, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
@@ -48,7 +49,7 @@ class Browser:
         return f"{self._base}{page}{self._suffix}"
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression."""
+        """Return the value of a JavaScript expression."""
         return self.driver.execute_script(f"return {script}")
 
     def press(self, *keys: str) -> None:
@@ -57,7 +58,8 @@ class Browser:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def tab_to(self, expression: str) -> None:
-        """Press Tab until the expression holds of `document.activeElement`, which it calls `it`."""
+        """Press Tab until the JavaScript expression is true for `document.activeElement`, which the expression calls
+        `it`."""
         from selenium.webdriver.common.keys import Keys
 
         for _ in range(TABS_MAX):
@@ -67,7 +69,7 @@ class Browser:
         raise AssertionError(f"Tab did not reach an element with {expression}")
 
     def wait(self, expression: str, *, seconds_max: float = 30) -> None:
-        """Wait until a JavaScript expression is true. AssertionError with the page's text."""
+        """Wait until a JavaScript expression is true. Raise AssertionError with the page's text after a timeout."""
         from selenium.common.exceptions import TimeoutException
         from selenium.webdriver.support.wait import WebDriverWait
 
@@ -82,14 +84,14 @@ class Browser:
         return str(self.run("getComputedStyle(document.body).backgroundColor"))
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for since the page was opened."""
+        """Return the addresses that were requested since the page was opened."""
         messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
         return [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
 
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Any]:
-    """Selenium's driver of a Chromium with an empty profile."""
+    """Run a Chromium with an empty profile, and yield Selenium's driver of it."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

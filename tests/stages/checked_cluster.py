@@ -1,4 +1,4 @@
-"""A cluster under all checks, with a story in the place of a seed's faults."""
+"""A cluster under all checks, with a schedule that the test gives, and not the faults of a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.findings import Report
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.swarm import OVERRIDES
-from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.admin_work import AdminWorker
 from kraft.sim.workload.workload import TOPIC
 from kraft.sim.world import World, WorldOptions
 
@@ -32,8 +32,8 @@ def play(
     options: WorldOptions | None = None,
     log_lines: list[str] | None = None,
 ) -> list[Finding]:
-    """Run `story` on a cluster that has come up, with a topic of one partition; gives all that was found. `bug` is
-    called when the story begins; `log_lines` gets the last lines that nodes logged."""
+    """Run the schedule `story` on a cluster that has a topic of one partition, and return all findings. `bug` is called
+    when the schedule begins. `log_lines` gets the last lines that nodes logged."""
     world = World(seed, options)
     report = Report(lambda: world.now_ns // 1_000_000)
     shape = ClusterShape(controllers, brokers, {**OVERRIDES, **(overrides or {})}, log_dirs)
@@ -43,7 +43,7 @@ def play(
         cluster.start_all()
         assert await cluster.wait_until(lambda: not cluster.trouble(), UP_MS_MAX), cluster.trouble()
         if brokers:
-            await Admin(cluster).create(TOPIC, 1)
+            await AdminWorker(cluster).create(TOPIC, 1)
             assert await cluster.wait_until(lambda: TOPIC in cluster.image.topics.names, UP_MS_MAX)
         bug()
         await story(cluster)
@@ -60,18 +60,18 @@ def checks_of(findings: list[Finding]) -> set[str]:
     return {finding.check for finding in findings}
 
 
-# what stories are made of
+# parts of schedules
 
 
 def state_of(cluster: SimCluster) -> PartitionState:
-    """The topic's only partition, as committed."""
+    """Return the committed state of the topic's only partition."""
     topic = cluster.image.topics.get(TOPIC)
     assert topic is not None
     return topic.partition(0)
 
 
 async def produce(cluster: SimCluster, count: int, *, acks: str = "all", timeout_ms: int = 5_000) -> int:
-    """Send so many records one after the other, each as a batch of its own. Gives how many were acknowledged."""
+    """Send this many records one after the other, each in its own batch. Return how many were acknowledged."""
     done = 0
     seam = cluster.world.node("producer")
     async with Producer(
@@ -88,7 +88,7 @@ async def produce(cluster: SimCluster, count: int, *, acks: str = "all", timeout
 
 
 async def kill_and_settle(cluster: SimCluster, node: int, *, lose_power: bool = False) -> None:
-    """A crash, and time enough for a fast fence or an election."""
+    """Crash a node, and wait until the controllers have fenced it, or have elected another leader."""
     cluster.crash(node, lose_power=lose_power, is_noticed=False)
     await cluster.world.sleep_ms(500)
 
@@ -98,8 +98,8 @@ async def wait_whole(cluster: SimCluster) -> None:
 
 
 async def die_together(cluster: SimCluster, *, lose_power: bool) -> int:
-    """Everybody dies in one moment, the leader by a power loss if wanted, and comes back after all others. Returns when
-    there is a leader, and gives who led before."""
+    """Let all brokers die at the same moment; the leader dies by a power loss if requested, and restarts after all
+    others. Wait for a leader, and return the earlier leader."""
     leader = state_of(cluster).leader
     for node in cluster.shape.node_ids:
         cluster.crash(node, lose_power=lose_power and node == leader, is_noticed=False)

@@ -1,4 +1,4 @@
-"""A cluster in a world with faults on demand, and our clients in front of it."""
+"""A cluster in a world with faults on demand, and our clients, which use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE: TopicPartition = ("orders", 0)
 
 
 class Stage(Plane):
-    """Shorthands; every broker takes faults."""
+    """A cluster, and short methods for tests. Faults can be injected into every broker."""
 
     @property
     def bootstrap(self) -> str:
@@ -32,21 +32,21 @@ class Stage(Plane):
         return Consumer(bootstrap_servers=self.bootstrap, seam=self.world.node(name), **settings)
 
     def isr(self, topic: str) -> list[int]:
-        """The in-sync replicas of partition 0, as the newest image has them."""
+        """Return the ISR of partition 0 in the newest image."""
         images = [self.cluster.node(one).publisher.image for one in self.cluster.broker_ids if self.is_up(one)]
         return sorted(max(images, key=lambda one: one.offset).topics.get(topic).partition(0).isr)
 
     def fault(self, **rule: Any) -> None:
-        """From now on brokers do this to such requests (see ReplyRule)."""
+        """Inject a fault into the responses of all brokers to requests of this kind from now on (see ReplyRule)."""
         for policy in self.cluster.replies.values():
             policy.add(ReplyRule(**rule))
 
     def fault_at(self, broker: int, **rule: Any) -> None:
-        """The same at one broker only."""
+        """Inject a fault, as `fault` does, at one broker only."""
         self.cluster.replies[broker].add(ReplyRule(**rule))
 
     async def values(self, place: TopicPartition = PLACE) -> list[bytes | None]:
-        """All that stands in a partition, in order."""
+        """Return all values in a partition, in order."""
         async with self.consumer("reader") as consumer:
             end = (await consumer.offsets([place], at="latest"))[place]
             await consumer.assign([place], at="earliest")
@@ -60,7 +60,7 @@ Test = Callable[[Stage], Awaitable[Any]]
 
 
 class _Cluster(WorldCluster):
-    """With settings of its own for each node."""
+    """A cluster with individual settings for each node."""
 
     per_node: Mapping[int, Mapping[str, str]] = {}
 
@@ -74,7 +74,7 @@ class _Cluster(WorldCluster):
 
 
 def run(test: Test, *, seed: int = 1, per_node: Mapping[int, Mapping[str, str]] | None = None, **layout: Any) -> None:
-    """Bring a cluster up, by default one combined node, and run `test` against it."""
+    """Start a cluster (default: one node of both roles), and run `test` on it."""
 
     async def main(world: World) -> None:
         cluster = _Cluster(world, **({"combined": 1} | layout))
@@ -90,12 +90,12 @@ def run(test: Test, *, seed: int = 1, per_node: Mapping[int, Mapping[str, str]] 
 
 
 def three(test: Test, *, seed: int = 1, **settings: Any) -> None:
-    """The same with one controller and three brokers."""
+    """Start a cluster of one controller and three brokers, and run `test` on it."""
     run(test, seed=seed, combined=0, controllers=1, brokers=3, **settings)
 
 
 class CancelAt(trio.abc.Instrument):
-    """Cancels a scope when its task is about to take the k-th step: the checkpoint after that raises Cancelled."""
+    """Cancels a scope when its task is about to take step k, so that the next checkpoint raises Cancelled."""
 
     def __init__(self, step: int, scope: trio.CancelScope) -> None:
         self._left = step
@@ -110,7 +110,8 @@ class CancelAt(trio.abc.Instrument):
 
 
 async def cancelled_at(step: int, work: Callable[[], Awaitable[object]]) -> bool:
-    """Run `work` and cancel it at its checkpoint after the k-th (0: at its first). False if it was over before that."""
+    """Run `work` and cancel it at its checkpoint after step k (0: at its first checkpoint). Return False if it ended
+    before that."""
     with trio.CancelScope() as scope:
         if not step:
             scope.cancel()

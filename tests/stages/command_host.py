@@ -1,4 +1,4 @@
-"""A line of commands in the hands of a test: its host, and a cluster of plain values behind it."""
+"""A queue of controller commands that a test drives: its host, and a cluster of plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kraft.control import (
     FenceTarget,
 )
 from kraft.control.commands import PartitionProposal, ProposedMember
-from kraft.controller.command_queue import CommandLine, Waiter
+from kraft.controller.command_queue import CommandQueue, CommandWaiter
 from kraft.wire.api_keys import ApiKey
 from tests.controller.fake_quorum import FakeQuorum
 from tests.stages.admin_requests import new_topic
@@ -24,7 +24,7 @@ from tests.stages.decided_cluster import Cluster
 
 
 class HandClock:
-    """Stands still, or goes on by so much with each look at it."""
+    """A clock that stands still, or that advances by a fixed amount at each reading."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -36,7 +36,7 @@ class HandClock:
 
 
 class Host:
-    """A controller's side of the line, with a cluster of plain values behind it."""
+    """The controller as the command queue needs it, with a cluster of plain values."""
 
     def __init__(self, *, at_once: bool = False, partitions: int = 0) -> None:
         self.quorum = FakeQuorum(at_once=at_once)
@@ -47,15 +47,15 @@ class Host:
         self.quorum.values = [b""] * self.cluster.image.offset
         self.quorum.high_watermark = self.cluster.image.offset
         self.clock = HandClock()
-        self.line = CommandLine(self.quorum, self, self.clock)  # type: ignore[arg-type]
-        self.line.activate(self.cluster.image, 1, self.quorum.high_watermark)
+        self.queue = CommandQueue(self.quorum, self, self.clock)  # type: ignore[arg-type]
+        self.queue.activate(self.cluster.image, 1, self.quorum.high_watermark)
         self.told: list[Any] = []
         self.commands: list[Any] = []
         self.waiting = 0
         self.troubles: list[tuple[Any, type[Exception]]] = []
 
     def context(self) -> Context:
-        self.cluster.being_fenced = self.line.brokers_being_fenced()
+        self.cluster.being_fenced = self.queue.brokers_being_fenced()
         context = self.cluster.context()
         return Context(
             **{
@@ -65,7 +65,7 @@ class Host:
         )
 
     def appended(self, prepared: Any) -> None:
-        """Nobody prepares for it here."""
+        """Do nothing, because no image is prepared here."""
 
     def decided(self, command: Any, decision: Decision) -> None:
         self.commands.append(command)
@@ -73,7 +73,7 @@ class Host:
     def shutdown_offset(self, effect: Any) -> None:
         self.told.append(effect)
 
-    def work_waits(self) -> None:
+    def work_available(self) -> None:
         self.waiting += 1
 
     def failed(self, command: Any, problem: Exception) -> None:
@@ -83,11 +83,11 @@ class Host:
         def tell(told: Any) -> None:
             self.told.append((name, told))
 
-        self.line.submit(command, Waiter(tell, lambda: tell("lost"), tell))
+        self.queue.submit(command, CommandWaiter(tell, lambda: tell("lost"), tell))
 
     def commit(self, end_offset: int | None = None) -> None:
         self.quorum.commit(end_offset)
-        self.line.high_watermark_reached(self.quorum.high_watermark)
+        self.queue.high_watermark_reached(self.quorum.high_watermark)
 
     @property
     def names(self) -> list[str]:
@@ -110,9 +110,9 @@ class Host:
         )
 
     def join(self, broker_id: int) -> AlterPartition:
-        """The leader of the first partition proposes this broker beside the in-sync replicas."""
-        assert self.line.image is not None
-        topic = self.line.image.topics.get("orders")
+        """Let the leader of the first partition propose this broker for the ISR."""
+        assert self.queue.image is not None
+        topic = self.queue.image.topics.get("orders")
         assert topic is not None
         state = topic.partition(0)
         proposal = PartitionProposal(
@@ -127,25 +127,25 @@ class Host:
 
 
 def large(host: Host, *names: str, partitions: int = 5_000) -> AdminRequest:
-    """CreateTopics of very large topics."""
+    """Return a CreateTopics command with topics that have very many partitions."""
     return host.cluster.admin_request(ApiKey.CREATE_TOPICS, topics=[new_topic(name, partitions, 3) for name in names])
 
 
 def run_out(host: Host) -> int:
-    """Run all that waits; how many steps that was."""
+    """Run the queue until it is empty. Return the number of steps."""
     steps = 0
-    while host.line.run_next():
+    while host.queue.run_next():
         steps += 1
     return steps
 
 
 def is_fenced(host: Host, broker_id: int) -> bool:
-    assert host.line.image is not None
-    return host.line.image.brokers[broker_id].fenced
+    assert host.queue.image is not None
+    return host.queue.image.brokers[broker_id].fenced
 
 
 def partitions_of(host: Host, broker_id: int) -> int:
-    """In how many partitions of the first topic the broker is in sync."""
-    topic = None if host.line.image is None else host.line.image.topics.get("orders")
+    """Return the number of partitions of the first topic in which this broker is in sync."""
+    topic = None if host.queue.image is None else host.queue.image.topics.get("orders")
     assert topic is not None
     return sum(broker_id in state.isr for _, state in topic.partitions())

@@ -1,4 +1,4 @@
-"""Real controllers on real quorums in the simulated world, and brokers that are nothing but their control plane."""
+"""Real controllers on real quorums in the simulated world, and brokers reduced to their control plane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraft.control.features import SUPPORTED_FEATURES
 from kraft.controller.controller import Controller
 from kraft.controller.controller_node import run_controller
 from kraft.image import MetadataImage
-from kraft.node.peers import Peers, RequestFailed
+from kraft.node.peers import PeerRequestFailed, Peers
 from kraft.quorum.publisher import MetadataPublisher
 from kraft.quorum.quorum import Quorum
 from kraft.seam import Address, Binding, Peer, Seam
@@ -47,7 +47,7 @@ def controller_config(node_id: int, voters: tuple[int, ...], **extra: str) -> No
 
 @dataclass
 class ControllerMember:
-    """One controller node across its lives."""
+    """One controller node across its incarnations."""
 
     config: NodeConfig
     controller: Controller | None = None
@@ -71,8 +71,8 @@ class ControllerMember:
 
 @dataclass
 class FakeBroker:
-    """A broker's control plane: it identifies itself, registers, and sends heartbeats to all controllers. `host` is
-    where it listens."""
+    """A broker's control plane: it identifies itself, registers, and sends heartbeats to all controllers. It listens at
+    the host `host`."""
 
     broker_id: int
     controllers: tuple[int, ...]
@@ -83,7 +83,7 @@ class FakeBroker:
     is_fenced: bool = True
     wants_shutdown: bool = False
     recovers: bool = False
-    """It asks to stay fenced, as a broker does that still opens its logs."""
+    """Whether the broker asks to stay fenced, as a broker does while it opens its logs."""
     should_shut_down: bool = False
     identifies: bool = True
     refusals: list[ErrorCode] = field(default_factory=list)
@@ -128,12 +128,12 @@ class FakeBroker:
         return await self.peers.request(self.peer(controller), message, timeout_ms=timeout_ms, purpose=PURPOSE)
 
     async def ask_active(self, seam: Seam, message: Any) -> Any:
-        """The first answer of a controller that is active."""
+        """Return the first response of a controller that is active."""
         while True:
             for controller in self.controllers:
                 try:
                     answer = await self.ask(controller, message)
-                except RequestFailed:
+                except PeerRequestFailed:
                     continue
                 if answer.error_code != ErrorCode.NOT_CONTROLLER:
                     return answer
@@ -170,7 +170,7 @@ class FakeBroker:
             )
             try:
                 answer = await self.ask(controller, message)
-            except RequestFailed:
+            except PeerRequestFailed:
                 await seam.clock.sleep_ms(50)
                 continue
             if answer.error_code == ErrorCode.NONE:
@@ -180,7 +180,7 @@ class FakeBroker:
             await seam.clock.sleep_ms(pause)
 
     async def forward(self, seam: Seam, api_key: int, **fields: Any) -> Any:
-        """A client's request through this broker; gives the response."""
+        """Send a client's request through this broker to the controller; return the response."""
         newest = messages.newest_version(api_key)
         request = messages.build(messages.request_class(api_key), **fields)
         body = messages.encode_request(api_key, newest, request)
@@ -217,19 +217,19 @@ class Cluster:
         known = [
             (member.quorum.leader_and_epoch[1], member.controller)
             for member in self.controllers.values()
-            if member.controller is not None and member.quorum is not None and member.controller.line.is_active
+            if member.controller is not None and member.quorum is not None and member.controller.queue.is_active
         ]
         return max(known, key=lambda one: one[0])[1] if known else None
 
     @property
     def image(self) -> MetadataImage:
-        """The committed image of the active controller."""
+        """Return the committed image of the active controller."""
         active = self.active
         assert active is not None
         return active.publisher.image
 
     async def wait(self, condition: Callable[[], object], limit_ms: int = 20_000) -> int:
-        """Virtual ms until the condition holds."""
+        """Wait until the condition is true. Return the virtual milliseconds that this took."""
         began = self.world.now_ns
         while not condition():
             assert self.world.now_ns - began < limit_ms * 1_000_000, "the condition does not come true"
@@ -242,6 +242,6 @@ class Cluster:
         return {broker.broker_id for broker in self.image.sorted_brokers() if not broker.fenced}
 
     async def ready(self) -> None:
-        """All brokers are unfenced, and every controller knows their addresses."""
+        """Whether all brokers are unfenced, and every controller has their addresses."""
         await self.wait(lambda: self.unfenced() == set(self.brokers))
         await self.world.sleep_ms(300)

@@ -1,4 +1,4 @@
-"""A little cluster as a value: image, clock, sessions, and a way to decide commands on it as the controller does."""
+"""A small cluster as a value: image, clock, sessions, and methods that decide commands on it as the controller does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def incarnation_id(broker_id: int, life: int = 1) -> UUID:
 
 
 class Cluster:
-    """Mutable on purpose: each `decide` replays its events into `image`, as the speculative image of a controller."""
+    """A small cluster. It is mutable on purpose: each `decide` replays its events into `image`, as a controller does
+    with its speculative image."""
 
     def __init__(self, config: NodeConfig = CONFIG) -> None:
         self.config = config
@@ -55,7 +56,7 @@ class Cluster:
         self.now_ms = 1_000_000
         self.sessions: dict[int, BrokerSession] = {}
         self.being_fenced: frozenset[int] = frozenset()
-        self.being_lost: frozenset[UUID] = frozenset()
+        self.directories_going_offline: frozenset[UUID] = frozenset()
         self.recently_fenced: frozenset[int] = frozenset()
         self.seed = 1
         self.authorize: Any = lambda *_arguments: True
@@ -71,7 +72,7 @@ class Cluster:
             cluster_id=CLUSTER_ID,
             sessions=self.sessions,
             being_fenced=self.being_fenced,
-            being_lost=self.being_lost,
+            directories_going_offline=self.directories_going_offline,
             recently_fenced=self.recently_fenced,
             authorize=self.authorize,
         )
@@ -81,20 +82,20 @@ class Cluster:
         self.image = replay(self.image, listed, self.image.offset + len(listed), 1)
 
     def decide(self, command: Any) -> Decision:
-        """One command, without its follow-ups."""
+        """Decide one command, without the commands that follow from it."""
         decision = decide(self.image, self.context(), command)
         self.apply(decision.events)
         return decision
 
     def decide_all(self, command: Any) -> Any:
-        """A command and all that follows from it; gives the last reply."""
+        """Decide a command and all commands that follow from it. Return the last reply."""
         decision = self.decide(command)
         while decision.follow_up is not None:
             decision = self.decide(decision.follow_up)
         return decision.reply
 
     def admin(self, api_key: int, **fields: Any) -> Any:
-        """A client's request; gives the response."""
+        """Decide a client's request; return the response."""
         return self.decide_all(self.admin_request(api_key, **fields))
 
     def admin_request(self, api_key: int, **fields: Any) -> AdminRequest:
@@ -111,7 +112,7 @@ class Cluster:
         directories: int = 1,
         connected: bool = True,
     ) -> int:
-        """A registered broker with a live session; gives its broker epoch."""
+        """Add a registered broker with an active session; return its broker epoch."""
         epoch = self.image.offset
         record = RegisterBroker(
             broker_id,
@@ -136,7 +137,7 @@ class Cluster:
             self.add_broker(broker_id)
 
     def add_topic(self, name: str, *partitions: Partition | tuple[int, ...], number: int = 1) -> UUID:
-        """A topic whose partitions are given as replicas (all in sync, the first leads) or as events."""
+        """Add a topic. Its partitions are given as replicas (all in sync, the first one leads) or as events."""
         events: list[Event] = [Topic(name, topic_id(number))]
         for index, given in enumerate(partitions):
             if isinstance(given, Partition):
@@ -155,5 +156,5 @@ class Cluster:
         return self.image.brokers[broker_id].broker_epoch
 
     def fence(self, *broker_ids: int) -> None:
-        """Only the record, without its consequences."""
+        """Replay only the record that fences a broker, without the changes of leaders that would follow."""
         self.apply(BrokerRegistrationChange(one, self.epoch(one), fenced=True) for one in broker_ids)

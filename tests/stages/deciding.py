@@ -1,4 +1,4 @@
-"""A controller without a quorum: it decides as the real one does, and its log is one image."""
+"""A controller without a quorum: it decides like the real one, and its log is replaced by one image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.config import NodeConfig
 from kraft.control import AdminRequest, AllocateProducerIds, Context, Requester, decide
 from kraft.control.decision import Authorize, allow_all
 from kraft.image import MetadataImage, replay
-from kraft.node.peers import Outcome, RequestFailed
+from kraft.node.peers import CallOutcome, PeerRequestFailed
 from kraft.seam import Address, Peer
 from kraft.wire import messages
 from kraft.wire.error_codes import ErrorCode
@@ -18,13 +18,13 @@ from kraft.wire.rpc.controller_messages import AllocateProducerIdsResponse
 
 
 class DecidingController:
-    """In ControllerChannel's place. `image` is the newest; `failing` makes every request fail."""
+    """In place of ControllerChannel: decides requests on `image`. `failing` makes every request fail."""
 
     def __init__(self, image: MetadataImage, config: NodeConfig, *, authorize: Authorize = allow_all) -> None:
         self.image = image
         self.config = config
         self.authorize = authorize
-        self.failing: ErrorCode | Outcome | None = None
+        self.failing: ErrorCode | CallOutcome | None = None
         self.requests: list[tuple[Session, int, int]] = []
         self._seed = 0
 
@@ -32,8 +32,8 @@ class DecidingController:
         self, session: Session, api_key: int, body: bytes, *, timeout_ms: int, version: int | None = None
     ) -> bytes:
         self.requests.append((session, api_key, timeout_ms))
-        if isinstance(self.failing, Outcome):
-            raise RequestFailed(Peer(None, "CONTROLLER", Address("c1", 9192)), self.failing)
+        if isinstance(self.failing, CallOutcome):
+            raise PeerRequestFailed(Peer(None, "CONTROLLER", Address("c1", 9192)), self.failing)
         if self.failing is not None:
             raise ForwardRefused(self.failing)
         newest = messages.newest_version(api_key) if version is None else version
@@ -43,9 +43,9 @@ class DecidingController:
         return messages.encode_response(api_key, newest, reply)
 
     async def request(self, message: Any, *, timeout_ms: int = 30_000) -> AllocateProducerIdsResponse:
-        """A block of producer ids."""
-        if isinstance(self.failing, Outcome):
-            raise RequestFailed(Peer(None, "CONTROLLER", Address("c1", 9192)), self.failing)
+        """Answer a request for a block of producer ids."""
+        if isinstance(self.failing, CallOutcome):
+            raise PeerRequestFailed(Peer(None, "CONTROLLER", Address("c1", 9192)), self.failing)
         reply = self._decide(AllocateProducerIds(broker_id=message.broker_id, broker_epoch=message.broker_epoch))
         return AllocateProducerIdsResponse(
             error_code=int(reply.error_code), first_producer_id=reply.first_producer_id, count=reply.count

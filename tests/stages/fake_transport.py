@@ -1,4 +1,4 @@
-"""A transport that records what is asked of it, a file in memory, and helpers that build and feed frames."""
+"""A transport that records its calls, a file in memory, and helpers that build and feed frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RecordingTransport:
 
 
 class MemoryFile:
-    """A kraft.seam.File whose bytes are in memory, or, if `cached` is False, would have to be waited for."""
+    """A kraft.seam.File in memory. If `cached` is False, a read would have to wait for the disk."""
 
     path = "/memory"
     closed = False
@@ -66,14 +66,15 @@ class MemoryFile:
 def frame(
     body: bytes = b"", *, key: int = 3, version: int = 1, correlation_id: int = 1, client_id: bytes | None = b"test"
 ) -> bytes:
-    """A whole request frame with header v1."""
+    """Return a complete request frame with a header of version 1."""
     name = struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
     rest = struct.pack(">hhi", key, version, correlation_id) + name + body
     return struct.pack(">i", len(rest)) + rest
 
 
 def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None = None) -> int:
-    """Give `data` to the connection as a driver would; stops when it does not read. Gives the bytes taken."""
+    """Pass `data` to the connection as a driver would, and stop when the connection does not read. Return the number of
+    bytes that it accepted."""
     view = memoryview(data)
     taken = 0
     while taken < len(view):
@@ -90,7 +91,7 @@ def feed(connection: FramedConnection, data: Buffer, *, piece_bytes: int | None 
 
 
 def take_turns(connection: FramedConnection) -> None:
-    """Let the connection handle all that it has, as a driver does that has no other."""
+    """Let the connection process all requests that it has, as a driver with a single connection does."""
     transport = connection.transport
     while isinstance(transport, RecordingTransport) and transport.turns:
         transport.turns -= 1
@@ -104,14 +105,14 @@ def chunk_bytes(chunk: Chunk) -> bytes:
 
 
 def drain(connection: FramedConnection, *, count_max: int = 1 << 60) -> bytes:
-    """Send what is queued, at most `count_max` bytes in one go; gives the bytes."""
+    """Send the queued output, at most `count_max` bytes at a time, and return the bytes."""
     data = b"".join(chunk_bytes(chunk) for chunk in connection.output())[:count_max]
     connection.sent(len(data))
     return data
 
 
 def frames_in(data: bytes) -> list[bytes]:
-    """The frames' contents, without sizes."""
+    """Return the contents of the frames in these bytes, without their sizes."""
     frames = []
     position = 0
     while position < len(data):
@@ -123,7 +124,7 @@ def frames_in(data: bytes) -> list[bytes]:
 
 
 def pipe(client: ClientConnection, server: ServerConnection, *, piece_bytes: int | None = None) -> None:
-    """Carry bytes both ways until neither side has any."""
+    """Carry bytes between both sides until neither has any to send."""
     while True:
         requests = drain(client)
         assert feed(server, requests, piece_bytes=piece_bytes) == len(requests)

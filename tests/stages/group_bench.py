@@ -1,6 +1,6 @@
-"""A group coordinator on a bench: a log in memory, a clock that is moved by hand, and members that ask.
+"""A group coordinator under test: a log in memory, a clock that tests advance, and members that send requests.
 
-After each step the machine's state must be what a replay of its log says.
+After each step, the state of the coordinator must equal a replay of its log.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import LogRecord, decode_entry, encode_entry
 from kraft.broker.group.requests import (
     CommitRequest,
-    FetchRequest,
-    HeartbeatRequest,
+    FetchOffsetsRequest,
+    GroupHeartbeatRequest,
     JoinRequest,
     Leaver,
     LeaveRequest,
@@ -24,7 +24,7 @@ from kraft.broker.group.requests import (
     SyncRequest,
 )
 from kraft.broker.group.shard import GroupSettings
-from kraft.broker.group.step import After, Now, Step
+from kraft.broker.group.step import After, CoordinatorStep, Now
 from kraft.wire.error_codes import ErrorCode
 
 GROUP = "group"
@@ -35,13 +35,13 @@ RANGE: Protocols = (("range", b"\0\0\0\0\0\1\0\6orders\0\0\0\0"),)
 
 
 def replay(state: DurableState, records: Iterable[LogRecord]) -> DurableState:
-    """The state after these records, from their bytes."""
+    """Return the state that a replay of these records' bytes gives."""
     entries = (decode_entry(record.key, record.value) for record in records)
     return state.with_entries(entry for entry in entries if entry is not None)
 
 
-class Asked:
-    """A request and, once it is there, its reply."""
+class PendingRequest:
+    """A request, and its reply once there is one."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -63,13 +63,14 @@ class Asked:
 
 
 class Bench:
-    """`commits_at_once`: the high watermark follows each append; else `commit` or `lose` says what becomes of it."""
+    """A group coordinator with its log, clock and members. With `commits_at_once`, the high watermark follows each
+    append. Otherwise the test calls `commit` or `lose` for what was appended."""
 
     def __init__(self, *, commits_at_once: bool = True, **settings: Any) -> None:
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
         self.log: list[LogRecord] = []
         self.as_read = EMPTY_STATE
-        """What the log says, to somebody who reads its bytes."""
+        """State that a replay of the log's bytes gives."""
         self.commits_at_once = commits_at_once
         self.refuses_appends: ErrorCode | None = None
         self.now_ms = 1_000
@@ -81,10 +82,10 @@ class Bench:
     def now(self) -> Now:
         return Now(self.now_ms, WALL_MS + self.now_ms)
 
-    # asking
+    # requests
 
-    def ask(self, request: Request) -> Asked:
-        asked = Asked(request)
+    def ask(self, request: Request) -> PendingRequest:
+        asked = PendingRequest(request)
 
         def answered(reply: Any) -> None:
             assert not asked.replies, "answered twice"
@@ -95,9 +96,9 @@ class Bench:
         return asked
 
     def on_reply(self, reply: Any) -> None:
-        """For a test that wants to see replies in their order."""
+        """Called with each reply; a test replaces it to check the order of replies."""
 
-    def join(self, member_id: str = "", **fields: Any) -> Asked:
+    def join(self, member_id: str = "", **fields: Any) -> PendingRequest:
         self.drawn += 1
         return self.ask(
             JoinRequest(
@@ -118,11 +119,11 @@ class Bench:
             )
         )
 
-    def sync(self, member_id: str, generation: int, *assignments: tuple[str, bytes], **fields: Any) -> Asked:
+    def sync(self, member_id: str, generation: int, *assignments: tuple[str, bytes], **fields: Any) -> PendingRequest:
         return self.ask(SyncRequest(GROUP, generation, member_id, assignments=assignments, **fields))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> ErrorCode:
-        return self.ask(HeartbeatRequest(GROUP, generation, member_id, instance_id)).error
+        return self.ask(GroupHeartbeatRequest(GROUP, generation, member_id, instance_id)).error
 
     def leave(self, *members: str | Leaver) -> list[ErrorCode]:
         leavers = tuple(Leaver(member) if isinstance(member, str) else member for member in members)
@@ -130,7 +131,7 @@ class Bench:
 
     def commit_offset(
         self, offset: int, member_id: str = "", generation: int = -1, *, topic: str = "orders", **fields: Any
-    ) -> Asked:
+    ) -> PendingRequest:
         rows = (OffsetToCommit(topic, 0, offset, 3, "", None),)
         return self.ask(
             CommitRequest(**{"group": GROUP, "instance_id": None, "offsets": rows, **fields}, generation=generation,
@@ -138,14 +139,14 @@ class Bench:
         )  # fmt: skip
 
     def committed(self, topic: str = "orders", *, stable: bool = False) -> int:
-        (row,) = self.ask(FetchRequest(GROUP, [(topic, 0)], stable)).reply.rows
+        (row,) = self.ask(FetchOffsetsRequest(GROUP, [(topic, 0)], stable)).reply.rows
         offset: int = row.offset
         return offset
 
-    # the world
+    # time, commits and moves
 
     def sleep(self, duration_ms: int) -> None:
-        """Time passes; timers fire when they are due."""
+        """Let time pass; timers fire when they are due."""
         end_ms = self.now_ms + duration_ms
         while (due_ms := self.machine.next_timer_ms) is not None and due_ms <= end_ms:
             self.now_ms = max(self.now_ms, due_ms)
@@ -154,27 +155,28 @@ class Bench:
         self.now_ms = end_ms
 
     def commit(self) -> None:
-        """Everything appended is committed."""
+        """Commit every append."""
         self.machine.advance(self.machine.end_offset)
         waiting, self.waiting = self.waiting, []
         for _, after in waiting:
             self.take(self.machine.stored(after, self.now))
 
     def lose(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """What is not committed by now is not committed in time."""
+        """Let all uncommitted appends time out."""
         waiting, self.waiting = self.waiting, []
         for _, after in waiting:
             self.take(self.machine.failed(after, error, self.now))
 
     def move(self) -> None:
-        """Another broker coordinates now: it knows what the log says. What still waited here hears that it moved."""
+        """Let another broker become the coordinator, which loads its state from the log. Requests that are pending here
+        get an error."""
         self.take(self.machine.unload(self.now))
         self.lose(ErrorCode.NOT_COORDINATOR)
         self.machine = GroupCoordinator(self.settings, replay(EMPTY_STATE, self.log), len(self.log))
         self.take(self.machine.begin(self.now))
 
-    def take(self, step: Step) -> None:
-        """Do what the step asks for, in its order."""
+    def take(self, step: CoordinatorStep) -> None:
+        """Carry out the effects that a step of the coordinator has returned, in order."""
         error = self.refuses_appends
         if step.entries and error is None:
             records = [encode_entry(entry) for entry in step.entries]
@@ -197,7 +199,8 @@ class Bench:
     # usual groups
 
     def stable(self, *instance_ids: str | None, **fields: Any) -> list[str]:
-        """A stable group of members with these instance ids (None: dynamic), by id; the first one leads."""
+        """Create a stable group of members with these instance ids (None: a dynamic member), and return the members by
+        id. The first one is the leader."""
         members = [self.join(instance_id=instance_id, **fields) for instance_id in instance_ids]
         for asked in members[:-1]:
             if not asked.is_parked:
@@ -205,12 +208,12 @@ class Bench:
         ids = [asked.reply.member_id for asked in members]
         return self.settle(ids)
 
-    def rejoin(self, member_id: str, **fields: Any) -> Asked:
+    def rejoin(self, member_id: str, **fields: Any) -> PendingRequest:
         instance_id = self.group.members[member_id].instance_id
         return self.join(member_id, instance_id=instance_id, **fields)
 
     def settle(self, ids: Iterable[str]) -> list[str]:
-        """Every member has joined: the leader assigns, all sync."""
+        """Complete a rebalance: all members join, the leader assigns, and all members sync."""
         ids = list(ids)
         leader = self.group.leader
         assert leader is not None

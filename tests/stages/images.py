@@ -1,4 +1,4 @@
-"""Images for the tests of handlers, made by replay as everywhere else."""
+"""Metadata images for the tests of handlers, built by replay as in production."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER_DIRECTORY = UUID(int=0x0001_0000_0000_4000_8000_0000_0000_0078)
 def broker_event(
     broker_id: int, *, fenced: bool = False, outside: bool = True, rack: str | None = None
 ) -> events.RegisterBroker:
-    """Broker N at broker-N:9092 and, if `outside`, at example.org:19094."""
+    """Return the registration of broker N at broker-N:9092 and, if `outside` is true, also at example.org:19094."""
     endpoints = [Endpoint("PLAINTEXT", f"broker-{broker_id}", 9092)]
     if outside:
         endpoints.append(Endpoint("OUTSIDE", "example.org", 19090 + broker_id))
@@ -33,12 +33,12 @@ def broker_event(
 
 
 def image_of(*changes: Event, offset: int = 100) -> MetadataImage:
-    """The image after these events."""
+    """Return the image after these events."""
     return replay(EMPTY_IMAGE, changes, offset, 1)
 
 
 def three_brokers() -> tuple[Event, ...]:
-    """1 and 2 alive, 3 fenced; 2 has no OUTSIDE listener."""
+    """Return events for three brokers: 1 and 2 are unfenced, and 3 is fenced; 2 has no OUTSIDE listener."""
     return (
         events.ClusterIdentity("Some-cluster-id-1234AB"),
         broker_event(1, rack="a"),
@@ -48,7 +48,7 @@ def three_brokers() -> tuple[Event, ...]:
 
 
 def orders() -> tuple[Event, ...]:
-    """A topic of three partitions: led by 1, led by 2, without a leader."""
+    """Return events for a topic of three partitions: led by broker 1, led by broker 2, without a leader."""
     directories = (DIRECTORY, DIRECTORY, DIRECTORY)
     return (
         events.Topic("orders", ORDERS),

@@ -23,7 +23,8 @@ from tests.stages.ports import hold_block
 
 
 def free_port(layout: ClusterLayout) -> int:
-    """The port of broker 1 for a layout of this shape: it and all others of the layout are held for the module."""
+    """Return the port of broker 1 for a layout of this shape. This port and all others of the layout are held for the
+    test module."""
     return hold_block(port - layout.port for node in layout.nodes() for port in node.ports)
 
 
@@ -32,21 +33,23 @@ HEARD_SECONDS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`kraft`, with a state folder of its own: called in this process, which is quick, or as a process."""
+    """The `kraft` command with its own state folder. It is called in this process, which is quick, or as a child
+    process."""
 
     state: Path
 
     def run(self, *arguments: str | Path, text: str = "", code: int = 0) -> str:
-        """What it prints; the exit code must be `code`, and if that is not 0, what it says on standard error."""
+        """Run the command, and return its standard output, or its standard error if `code` is not 0. The exit code must
+        be `code`."""
         printed, said = self._run(*arguments, text=text, code=code)
         return said if code else printed
 
     def both(self, *arguments: str | Path) -> tuple[str, str]:
-        """What it prints, and what it says on standard error although it does what it was asked for."""
+        """Run the command, which must succeed, and return its standard output and standard error."""
         return self._run(*arguments, text="", code=0)
 
     def printed(self, *arguments: str | Path, text: str = "", code: int) -> str:
-        """What it prints on standard output although it fails with this exit code."""
+        """Run the command, which must fail with this exit code, and return its standard output."""
         return self._run(*arguments, text=text, code=code)[0]
 
     def _run(self, *arguments: str | Path, text: str, code: int) -> tuple[str, str]:
@@ -60,7 +63,7 @@ class Command:
         return printed, said
 
     def spawn(self, *arguments: str | Path, code: int = 0) -> str:
-        """The same in a process of its own."""
+        """Run the command in a child process."""
         command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
         environment = {**os.environ, "XDG_STATE_HOME": str(self.state)}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
@@ -71,7 +74,7 @@ class Command:
     def start(
         self, *arguments: str | Path, environment: Mapping[str, str] | None = None
     ) -> Iterator[subprocess.Popen[str]]:
-        """A process of its own, which ends with the context."""
+        """Start the command as a child process, which ends when the context ends."""
         command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
         variables = {**os.environ, "XDG_STATE_HOME": str(self.state), **(environment or {})}
         pipe = subprocess.PIPE
@@ -84,18 +87,18 @@ class Command:
 
     @contextmanager
     def watch(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Iterator[TextIO]:
-        """What such a process prints."""
+        """Return the output of a process that was started by `spawn`."""
         with self.start(*arguments, environment=environment) as process:
             assert process.stdout is not None
             yield process.stdout
 
     def json(self, *arguments: str | Path, text: str = "") -> Any:
-        """The JSON value that it prints with --json."""
+        """Run the command with --json, and return the JSON value that it prints."""
         return json.loads(self.run(*arguments, "--json", text=text))
 
     def json_when(self, is_due: Callable[[Any], object], *arguments: str | Path) -> Any:
-        """The same, as soon as it is so at the broker that happens to answer: as in Kafka, each broker tells what it
-        has heard."""
+        """Run the command until its JSON value satisfies the condition, and return that value. It may have to run
+        several times, because each broker reports the metadata that it has received, as in Kafka."""
         deadline = time.monotonic() + HEARD_SECONDS_MAX
         while not is_due(found := self.json(*arguments)):
             assert time.monotonic() < deadline, found

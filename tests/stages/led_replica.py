@@ -1,5 +1,5 @@
-"""One led replica with a real log, for tests of Produce and Fetch by themselves. Their ports get its Loop and plain
-functions. A client speaks to one handler.
+"""A led replica with a real log, for tests of Produce and Fetch without other parts of a broker. The handlers get its
+Loop and plain functions. A client sends requests to one handler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION = Session("PLAINTEXT", "PLAINTEXT", "User:ANONYMOUS", "192.0.2.7", "test
 
 
 class LedReplica:
-    """Broker 1 leads partition 0 of one topic; broker 2 is in sync. `finish` calls at once."""
+    """A partition of one topic that broker 1 leads, with broker 2 in sync. `finish` calls its function at once."""
 
     def __init__(self, stage: PartStage, *, min_isr: int = 1, isr: tuple[int, ...] = (1, 2)) -> None:
         self.loop = stage.loop
@@ -40,17 +40,17 @@ class LedReplica:
         self.host = host = PartitionHost(stage.loop.clock, 1, 30_000)
         host.eligible = {1: 11, 2: 12}
         host.may_write = lambda partition: True
-        host.want_sync = host.want_open = lambda partition: None
-        host.want_ready = lambda partition: None
+        host.request_sync = host.request_open = lambda partition: None
+        host.request_ready = lambda partition: None
         config = TopicConfig.resolve({"min.insync.replicas": str(min_isr)}, {}, NodeConfig.parse(PROPERTIES))
         self.partition = Partition(host, TOPIC, TOPIC_ID, 0, config, TopicMetrics(Metrics()).of(TOPIC))
         directory: Any = SimpleNamespace(open_logs={})
-        self.partition.placed(directory, is_blank=False)
+        self.partition.placed(directory, is_unwritten=False)
         self.partition.lead(PartitionState((1, 2), isr, 1, 4, 0))
         self.partition.opened(stage.open_log(), 0)
 
     def make_ready(self) -> None:
-        """Let the log take appends from now on, and run the waiting ones."""
+        """Let the log accept appends from now on, and do those that wait."""
         self.partition._prepare_to_append()
         self.partition.readied(self.partition.leader_epoch)
 
@@ -70,7 +70,7 @@ class LedReplica:
 
 
 class OneConnection:
-    """A client that speaks to one handler."""
+    """A client whose connection leads to one handler."""
 
     def __init__(self, handle: Callable[[Request, Session], Any]) -> None:
         self._handle = handle
@@ -78,7 +78,7 @@ class OneConnection:
         self.connection = ServerConnection(RecordingTransport(), lambda _: None, limits=ServerLimits(), budget=None)
 
     def send(self, key: int, version: int, body: bytes) -> Any:
-        """Hand a request to the handler, and return what that returns."""
+        """Pass a request to the handler, and return the result of the call."""
         self._correlation += 1
         frame = memoryview(bytearray(body))
         request = Request(self.connection, key, version, self._correlation, "test", frame, True)
@@ -86,5 +86,5 @@ class OneConnection:
         return self._handle(request, SESSION)
 
     def answers(self, header_bytes: int = HEADER_BYTES + 1) -> list[bytes]:
-        """The bodies of the answers that have left since the last call."""
+        """Return the bodies of the responses that were sent since the last call."""
         return [frame[header_bytes:] for frame in frames_in(drain(self.connection))]

@@ -1,4 +1,4 @@
-"""A machine with one disk of the simulated world: killed, switched off, and started again, without a trio run."""
+"""A machine with one disk of the simulated world. It can be killed, switched off and restarted without a trio run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ FOLDER = "/data"
 
 
 class Crash(Exception):
-    """The process died here."""
+    """The process dies at this disk operation."""
 
 
 class DyingDisk(FakeDisk):
-    """A disk that counts the operations that change it, and dies before number `die_before`."""
+    """A disk that counts the operations that change it, and lets the process die before the operation number
+    `die_before`."""
 
     def __init__(self, life: Incarnation) -> None:
         super().__init__(life)
@@ -62,7 +63,8 @@ class DyingDisk(FakeDisk):
 
 
 class Machine:
-    """`disk` belongs to the current life. `cold_read_one_in` 1 would make every cached read miss."""
+    """A machine with one disk. `disk` belongs to the current incarnation. If `cold_read_one_in` is 1, every cached read
+    misses."""
 
     def __init__(self, seed: int = 0, *, cold_read_one_in: int = 0) -> None:
         options = WorldOptions(cold_read_one_in=cold_read_one_in)
@@ -80,13 +82,13 @@ class Machine:
         self.disk = DyingDisk(self._life)
 
     def kill(self) -> None:
-        """The process dies; what it wrote is there."""
+        """Kill the process. Everything that it wrote is kept."""
         self._life.revoked = True
         self._begin_life()
 
     def power_off(self, *, ordered: bool = True) -> None:
-        """The power goes: of what was not synced, some is there. Not `ordered`: of a directory's changes any may be
-        lost, not only the last ones."""
+        """Cut the power. Only a part of the unsynced data is kept. If `ordered` is False, any changes of a directory
+        may be lost, and not only the last ones."""
         self._life.revoked = True
         if not ordered:
             lose_changes(self.host.root, self.host.chance.stream("lost changes"))
@@ -97,7 +99,7 @@ class Machine:
     def fill(self, full: bool = True) -> None:
         self.host.disk_full = full
 
-    # looking at and changing bytes behind the disk's back
+    # reading and changing bytes without the disk's knowledge
 
     def inode(self, path: str) -> Inode:
         node: Inode | Directory = self.host.root
@@ -122,7 +124,7 @@ class Machine:
         self.disk.write_file_atomic(path, data)
 
     def files(self, folder: str) -> dict[str, bytes]:
-        """Name -> bytes of the files in a folder."""
+        """Return name -> bytes of the files in a folder."""
         return {
             name: self.disk.read_file(f"{folder}/{name}")
             for name in self.disk.list(folder)
@@ -138,7 +140,7 @@ class Machine:
 
 
 def lose_changes(directory: Directory, chance: NamedRandom) -> None:
-    """Forget some of the pending changes of a directory and of those below it."""
+    """Drop some of the pending changes of a directory and of the directories below it."""
     directory.pending = [change for change in directory.pending if chance.below(2)]
     for _, node in sorted(directory.entries.items()):
         if isinstance(node, Directory):

@@ -1,5 +1,6 @@
-"""A Loop for tests of single parts of the data plane: the clock and disk of one simulated machine, tasks in the test's
-own nursery, and passes that are only counted."""
+"""A Loop for tests of single parts of the data plane. It has the clock and disk of one simulated machine. Tasks run in
+the test's nursery, and passes are only counted.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ LONG_ENOUGH_MS = 1_000
 
 
 class PartStage:
-    """`loop` is what a part is given; `passes` counts the passes it asked for."""
+    """Holder of a `loop` for the tested part. `passes` is the number of passes that the part has requested."""
 
     def __init__(self, world: World, nursery: trio.Nursery) -> None:
         seam = world.node("machine")
@@ -41,7 +42,7 @@ class PartStage:
         self.passes += 1
 
     async def finish_tasks(self) -> None:
-        """Until every task that does not sleep for long has done its work."""
+        """Wait until every task that does not sleep for long has finished."""
         await self.world.sleep_ms(LONG_ENOUGH_MS)
 
     def open_directory(self, directory: HostedDirectory) -> None:
@@ -50,7 +51,7 @@ class PartStage:
         directory.open(self.disk, node_id=1, cluster_id="cluster")
 
     def flip_a_bit(self, path: str, position: int) -> None:
-        """Damage a file behind the back of its reader."""
+        """Corrupt one bit of a file without its reader's knowledge."""
         found: Any = self.world.host("machine").root
         for name in path.strip("/").split("/"):
             found = found.entries[name]
@@ -59,7 +60,7 @@ class PartStage:
     def open_log(
         self, path: str = "/data/orders-0", *, records: int = 0, topic_id: UUID = TOPIC_ID, **config: Any
     ) -> Log:
-        """A log that takes appends, with as many batches of one record."""
+        """Return a log that accepts appends and has this many batches of one record."""
         opened = Log.open_log(
             self.disk,
             path,
@@ -84,7 +85,7 @@ class PartStage:
 
 
 def follower_batch(offset: int) -> bytes:
-    """A batch of one record as a leader of epoch 0 sends it."""
+    """Return a batch of one record as a leader of epoch 0 sends it to a follower."""
     data = batch(f"{offset}", key=b"key")
     data[0:8] = offset.to_bytes(8, "big")
     data[12:16] = bytes(4)
@@ -92,7 +93,7 @@ def follower_batch(offset: int) -> bytes:
 
 
 def replica(log: Log | None = None, **members: Any) -> Any:
-    """What parts look at in a hosted replica, and a lock; `members` come on top."""
+    """Return a replica that has the members of a hosted replica that parts use, a lock, and the members given."""
     usual: dict[str, Any] = {
         "topic": "orders",
         "topic_id": TOPIC_ID,
@@ -100,7 +101,7 @@ def replica(log: Log | None = None, **members: Any) -> Any:
         "key": (TOPIC_ID, 0),
         "log": log,
         "blocking": trio.Lock(),
-        "is_blank": False,
+        "is_unwritten": False,
         "is_offline": False,
         "is_removed": False,
         "is_truncating": False,
@@ -109,7 +110,7 @@ def replica(log: Log | None = None, **members: Any) -> Any:
 
 
 class Replica(SimpleNamespace):
-    """Hashable, as a Partition is."""
+    """A replica that is hashable, as a Partition is."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
@@ -119,7 +120,7 @@ class Replica(SimpleNamespace):
 
 
 def play(test: Callable[[PartStage], Awaitable[None]]) -> None:
-    """Run `test` in a world, then end its tasks."""
+    """Run `test` in a world, then end the tasks that it has started."""
 
     async def main(world: World) -> None:
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""A cluster in a world, and a client that produces and fetches with the hot codecs."""
+"""A cluster in a world, and a client that produces and fetches with the codecs on raw buffers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Test = Callable[["Plane"], Awaitable[Any]]
 
 
 def run(test: Test, *, seed: int = 1, **layout: Any) -> None:
-    """Bring a cluster up and run `test` against it; by default one combined node."""
+    """Start a cluster (default: one node of both roles), and run `test` on it."""
 
     async def main(world: World) -> None:
         cluster = WorldCluster(world, **(layout or {"combined": 1}))
@@ -41,18 +41,18 @@ def run(test: Test, *, seed: int = 1, **layout: Any) -> None:
 
 
 def three(test: Test, *, seed: int = 1, **settings: Any) -> None:
-    """The same with one controller and three brokers."""
+    """Start a cluster of one controller and three brokers, and run `test` on it."""
     run(test, seed=seed, controllers=1, brokers=3, **settings)
 
 
 def batch(*values: bytes | str, key: bytes | None = None, timestamp: int = EPOCH_MS, **options: Any) -> bytearray:
-    """One batch with a record per value."""
+    """Return one batch with a record for each value."""
     raw = [value.encode() if isinstance(value, str) else value for value in values]
     return encode_batch([Record(0, timestamp, key, value) for value in raw], **options)
 
 
 def far_apart(delta_ms: int) -> bytearray:
-    """Two compressed records that are so far apart, in a batch whose header does not tell."""
+    """Return a compressed batch of two records whose offsets are far apart. Its header does not show this."""
     made = encode_batch([Record(0, 0, None, b"a"), Record(1, delta_ms, None, b"b")], compression=Compression.GZIP)
     pack_header(made, 0, read_header(made)._replace(base_timestamp=EPOCH_MS, max_timestamp=EPOCH_MS))
     write_crc(made, 0)
@@ -60,7 +60,7 @@ def far_apart(delta_ms: int) -> bytearray:
 
 
 def values(data: Sequence[Any]) -> list[bytes | None]:
-    """The values of all data records in a fetch result's records."""
+    """Return the values of all data records in the bytes of a fetch result."""
     return [record.value for record in records(data)]
 
 
@@ -74,7 +74,7 @@ def records(data: Sequence[Any]) -> list[Record]:
 
 
 class Plane:
-    """Shorthands over the cluster, for one client machine."""
+    """Short methods for tests of a cluster, for one client machine."""
 
     def __init__(self, world: World, cluster: WorldCluster) -> None:
         self.world = world
@@ -94,7 +94,8 @@ class Plane:
     async def create_topic(
         self, name: str, partitions: int = 1, factor: int | None = None, *, leader: int | None = None, **configs: str
     ) -> None:
-        """Create, and wait until it is led everywhere. `leader`: the first replica of every partition."""
+        """Create a topic, and wait until all brokers have its leaders in their metadata. `leader` is the first replica
+        of every partition."""
         cls = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
         config_class = messages.nested_class(cls, "configs")
         assignment_class = messages.nested_class(cls, "assignments")
@@ -130,7 +131,7 @@ class Plane:
         return found
 
     def leader(self, topic: str, index: int = 0) -> int:
-        """Whom the newest image names."""
+        """Return the partition's leader in the newest image."""
         images = [self.cluster.node(one).publisher.image for one in self.cluster.broker_ids if self.is_up(one)]
         image = max(images, key=lambda one: one.offset)
         return image.topics.get(topic).partition(index).leader
@@ -139,14 +140,14 @@ class Plane:
         return self.world.is_running(self.cluster.name(broker_id))
 
     async def stop(self, broker_id: int) -> None:
-        """Stop this broker in order."""
+        """Stop this broker cleanly."""
         name = self.cluster.name(broker_id)
         self.cluster.node(broker_id).request_stop()
         await self.until(lambda: not self.world.is_running(name))
         del self.cluster.started[name]
 
     async def until(self, condition: Callable[[], bool], timeout_ms: float = 20_000) -> float:
-        """Let time pass until it holds; how much passed, in ms."""
+        """Let time pass until the condition is true. Return how much time passed, in ms."""
         began_ns = self.world.now_ns
         while not condition():
             assert (self.world.now_ns - began_ns) / 1e6 < timeout_ms, "it did not come true"
@@ -198,7 +199,7 @@ class Plane:
         leader_epoch: int = -1,
         **options: Any,
     ) -> FetchResponse:
-        """`wishes` are (topic, partition, offset)."""
+        """Fetch several partitions. `wishes` has (topic, partition, offset) of each."""
         image = self.cluster.node(broker_id).publisher.image
         topics = []
         for name, index, offset in wishes:

@@ -1,6 +1,6 @@
-"""Ports for nodes that a test starts itself: no other process gets them until the module of the test has ended.
+"""Ports for nodes that a test starts itself. No other process gets them until the test's module has ended.
 
-A port that was merely free a moment ago may be bound by a test of another worker before the node binds it.
+A port that is merely free could be bound by a test of another worker before the node binds it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _HELD = ExitStack()
 
 
 def hold_block(offsets: Iterable[int]) -> int:
-    """A first port such that it and the ports at these distances from it are held. Listeners may bind them."""
+    """Hold a port and the ports at these distances from it, and return it. Listeners may bind them."""
     from kraft.sim.chaos.clusters import held_ports  # here, because the conftest of all tests imports this module
 
     first, ports = held_ports.hold_ports(offsets)
@@ -23,13 +23,13 @@ def hold_block(offsets: Iterable[int]) -> int:
 
 
 def hold_ports(count: int) -> range:
-    """So many consecutive ports."""
+    """Hold this many consecutive ports."""
     first = hold_block(range(count))
     return range(first, first + count)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def release_ports() -> Iterator[None]:
-    """Release what a module has held."""
+    """Release the ports that a module holds."""
     yield
     _HELD.close()

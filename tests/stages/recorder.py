@@ -1,4 +1,6 @@
-"""A connection for tests: it keeps what it hears, says what it is told, and lets a test wait for either."""
+"""A connection for tests. It records the data that it receives, sends the data that the test gives it, and lets a test
+wait until either is done.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kraft.seam import Chunk, CloseReason, FileRange, Transport
 
 
 class Recorder:
-    """kraft.seam.Connection. `room` is the size of its space; `muted` makes the space empty."""
+    """A kraft.seam.Connection for tests. `room` is the size of its receive space; `muted` makes this space empty."""
 
     def __init__(self, transport: Transport, *, room: int = 65536) -> None:
         self.transport = transport
@@ -66,7 +68,7 @@ class Recorder:
         self.reasons.append(reason)
         self._notify()
 
-    # what tests do
+    # methods for tests
 
     def say(self, *chunks: Chunk) -> None:
         self._output.extend(chunks)
@@ -92,5 +94,5 @@ class Recorder:
 
 
 def echo(connection: Recorder) -> None:
-    """Say back what was heard."""
+    """Send received data back."""
     connection.output().append(bytes(connection.heard[-connection.reads[-1] :]))

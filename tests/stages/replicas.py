@@ -1,4 +1,4 @@
-"""What tests of replicas on three brokers ask for again and again: records in, a new leader, logs that are equal."""
+"""Helpers for tests of replicas on three brokers: writing records, electing a new leader, comparing logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def produce_numbers(plane: Plane, count: int, *, first: int = 0, **options
 
 
 async def new_leader(plane: Plane, *, without: int) -> int:
-    """Until another broker than `without` leads and takes appends."""
+    """Wait until a broker other than `without` leads and accepts appends, and return the broker."""
     await plane.until(lambda: plane.leader("orders") not in (without, -1))
     leader = plane.leader("orders")
     await plane.until(lambda: plane.partition("orders", leader).leader is not None)
@@ -28,7 +28,7 @@ async def new_leader(plane: Plane, *, without: int) -> int:
 
 
 def contents(plane: Plane, broker_id: int) -> list[tuple[int, int, bytes]]:
-    """(base offset, leader epoch, bytes) of every batch in a replica's log."""
+    """Return (base offset, leader epoch, bytes) of every batch in a replica's log."""
     log = plane.partition("orders", broker_id).log
     found: list[tuple[int, int, bytes]] = []
     offset = log.log_start_offset
@@ -41,7 +41,7 @@ def contents(plane: Plane, broker_id: int) -> list[tuple[int, int, bytes]]:
 
 
 async def settled(plane: Plane, *brokers: int) -> None:
-    """Until these replicas end at the same offset and are all in sync."""
+    """Wait until these replicas end at the same offset and are all in sync."""
     brokers = brokers or BROKERS
 
     def is_settled() -> bool:

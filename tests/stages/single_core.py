@@ -1,4 +1,4 @@
-"""One core alone, put into the state that a test needs, with messages handed to it by the test."""
+"""One Raft core alone, put into the state that a test needs. The test passes messages to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def voter_set(*node_ids: int, directories: bool = False) -> VoterSet:
 
 
 class Single:
-    """A core with a clock of its own; `last` is the last Ready."""
+    """A Raft core with its own clock. `last` is the last Ready that it has returned."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Single:
         return self.last
 
     def tick(self, after: int = 0) -> Ready:
-        """Let time pass, to the deadline if that is nearer, and tick."""
+        """Let time pass, but not beyond the core's deadline, and tick."""
         self.now += after
         return self.step(Tick())
 
@@ -87,7 +87,7 @@ class Single:
         return self.step(Tick())
 
     def ask(self, request: Any) -> Any:
-        """Hand a request in; the answer's response (None if it is parked)."""
+        """Pass a request to the core. Return its response; None if the response is pending."""
         self._tokens += 1
         token = self._tokens
         ready = self.step(RequestReceived(token, request))
@@ -107,7 +107,7 @@ class Single:
         return self.step(AppendRequested((b"x",) * count))
 
     def take_sent(self, kind: type[Any]) -> list[Send]:
-        """What was sent of this kind since the last call, oldest first."""
+        """Return the messages of this kind sent since the last call, oldest first."""
         found = [send for send in self.sent if isinstance(send.request, kind)]
         self.sent = [send for send in self.sent if not isinstance(send.request, kind)]
         return found
@@ -148,7 +148,7 @@ class Single:
         )
 
     def fetch_of(self, node_id: int, offset: int, last_epoch: int, **changes: Any) -> Any:
-        """A fetch by another node; the response, or None if it is parked."""
+        """Pass a fetch of another node to the core. Return the response; None if it is pending."""
         fields: dict[str, Any] = {
             "cluster_id": CLUSTER,
             "replica_id": node_id,
@@ -177,7 +177,7 @@ class Single:
         return response
 
 
-# singles in the states that many tests begin with
+# cores in the initial states of many tests
 
 
 def leading(**arguments: Any) -> Single:
@@ -200,5 +200,5 @@ def following(**arguments: Any) -> Single:
 
 
 def fetch(single: Single) -> Any:
-    """The fetch that is under way."""
+    """Return the fetch that the core has in flight."""
     return single.take_sent(MetadataFetchRequest)[-1]

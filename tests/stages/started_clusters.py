@@ -1,4 +1,4 @@
-"""Local clusters for benchmarks and foreign clients: started by the `kraft` command, ended whatever happens."""
+"""Local clusters for benchmarks and foreign clients: started by the `kraft` command, and always ended."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from kraft.sim.chaos.clusters.held_ports import hold_ports
 from kraft.sim.chaos.hosts.leash import Leash
 
 UP_SECONDS_MAX = 60
-"""As long as `kraft up` waits for nodes to get ready."""
+"""Seconds that `kraft up` waits for nodes to become ready."""
 DOWN_SECONDS_MAX = 60
-"""Nodes have 30 s to stop in order, before they are killed."""
+"""Seconds that `kraft down` may take. Nodes have 30 s to stop cleanly before they are killed."""
 IN_SYNC_SECONDS_MAX = 30
 KRAFT = [sys.executable, "-m", "kraft.deploy.cli"]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """A running cluster. `broker_pids` are the processes whose CPU is counted."""
+    """A running cluster. `broker_pids` are the processes whose CPU time is counted."""
 
     bootstrap: str
     broker_pids: tuple[int, ...]
@@ -42,16 +42,16 @@ class LocalCluster:
         return [(host, int(port)) for host, port in (entry.split(":") for entry in self.bootstrap.split(","))]
 
     def cpu_seconds(self) -> float:
-        """User and system time of all brokers so far."""
+        """Return user and system time of all brokers so far."""
         times = [psutil.Process(pid).cpu_times() for pid in self.broker_pids]
         return sum(one.user + one.system for one in times)
 
     def pss_bytes(self) -> int:
-        """Proportional set size of all brokers."""
+        """Return the proportional set size of all brokers."""
         return sum(psutil.Process(pid).memory_full_info().pss for pid in self.broker_pids)
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int) -> None:
-        """Create it and wait until every partition has a leader."""
+        """Create a topic and wait until every partition has a leader."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor)
         admin.create_topics([topic])[name].result(timeout=10)
@@ -61,12 +61,12 @@ class LocalCluster:
                 return
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads the partition; -1 if nobody does."""
+        """Return the leader of the partition; -1 if it has none."""
         known = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(topic=topic, timeout=5)
         return known.topics[topic].partitions[partition].leader
 
     def wait_in_sync(self, topic: str, replicas: int) -> None:
-        """Until every partition of the topic has this many replicas in sync. TimeoutError after 30 s."""
+        """Wait until every partition of the topic has this many replicas in sync. Raise TimeoutError after 30 s."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         deadline = time.monotonic() + IN_SYNC_SECONDS_MAX
         while time.monotonic() < deadline:
@@ -78,7 +78,7 @@ class LocalCluster:
 
     @contextmanager
     def killed(self, node: int) -> Iterator[None]:
-        """The node is dead within; afterwards it is started again, also when something failed."""
+        """Kill a node for the duration of the context, and start it again afterwards, also after an error."""
         self.kill(node)
         try:
             yield
@@ -86,7 +86,7 @@ class LocalCluster:
             self.start(node)
 
     def kill(self, node: int) -> None:
-        """kill -9 of a node's process."""
+        """Kill a node's process with SIGKILL."""
         os.kill(int((self.folder / str(node) / "pid").read_text()), signal.SIGKILL)
 
     def start(self, node: int) -> None:
@@ -98,7 +98,7 @@ class LocalCluster:
         )
 
     def leader_address(self, topic: str, partition: int = 0) -> tuple[str, int]:
-        """Host and port of the partition's leader."""
+        """Return host and port of the partition's leader."""
         known = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(topic=topic, timeout=5)
         broker = known.brokers[known.topics[topic].partitions[partition].leader]
         return broker.host, broker.port
@@ -106,7 +106,7 @@ class LocalCluster:
 
 @contextmanager
 def held_folder(prefix: str) -> Iterator[tuple[Path, Leash]]:
-    """A temporary folder, and the leash that removes it if this process is killed."""
+    """Create a temporary folder, and a leash that deletes it if this process is killed."""
     leash = Leash()
     try:
         folder = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
@@ -117,13 +117,14 @@ def held_folder(prefix: str) -> Iterator[tuple[Path, Leash]]:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
-        leash.let_go()
+        leash.release()
 
 
 @contextmanager
 def launched(shape: Iterable[str]) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """The folder of one of our clusters, and what brings it up with `kraft up --background` and these options. Nothing
-    of it outlives the block, nor this process, however that ends and whether its nodes are frozen or not."""
+    """Yield the folder of a local cluster, and a function that starts the cluster with `kraft up --background` and
+    these options. No process or file of the cluster remains after the block, also if this process is killed or the
+    nodes are frozen."""
     with held_folder("kraft-test-") as (folder, leash):
         down = [*KRAFT, "down", "--data", str(folder)]
 
@@ -147,7 +148,7 @@ def launched(shape: Iterable[str]) -> Iterator[tuple[Path, Callable[[], None]]]:
 
 @contextmanager
 def running(*, combined: int = 0, settings: Iterable[str] = ()) -> Iterator[LocalCluster]:
-    """Three controllers and three brokers, or `combined` nodes of both roles. `settings` are key=value."""
+    """Run three controllers and three brokers, or `combined` nodes of both roles. `settings` are texts KEY=VALUE."""
     count = combined or 3
     port, ports = hold_ports(base + index for base in (0, 100) for index in range(count))
     shape = ["--port", str(port), *(["--combined", str(combined)] if combined else [])]

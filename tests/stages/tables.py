@@ -1,7 +1,7 @@
-"""Change rows of the product's read-only tables for one test. Afterwards they are as before, in the same order.
+"""Change rows of the product's read-only tables for one test. Afterwards the tables are as before, in the same order.
 
-A table is a mapping proxy, so that neither the product nor a test can change it by mistake. Only this module reaches
-the dictionary behind one.
+A table is a mapping proxy, so that neither the product nor a test can change it by mistake. Only this module accesses
+the dictionary behind a proxy.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pytest
 
 
 def replace_row(patch: pytest.MonkeyPatch, table: Mapping[Any, Any], key: Any, row: Any) -> None:
-    """Show `row` at `key`, which may be new, until `patch` is undone. A replaced row keeps its place."""
+    """Set the row of `key`, which may be new, until `patch` is undone. A replaced row keeps its place in the order."""
     patch.setitem(_rows_behind(table), key, row)
 
 
 @contextmanager
 def shown_as(table: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator[None]:
-    """Show these rows, in this order, in the place of all that the table has."""
+    """Make the table have these rows, in this order, instead of its own ones."""
     behind = _rows_behind(table)
     kept, shown = dict(behind), dict(rows)
     _fill(behind, shown)

@@ -1,4 +1,4 @@
-"""Whole nodes in a world: `serve` as it runs in production, and a client that asks one request at a time."""
+"""Whole nodes in a world: `serve` as in production, and a client that sends one request at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_CONTROLLER = 101
 
 
 class Started:
-    """trio's TaskStatus: keeps the node that `serve` hands over."""
+    """trio's TaskStatus that keeps the node that `serve` reports as started."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
@@ -31,8 +31,8 @@ class Started:
 
 
 class WorldCluster:
-    """Controllers 101, 102, … on hosts c101, …; brokers 1, 2, … on hosts b1, …; with `combined`, nodes 1, 2, … of both
-    roles on hosts b1, …."""
+    """A cluster in a world. Controllers 101, 102, … are on hosts c101, …, and brokers 1, 2, … on hosts b1, …. With
+    `combined`, nodes 1, 2, … of both roles are on hosts b1, …."""
 
     def __init__(
         self, world: World, *, controllers: int = 3, brokers: int = 3, combined: int = 0, **settings: str
@@ -41,7 +41,7 @@ class WorldCluster:
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.started: dict[str, Started] = {}
         self.replies: dict[int, ReplyPolicy] = {}
-        """Nodes that inject faults: set before they start."""
+        """Fault injection of nodes; it must be set before they start."""
         self.failures: list[tuple[str, BaseException]] = []
         if combined:
             self.controller_ids = self.broker_ids = list(range(1, combined + 1))
@@ -51,7 +51,7 @@ class WorldCluster:
         self.is_combined = bool(combined)
 
     def name(self, node_id: int) -> str:
-        """The node's name in the world, and its host's."""
+        """Return the node's name in the world, which is also the name of its host."""
         return f"b{node_id}" if node_id in self.broker_ids else f"c{node_id}"
 
     def config(self, node_id: int) -> NodeConfig:
@@ -76,7 +76,7 @@ class WorldCluster:
         return NodeConfig.parse({**properties, **self.settings})
 
     def start(self, *node_ids: int) -> None:
-        """Start these nodes; without arguments all of them."""
+        """Start these nodes; without arguments, start all nodes."""
         for node_id in node_ids or dict.fromkeys((*self.controller_ids, *self.broker_ids)):
             self.world.start(self.name(node_id), partial(self._main, node_id), on_failure=self._failed)
 
@@ -89,13 +89,13 @@ class WorldCluster:
         self.failures.append((name, error))
 
     def node(self, node_id: int) -> Node:
-        """The running node."""
+        """Return the running node with this id."""
         node = self.started[self.name(node_id)].node
         assert node is not None, f"node {node_id} is still starting"
         return node
 
     async def wait_ready(self, timeout_ms: float = 10_000) -> float:
-        """Until every running broker is unfenced; how long it took, in virtual ms."""
+        """Wait until every running broker is unfenced. Return the virtual milliseconds that this took."""
         started_ns = self.world.now_ns
         while (self.world.now_ns - started_ns) / 1e6 < timeout_ms:
             if self.failures:
@@ -113,7 +113,7 @@ class WorldCluster:
         return node is not None and node.broker is not None and node.broker.broker.lifecycle.unfenced.is_set()
 
     def active_controller(self) -> int | None:
-        """Whoever leads, among those that run."""
+        """Return the id of the running controller that leads the quorum; None if there is none."""
         for node_id in self.controller_ids:
             node = self.started[self.name(node_id)].node if self.name(node_id) in self.started else None
             if self.world.is_running(self.name(node_id)) and node is not None and node.quorum.is_leader:
@@ -121,7 +121,7 @@ class WorldCluster:
         return None
 
     async def connect(self, broker_id: int, seam: Seam) -> AskingClient:
-        """A client of this broker."""
+        """Return a client of this broker."""
         peer = Peer(None, "PLAINTEXT", Address(self.name(broker_id), BROKER_PORT))
         connection = await seam.network.dial(
             peer, lambda transport: ClientConnection(transport, client_id="test"), timeout_ms=1_000
@@ -130,13 +130,13 @@ class WorldCluster:
 
 
 class AskingClient:
-    """One connection to a broker; requests and answers are newest classes."""
+    """A connection to a broker. Its requests and responses are in their newest classes."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
 
     async def ask(self, key: int, version: int, **fields: Any) -> Any:
-        """The decoded answer; ConnectionError if the connection ends first."""
+        """Send a request and return the decoded response. Raise ConnectionError if the connection ends first."""
         request = messages.build(messages.request_class(key), **fields)
         body = await self.ask_bytes(key, version, messages.encode_request(key, version, request))
         return messages.decode_response(key, version, body)

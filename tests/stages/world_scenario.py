@@ -1,4 +1,4 @@
-"""A small cluster that talks, writes and crashes, as a whole run of a world. Run as a program it prints the trace hash:
+"""A small cluster that sends, writes and crashes, as a whole run of a world. As a program, it prints the trace hash:
 
 python -m tests.stages.world_scenario SEED
 """
@@ -19,7 +19,7 @@ NAMES = ("one", "two", "three")
 
 
 async def serve(seam: Seam) -> None:
-    """Keep what is heard in a file, and say it back from there."""
+    """Store the bytes that are received in a file, and send them back from that file."""
     seam.disk.make_directory("/data")
     file = seam.disk.create("/data/log")
 
@@ -43,7 +43,7 @@ async def serve(seam: Seam) -> None:
 
 
 async def talk(seam: Seam, name: str) -> None:
-    """Dial one node again and again, and talk to it until it goes away."""
+    """Dial one node again and again, and exchange data with it until the connection ends."""
     while True:
         try:
             peer = Peer(None, LISTENER, Address(name, PORT))

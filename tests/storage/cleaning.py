@@ -1,4 +1,4 @@
-"""Driving rounds of compaction without a node, and reading what they left as clients would."""
+"""Helpers to run rounds of compaction without a node, and to read the results as clients would."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(
     compression: Compression = Compression.NONE,
     epoch: int = 0,
 ) -> int:
-    """One batch of (key, value) records at the end of the log; its base offset."""
+    """Append one batch of (key, value) records to the log; return its base offset."""
     data = encode_batch(
         [Record(0, timestamp + number, key, value) for number, (key, value) in enumerate(entries)],
         producer_id=producer[0],
@@ -41,7 +41,7 @@ def write(
 
 
 def settle(log: Log, *, roll: bool = True) -> None:
-    """All that was written is committed, in closed segments, and on the device."""
+    """Commit everything written to the log, close its segments, and sync them."""
     if roll:
         warmed(lambda: log.roll(NOW_MS))
     sync(log)
@@ -56,7 +56,7 @@ def clean(
     now_ms: int = NOW_MS,
     limits: CleanerLimits = LIMITS,
 ) -> int:
-    """One whole round; the new cleaner checkpoint."""
+    """Run one whole round; return the new cleaner checkpoint."""
     cleaning = begin(log, cleaned_offset, now_ms=now_ms, limits=limits)
     for step in cleaning.steps():
         if step is not None:
@@ -78,7 +78,7 @@ def replace(step: Replacement) -> list[str]:
 
 
 def records(log: Log) -> list[Record]:
-    """Every data record of the log, aborted ones too."""
+    """Return every data record of the log, including aborted ones."""
     return list(_records(read_all(log)))
 
 
@@ -89,7 +89,7 @@ def _records(data: bytes) -> Iterable[Record]:
 
 
 def committed(log: Log) -> list[Record]:
-    """What a read_committed reader sees, from the log start to the log end."""
+    """Return the records that a read_committed reader gets, from the log start to the log end."""
     data = read_all(log)
     aborted = sorted(
         warmed(lambda: log.aborted_transactions(log.log_start_offset, log.log_end_offset)), key=lambda entry: entry[1]
@@ -107,7 +107,7 @@ def committed(log: Log) -> list[Record]:
 
 
 def last_values(found: Sequence[Record]) -> dict[bytes | None, tuple[int, int, bytes | None]]:
-    """Key -> (offset, timestamp, value) of its last record; a key whose last record is a tombstone is not there."""
+    """Return key -> (offset, timestamp, value) of its last record, without keys whose last record is a tombstone."""
     last = {record.key: (record.offset, record.timestamp, record.value) for record in found}
     return {key: entry for key, entry in last.items() if entry[2] is not None}
 

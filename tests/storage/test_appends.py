@@ -1,4 +1,4 @@
-"""Appending: what is written where, when segments roll, what a follower refuses, what a full disk leaves."""
+"""Appending: where data is written, when segments roll, what a follower refuses, and the effect of a full disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_a_leader_patches_offset_and_epoch_and_nothing_else() -> None:
+def test_a_leader_append_patches_only_offset_and_epoch() -> None:
     log = open_log(Machine())
     lead(log, batch(3), 4)
     data = batch(2)
@@ -29,7 +29,7 @@ def test_a_leader_patches_offset_and_epoch_and_nothing_else() -> None:
     assert (stored[8:12], stored[16:]) == (sent[8:12], sent[16:])
 
 
-def test_an_append_time_log_stamps_the_batch_and_computes_its_crc() -> None:
+def test_log_with_append_time_stamps_each_batch_and_computes_its_crc() -> None:
     log = open_log(Machine(), LogConfig(log_append_time=True))
     info = lead(log, batch(2, timestamp=5), now_ms=NOW_MS)
     stored = read_all(log)
@@ -48,7 +48,7 @@ def test_a_leader_of_an_older_epoch_appends_nothing() -> None:
     assert (read_all(log), log.epochs.entries) == (before, ((5, 0),))
 
 
-def test_more_than_one_batch_is_not_taken() -> None:
+def test_a_leader_append_of_several_batches_is_refused() -> None:
     log = open_log(Machine())
     data = batch(1) + batch(1)
     with pytest.raises(InvariantError):
@@ -71,7 +71,7 @@ def test_a_segment_rolls_by_the_timestamps_of_batches_not_by_the_clock() -> None
     assert bases(log) == [0, 2, 5]
 
 
-def test_a_segment_that_a_truncation_made_active_again_rolls_by_its_first_timestamp() -> None:
+def test_a_segment_made_active_by_a_truncation_rolls_by_its_first_timestamp() -> None:
     machine = Machine()
     config = LogConfig(segment_ms=1000)
     log = open_log(machine, config)
@@ -93,7 +93,7 @@ def test_a_segment_without_timestamps_rolls_by_its_age() -> None:
     assert bases(log) == [0, 2]
 
 
-def test_a_segment_rolls_earlier_by_a_jitter_that_is_fixed_for_it() -> None:
+def test_a_segment_rolls_earlier_by_a_jitter_that_is_constant_per_segment() -> None:
     ends: set[int] = set()
     for directory in ("/data/a-0", "/data/b-0", "/data/c-0"):
         log = open_log(Machine(), LogConfig(segment_ms=1000, segment_jitter_ms=500), directory=directory)
@@ -136,7 +136,7 @@ def test_an_empty_active_segment_does_not_roll() -> None:
     assert bases(log) == [0, 2]
 
 
-def test_index_entries_name_the_last_offset_and_the_start_of_a_batch_after_each_interval() -> None:
+def test_offset_index_entry_has_the_last_offset_and_the_start_position_of_its_batch() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(index_interval_bytes=300))
     datas = [batch(2, timestamp=NOW_MS + number, size=40) for number in range(8)]
@@ -154,7 +154,9 @@ def test_index_entries_name_the_last_offset_and_the_start_of_a_batch_after_each_
 
 
 @pytest.mark.parametrize(("interval", "entries"), [(317, 3), (318, 2)])
-def test_an_index_entry_is_due_when_more_than_the_interval_has_passed(interval: int, entries: int) -> None:
+def test_index_entry_is_added_once_more_bytes_than_the_index_interval_were_appended(
+    interval: int, entries: int
+) -> None:
     log = open_log(Machine(), LogConfig(index_interval_bytes=interval))
     for _ in range(8):
         lead(log, batch(2, size=40))
@@ -172,7 +174,7 @@ def refusal(log: Log, data: bytes | bytearray) -> ErrorCode:
     return caught.value.error_code
 
 
-def test_a_follower_keeps_bytes_and_offsets_and_accepts_holes() -> None:
+def test_a_follower_append_keeps_bytes_and_offsets_and_accepts_gaps() -> None:
     log = open_log(Machine())
     parts = batch(2, base=0, epoch=1) + batch(1, base=5, epoch=1) + batch(1, base=6, epoch=2)
     assert follow(log, parts) == (0, 6, -1, False)
@@ -181,7 +183,7 @@ def test_a_follower_keeps_bytes_and_offsets_and_accepts_holes() -> None:
     assert [header.base_offset for header in headers(read_all(log, 3))] == [5, 6]
 
 
-def test_a_follower_trims_a_partial_last_batch() -> None:
+def test_a_follower_append_drops_an_incomplete_last_batch() -> None:
     log = open_log(Machine())
     first = batch(2, base=0, epoch=1)
     assert follow(log, first + batch(1, base=2, epoch=1)[:-1]).last_offset == 1
@@ -189,7 +191,7 @@ def test_a_follower_trims_a_partial_last_batch() -> None:
     assert read_all(log) == bytes(first)
 
 
-def test_a_follower_drops_batches_of_a_newer_epoch_than_its_fetch() -> None:
+def test_a_follower_append_drops_batches_of_a_newer_epoch_than_its_fetch() -> None:
     log = open_log(Machine())
     parts = batch(2, base=0, epoch=1) + batch(1, base=2, epoch=3) + batch(1, base=3, epoch=3)
     follow(log, parts, leader_epoch=1)
@@ -211,7 +213,7 @@ def test_a_follower_refuses_damaged_and_misplaced_batches() -> None:
 
 
 def spoiled_marker() -> bytearray:
-    """A control batch whose CRC matches, and whose record is no marker's."""
+    """Return a control batch with a matching CRC whose record is not a marker's."""
     data = marker(5, 0, commit=True)
     pack_header(data, 0, read_header(data)._replace(base_offset=1, partition_leader_epoch=0))
     data[-10:] = bytes(10)
@@ -220,7 +222,7 @@ def spoiled_marker() -> bytearray:
 
 
 @pytest.mark.parametrize("beyond", [batch(1, base=1 + 2**31, epoch=0), spoiled_marker()])
-def test_what_no_leader_sends_is_refused_and_breaks_no_rule_of_ours(beyond: bytearray) -> None:
+def test_follower_refuses_a_batch_that_no_correct_leader_sends_without_an_invariant_error(beyond: bytearray) -> None:
     log = open_log(Machine(), LogConfig(index_interval_bytes=0))
     follow(log, batch(1, base=0, epoch=0))
     for _ in range(2):
@@ -230,7 +232,7 @@ def test_what_no_leader_sends_is_refused_and_breaks_no_rule_of_ours(beyond: byte
     assert (log.log_end_offset, bases(log)) == (3, [0])
 
 
-def test_an_empty_follower_whose_start_lies_inside_a_batch_begins_at_the_batch() -> None:
+def test_an_empty_follower_with_log_start_inside_a_batch_begins_at_that_batch() -> None:
     machine = Machine()
     log = open_log(machine, log_start=12)
     follow(log, batch(5, base=10, epoch=1))
@@ -243,7 +245,7 @@ def test_an_empty_follower_whose_start_lies_inside_a_batch_begins_at_the_batch()
     assert headers(read_all(log))[0].base_offset == 10
 
 
-def test_a_fetch_that_spans_a_roll_goes_into_several_segments() -> None:
+def test_a_follower_append_across_a_roll_is_written_to_several_segments() -> None:
     log = open_log(Machine(), LogConfig(segment_bytes=200))
     parts = b"".join(bytes(batch(1, base=base, epoch=0)) for base in range(9))
     follow(log, parts)
@@ -252,11 +254,11 @@ def test_a_fetch_that_spans_a_roll_goes_into_several_segments() -> None:
     assert read_all(log) == parts
 
 
-# a disk that fails
+# failing disks
 
 
 @pytest.mark.parametrize("follower", [False, True])
-def test_a_full_disk_leaves_nothing_of_the_batch_and_the_log_takes_no_more(follower: bool) -> None:
+def test_an_append_to_a_full_disk_leaves_no_bytes_and_the_log_accepts_no_more(follower: bool) -> None:
     machine = Machine()
     log = open_log(machine)
     lead(log, batch(3))

@@ -1,4 +1,4 @@
-"""Compaction of one log: what is kept, what goes, and when."""
+"""Compaction of one log: which records are kept and removed, and when."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DAY_MS = 86_400_000
 
 
 def filled(machine: Machine, config: LogConfig = COMPACTED, count: int = 40, keys: int = 5) -> Log:
-    """`count` batches of one record, of few keys, over several closed segments."""
+    """Return a log with `count` batches of one record, of few keys, in several closed segments."""
     log = open_log(machine, config)
     for number in range(count):
         write(log, (b"k%d" % (number % keys), b"value %d" % number))
@@ -42,7 +42,7 @@ def filled(machine: Machine, config: LogConfig = COMPACTED, count: int = 40, key
     return log
 
 
-def test_of_each_key_only_the_last_record_is_kept_with_its_offset_and_timestamp() -> None:
+def test_compaction_keeps_the_last_record_of_each_key_with_offset_and_timestamp() -> None:
     machine = Machine()
     log = filled(machine)
     before = records(log)
@@ -51,7 +51,7 @@ def test_of_each_key_only_the_last_record_is_kept_with_its_offset_and_timestamp(
     assert (log.log_start_offset, log.log_end_offset) == (0, 40)
 
 
-def test_a_batch_that_loses_some_records_still_spans_its_offsets_and_keeps_its_codec() -> None:
+def test_a_compacted_batch_spans_the_same_offsets_and_keeps_its_codec() -> None:
     for codec in Compression:
         machine = Machine()
         log = open_log(machine, COMPACTED)
@@ -66,7 +66,7 @@ def test_a_batch_that_loses_some_records_still_spans_its_offsets_and_keeps_its_c
         assert [(record.key, record.value) for record in records(log)] == [(b"b", b"1"), (b"a", b"2"), (b"c", b"2")]
 
 
-def test_records_without_a_key_go() -> None:
+def test_compaction_removes_records_without_a_key() -> None:
     machine = Machine()
     log = open_log(machine, COMPACTED)
     write(log, (None, b"1"), (b"a", b"2"))
@@ -75,7 +75,7 @@ def test_records_without_a_key_go() -> None:
     assert [record.value for record in records(log)] == [b"2"]
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_compaction_distinguishes_long_keys_with_a_common_prefix() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, segment_bytes=5000))
     for number in range(6):
@@ -85,7 +85,7 @@ def test_long_keys_are_told_apart() -> None:
     assert [record.value for record in records(log)] == [b"3", b"4", b"5"]
 
 
-def test_segments_that_fit_into_one_become_one() -> None:
+def test_compaction_merges_segments_that_fit_into_one() -> None:
     machine = Machine()
     log = filled(machine)
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_segments_that_fit_into_one_become_one() -> None:
     assert len(headers(read_all(log))) == 5
 
 
-def test_groups_stay_within_the_bounds_of_a_segment() -> None:
+def test_compacted_groups_stay_within_the_limits_of_a_segment() -> None:
     machine = Machine()
     log = filled(machine, keys=40)
     before = read_all(log)
@@ -104,7 +104,7 @@ def test_groups_stay_within_the_bounds_of_a_segment() -> None:
     assert all(segment.size <= COMPACTED.segment_bytes for segment in log.segments)
 
 
-def test_a_segment_that_loses_nothing_is_left_alone() -> None:
+def test_compaction_skips_a_segment_without_removable_records() -> None:
     machine = Machine()
     log = filled(machine, keys=40)
     segments = log.segments
@@ -113,14 +113,14 @@ def test_a_segment_that_loses_nothing_is_left_alone() -> None:
     assert not any(name.endswith(".cleaned") for name in machine.files(LOG))
 
 
-def test_the_last_batch_of_a_cleaned_segment_is_kept_even_if_it_is_empty() -> None:
+def test_compaction_keeps_the_last_batch_of_a_segment_even_if_empty() -> None:
     machine = Machine()
     log = filled(machine, count=12, keys=3)
     clean(log, machine)
     for number in range(12, 24):
         write(log, (b"k%d" % (number % 3), b"value %d" % number))
     settle(log)
-    log.update_config(changed(COMPACTED, segment_bytes=120))  # so that each segment stays alone
+    log.update_config(changed(COMPACTED, segment_bytes=120))  # so that each segment is its own group
     clean(log, machine, 12)
     assert records(log)[0].offset == 21
     for segment, following in pairwise(log.segments):
@@ -128,7 +128,7 @@ def test_the_last_batch_of_a_cleaned_segment_is_kept_even_if_it_is_empty() -> No
         assert last.next_offset == following.base_offset
 
 
-def test_a_cleaned_log_that_is_recovered_from_its_first_byte_is_the_same() -> None:
+def test_a_compacted_log_is_the_same_after_recovery_from_its_first_byte() -> None:
     machine = Machine()
     log = filled(machine, count=60, keys=7)
     clean(log, machine)
@@ -139,7 +139,7 @@ def test_a_cleaned_log_that_is_recovered_from_its_first_byte_is_the_same() -> No
     assert log.recovery_report.bytes_cut == 0
 
 
-def test_reads_from_any_offset_go_on_with_the_next_batch_that_is_there() -> None:
+def test_reads_in_a_compacted_log_continue_with_the_next_existing_batch() -> None:
     machine = Machine(cold_read_one_in=3)
     log = filled(machine, count=60, keys=7)
     clean(log, machine)
@@ -149,7 +149,7 @@ def test_reads_from_any_offset_go_on_with_the_next_batch_that_is_there() -> None
         assert headers(read_all(log, offset)) == expected
 
 
-def test_lookups_by_time_find_what_is_left() -> None:
+def test_lookups_by_time_in_a_compacted_log_find_remaining_records() -> None:
     machine = Machine()
     log = open_log(machine, COMPACTED)
     for number in range(30):
@@ -164,7 +164,7 @@ def test_lookups_by_time_find_what_is_left() -> None:
     assert (largest.offset, largest.timestamp) == (29, NOW_MS + 29)
 
 
-def test_the_largest_timestamp_is_that_of_a_record_also_when_its_batch_was_emptied() -> None:
+def test_the_largest_timestamp_is_that_of_a_remaining_record_if_its_batch_was_emptied() -> None:
     machine = Machine()
     log = open_log(machine, COMPACTED)
     write(log, (b"a", b"1"), timestamp=NOW_MS)
@@ -201,7 +201,7 @@ def test_a_tombstone_stays_until_its_delete_horizon_has_passed() -> None:
     assert [(one.key, one.timestamp) for one in records(log)] == [(b"b", NOW_MS + 1), (b"c", NOW_MS + 1)]
 
 
-def test_a_tombstone_behind_the_mapped_part_stays_whatever_its_horizon_says() -> None:
+def test_tombstone_beyond_the_part_in_the_offset_map_is_kept_whatever_its_delete_horizon() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, delete_retention_ms=1000))
     for entry in ((b"b", b"1"), (b"a", b"1"), (b"a", None)):
@@ -215,7 +215,7 @@ def test_a_tombstone_behind_the_mapped_part_stays_whatever_its_horizon_says() ->
     assert [record.key for record in records(log)] == [b"b"]
 
 
-def test_the_horizon_is_stamped_once() -> None:
+def test_delete_horizon_of_a_batch_is_not_changed_by_later_compaction_rounds() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, delete_retention_ms=1000))
     write(log, (b"a", None), (b"b", b"1"))
@@ -225,7 +225,7 @@ def test_the_horizon_is_stamped_once() -> None:
     assert headers(read_all(log))[0].base_timestamp == NOW_MS + 1000
 
 
-def test_timestamps_of_the_append_survive_a_horizon() -> None:
+def test_compaction_that_stamps_a_delete_horizon_keeps_append_timestamps() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, log_append_time=True))
     write(log, (b"a", None), (b"b", b"1"), timestamp=5)
@@ -236,10 +236,10 @@ def test_timestamps_of_the_append_survive_a_horizon() -> None:
     assert records(log) == before
 
 
-# how far
+# the cleanable range
 
 
-def test_the_active_segment_is_not_cleaned() -> None:
+def test_compaction_skips_the_active_segment() -> None:
     machine = Machine()
     log = open_log(machine, COMPACTED)
     for number in range(30):
@@ -250,7 +250,7 @@ def test_the_active_segment_is_not_cleaned() -> None:
     assert offsets(log) == [base - 1, *range(base, 30)]
 
 
-def test_nothing_at_or_above_the_last_stable_offset_is_cleaned() -> None:
+def test_compaction_stays_below_the_last_stable_offset() -> None:
     machine = Machine()
     log = filled(machine)
     log.high_watermark = 20
@@ -260,7 +260,7 @@ def test_nothing_at_or_above_the_last_stable_offset_is_cleaned() -> None:
     assert offsets(log) == [*range(end - 5, 40)]
 
 
-def test_an_open_transaction_holds_compaction_back() -> None:
+def test_compaction_stops_before_an_open_transaction() -> None:
     machine = Machine()
     log = open_log(machine, COMPACTED)
     for number in range(10):
@@ -272,7 +272,7 @@ def test_an_open_transaction_holds_compaction_back() -> None:
     assert begin(log).cleanable.end_offset <= at
 
 
-def test_a_closed_segment_waits_until_it_is_on_the_device() -> None:
+def test_compaction_of_a_closed_segment_waits_until_it_is_synced() -> None:
     log = open_log(Machine(), COMPACTED)
     for number in range(40):
         write(log, (b"k", b"%d" % number))
@@ -280,7 +280,7 @@ def test_a_closed_segment_waits_until_it_is_on_the_device() -> None:
     assert begin(log).cleanable.segments == ()
 
 
-def test_records_younger_than_the_lag_are_left_alone_and_all_behind_them() -> None:
+def test_compaction_skips_records_younger_than_the_lag_and_all_after_them() -> None:
     config = changed(COMPACTED, min_compaction_lag_ms=1000)
     log = open_log(Machine(cold_read_one_in=2), config)
     for number in range(40):
@@ -292,7 +292,7 @@ def test_records_younger_than_the_lag_are_left_alone_and_all_behind_them() -> No
     assert begin(log, now_ms=NOW_MS + 2000).cleanable.end_offset == 40
 
 
-def test_a_log_is_due_when_enough_of_it_is_dirty() -> None:
+def test_compaction_is_due_when_a_large_enough_share_of_the_log_is_dirty() -> None:
     machine = Machine()
     log = filled(machine, keys=40)
     third = log.segments[3].base_offset
@@ -309,7 +309,7 @@ def test_a_log_is_due_when_enough_of_it_is_dirty() -> None:
     assert due(third)
 
 
-def test_a_log_is_due_when_its_oldest_dirty_record_is_too_old() -> None:
+def test_compaction_is_due_when_the_oldest_dirty_record_is_too_old() -> None:
     log = filled(Machine(cold_read_one_in=2), changed(COMPACTED, max_compaction_lag_ms=5000), keys=40)
     last = log.segments[-2].base_offset
 
@@ -322,7 +322,7 @@ def test_a_log_is_due_when_its_oldest_dirty_record_is_too_old() -> None:
     assert range_at(NOW_MS + 5003, 40) == (0, False)
 
 
-def test_a_compacted_log_closes_its_segment_in_time_for_the_largest_lag() -> None:
+def test_a_compacted_log_rolls_its_segment_in_time_for_the_max_compaction_lag() -> None:
     log = open_log(Machine(), changed(COMPACTED, max_compaction_lag_ms=5000))
     write(log, (b"a", b"1"), timestamp=NOW_MS)
     write(log, (b"a", b"2"), timestamp=NOW_MS + 5000)
@@ -332,16 +332,16 @@ def test_a_compacted_log_closes_its_segment_in_time_for_the_largest_lag() -> Non
 
 
 @pytest.mark.parametrize("checkpoint", [None, -1, 41, 1000])
-def test_a_checkpoint_that_cannot_be_right_counts_as_the_log_start(checkpoint: int | None) -> None:
+def test_an_impossible_cleaner_checkpoint_counts_as_the_log_start(checkpoint: int | None) -> None:
     log = filled(Machine())
     log.advance_log_start(7)
     assert begin(log, checkpoint).cleanable.first_dirty_offset == 7
 
 
-# the map
+# the offset map
 
 
-def test_a_map_that_is_too_small_ends_the_round_and_the_next_goes_on_from_there() -> None:
+def test_a_full_offset_map_ends_the_round_and_the_next_one_continues_from_there() -> None:
     machine = Machine()
     log = filled(machine, count=80, keys=20)
     expected = last_values(records(log))
@@ -356,7 +356,7 @@ def test_a_map_that_is_too_small_ends_the_round_and_the_next_goes_on_from_there(
     assert len(records(log)) == 20
 
 
-def test_a_single_batch_that_overfills_the_map_is_still_mapped() -> None:
+def test_a_single_batch_that_overfills_the_offset_map_is_still_mapped() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, segment_bytes=4000))
     for value in (b"1", b"2"):
@@ -368,10 +368,10 @@ def test_a_single_batch_that_overfills_the_map_is_still_mapped() -> None:
     assert [record.value for record in records(log)] == [b"2"] * 50
 
 
-# what can go wrong
+# failures
 
 
-def test_a_damaged_batch_is_not_copied() -> None:
+def test_compaction_does_not_copy_a_damaged_batch() -> None:
     machine = Machine()
     log = filled(machine)
     path = log.segments[1].log.path
@@ -381,7 +381,7 @@ def test_a_damaged_batch_is_not_copied() -> None:
         clean(log, machine)
 
 
-def test_a_round_over_a_log_that_was_cut_is_void() -> None:
+def test_compaction_round_is_void_if_the_log_was_truncated_meanwhile() -> None:
     log = filled(Machine())
     cleaning = begin(log)
     assert cleaning.is_current
@@ -389,7 +389,7 @@ def test_a_round_over_a_log_that_was_cut_is_void() -> None:
     assert not cleaning.is_current
 
 
-def test_a_round_that_is_given_up_leaves_no_files_and_the_log_as_it_was() -> None:
+def test_an_abandoned_compaction_round_leaves_no_files_and_an_unchanged_log() -> None:
     total = sum(1 for _ in begin(filled(Machine())).steps())
     machine = Machine()
     log = filled(machine)
@@ -406,7 +406,7 @@ def test_a_round_that_is_given_up_leaves_no_files_and_the_log_as_it_was() -> Non
         assert not any(".cleaned" in name or ".swap" in name for name in machine.files(LOG))
 
 
-def test_appends_between_any_two_steps_are_kept() -> None:
+def test_appends_between_any_two_steps_of_compaction_are_kept() -> None:
     log = filled(Machine())
     expected = {record.key: record.value for record in records(log)}
     for number, step in enumerate(begin(log).steps()):
@@ -418,7 +418,7 @@ def test_appends_between_any_two_steps_are_kept() -> None:
     assert {record.key: record.value for record in records(log)} == expected
 
 
-def test_a_batch_of_more_keys_than_the_map_holds_is_cleaned_in_several_rounds() -> None:
+def test_a_batch_with_more_keys_than_the_offset_map_holds_needs_several_rounds() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, segment_bytes=1 << 20))
     keys = [b"k%04d" % number for number in range(2000)]
@@ -436,7 +436,7 @@ def test_a_batch_of_more_keys_than_the_map_holds_is_cleaned_in_several_rounds() 
     assert headers(read_all(log))[-1].has_delete_horizon
 
 
-def test_a_batch_of_many_records_is_cleaned_in_short_steps_and_in_little_memory() -> None:
+def test_a_batch_of_many_records_is_compacted_in_short_steps_and_little_memory() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, segment_bytes=1 << 20))
     count = 20_000
@@ -458,7 +458,7 @@ def test_a_batch_of_many_records_is_cleaned_in_short_steps_and_in_little_memory(
     assert peak_bytes < 3 << 20
 
 
-def test_a_batch_that_does_not_parse_ends_the_round_with_its_offset() -> None:
+def test_a_batch_that_does_not_parse_ends_the_compaction_round_with_its_offset() -> None:
     machine = Machine()
     log = filled(machine, count=3)
     data = encode_batch([Record(0, NOW_MS, b"k", b"v")])

@@ -1,5 +1,6 @@
-"""Compaction and crashes: the process dies, or the power goes, before each operation of a round in turn. Nothing that
-compaction must keep is lost, and the log that is found works."""
+"""Compaction and crashes: the process or the power fails before each operation of a round in turn. No record that
+compaction must keep is lost, and the log can be used afterwards.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ LATER_MS = NOW_MS + 5000
 
 
 def prepared(machine: Machine) -> Log:
-    """A log with superseded values, tombstones, transactions of both ends and producers, once cleaned in part."""
+    """Return a log with superseded values, tombstones, committed and aborted transactions and producers, already partly
+    compacted."""
     log = open_log(machine, CONFIG)
     for number in range(5):
         write(log, (b"k%d" % (number % 3), b"value %d" % number), (b"x%d" % number, None))
@@ -38,7 +40,8 @@ def prepared(machine: Machine) -> Log:
 
 
 def seen(log: Log) -> tuple[dict[bytes | None, tuple[int, int, bytes | None]], list[SnapshotEntry], int]:
-    """What must not change: the last value of each key, what is known of producers, the log's end."""
+    """Return the state that compaction must not change: the last value of each key, the producers' state, the log's
+    end."""
     return last_values(committed(log)), log.producers.snapshot(), log.log_end_offset
 
 
@@ -64,7 +67,7 @@ def power_off_unordered(machine: Machine) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", [kill, power_off, power_off_unordered])
-def test_a_crash_before_any_operation_loses_nothing(crash: Callable[[Machine], None]) -> None:
+def test_a_crash_before_any_operation_of_compaction_loses_nothing(crash: Callable[[Machine], None]) -> None:
     steps = operations()
     assert len(steps) > 60
     outcomes: set[int] = set()
@@ -81,7 +84,7 @@ def test_a_crash_before_any_operation_loses_nothing(crash: Callable[[Machine], N
 
 
 def check_after(machine: Machine, expected: object) -> int:
-    """Open the log, compare, clean it to its end, compare again. The bytes that were found."""
+    """Open the log, compare, compact it to its end, compare again. Return the bytes that were found."""
     log = open_log(machine, CONFIG, recovery_point=1 << 40)
     log.update_high_watermark(log.log_end_offset)
     found = len(read_all(log))
@@ -100,7 +103,7 @@ def check_after(machine: Machine, expected: object) -> int:
 
 
 def aborted_with_batches(log: Log) -> set[tuple[int, int]]:
-    """Producer and first offset of the aborted transactions of which a batch, be it an empty one, is there."""
+    """Return producer and first offset of the aborted transactions that still have a batch, even an empty one."""
     began: dict[int, int] = {}
     found: set[tuple[int, int]] = set()
     data = read_all(log)
@@ -115,7 +118,7 @@ def aborted_with_batches(log: Log) -> set[tuple[int, int]]:
     return found
 
 
-def test_a_power_loss_right_after_a_round_finds_the_cleaned_log() -> None:
+def test_compacted_log_survives_a_power_loss_right_after_the_compaction() -> None:
     for seed in range(5):
         machine = Machine(seed)
         log = prepared(machine)

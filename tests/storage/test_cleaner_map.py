@@ -1,4 +1,4 @@
-"""The map of compaction: it answers as a dictionary would, and its memory stays within what it was given."""
+"""The offset map of compaction: it answers like a dictionary, and keeps within its memory limit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ KEYS = st.binary(max_size=3) | st.binary(min_size=62, max_size=66)
 
 
 @given(st.lists(KEYS))
-def test_it_answers_as_a_dictionary_does(keys: list[bytes]) -> None:
-    found, twin = OffsetMap(1 << 20), {}
+def test_offset_map_of_compaction_agrees_with_a_dictionary(keys: list[bytes]) -> None:
+    found, model = OffsetMap(1 << 20), {}
     for offset, key in enumerate(keys):
         found.put(key, offset)
-        twin[key] = offset
-    assert len(found) == len(twin)
-    assert {key: found.get(key) for key in twin} == twin
+        model[key] = offset
+    assert len(found) == len(model)
+    assert {key: found.get(key) for key in model} == model
     assert found.get(b"no such key") == -1
 
 
-def test_a_long_key_is_not_mistaken_for_a_short_one_that_looks_like_its_digest() -> None:
+def test_offset_map_distinguishes_a_long_key_from_a_short_one_equal_to_its_digest() -> None:
     found = OffsetMap(1 << 20)
     found.put(b"x" * 100, 1)
     (digest,) = found._offsets
@@ -32,7 +32,7 @@ def test_a_long_key_is_not_mistaken_for_a_short_one_that_looks_like_its_digest()
     assert found.get(b"x" * 100) == 1
 
 
-def test_its_memory_is_what_it_says() -> None:
+def test_offset_map_uses_as_much_memory_as_it_reports() -> None:
     for key_bytes in (8, 50, 500):
         found = OffsetMap(2 << 20)
         tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Compaction, transactions and producers: what readers and a rebuilt producer state see must not change."""
+"""Compaction, transactions and producers: it must not change what readers get, nor a rebuilt producer state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def visible(found: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
     return [(record.key, record.value) for record in found]
 
 
-def test_aborted_data_go_and_never_hide_an_older_value() -> None:
+def test_compaction_removes_aborted_data_and_keeps_the_older_committed_value() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"old"))
@@ -44,7 +44,7 @@ def test_aborted_data_go_and_never_hide_an_older_value() -> None:
     assert visible(committed(log)) == visible(records(log))
 
 
-def test_committed_data_hide_an_older_value() -> None:
+def test_compaction_removes_values_superseded_by_committed_data() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"old"))
@@ -56,7 +56,7 @@ def test_committed_data_hide_an_older_value() -> None:
     assert markers(log) == [2]
 
 
-def test_two_transactions_that_overlap_are_told_apart() -> None:
+def test_compaction_distinguishes_two_overlapping_transactions() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"1"), producer=(1, 0, 0), transactional=True)
@@ -73,14 +73,14 @@ def test_two_transactions_that_overlap_are_told_apart() -> None:
     assert visible(committed(log)) == [(b"a", b"1"), (b"b", b"2")]
 
 
-def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
+def test_compaction_keeps_a_marker_for_delete_retention_after_its_data() -> None:
     for commit in (True, False):
         machine = Machine()
         log = begun(machine)
         write(log, (b"a", b"1"), producer=(1, 0, 0), transactional=True)
         end(log, 1, commit=commit)
         write(log, (b"a", b"2"))
-        write(log, (b"z", b"1"), producer=(1, 1, 0))  # so that the transaction is not the last thing of its producer
+        write(log, (b"z", b"1"), producer=(1, 1, 0))  # so that the transaction is not its producer's last batch
         settle(log)
         clean(log, machine, now_ms=NOW_MS)
         assert markers(log) == [1], "the data went in this very round"
@@ -93,7 +93,7 @@ def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
         assert markers(log) == []
 
 
-def test_a_marker_stays_as_long_as_any_of_its_data() -> None:
+def test_compaction_keeps_a_marker_while_any_of_its_data_remains() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"1"), (b"b", b"1"), producer=(1, 0, 0), transactional=True)
@@ -106,7 +106,7 @@ def test_a_marker_stays_as_long_as_any_of_its_data() -> None:
     assert visible(committed(log)) == [(b"b", b"1"), (b"a", b"2")]
 
 
-def test_an_abort_in_a_later_segment_than_its_data_is_found() -> None:
+def test_compaction_finds_an_abort_in_a_later_segment_than_its_data() -> None:
     machine = Machine()
     log = open_log(machine, changed(COMPACTED, segment_bytes=300))
     write(log, (b"a", b"old"))
@@ -120,7 +120,7 @@ def test_an_abort_in_a_later_segment_than_its_data_is_found() -> None:
     assert visible(records(log)) == [(b"a", b"old"), (b"k", b"11")]
 
 
-def test_an_aborted_transaction_whose_empty_batch_stays_keeps_marker_and_index_entry() -> None:
+def test_an_aborted_transaction_with_a_remaining_empty_batch_keeps_marker_and_entry() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"old"))
@@ -140,7 +140,7 @@ def test_an_aborted_transaction_whose_empty_batch_stays_keeps_marker_and_index_e
     assert log.aborted_transactions(0, log.log_end_offset) == [(1, 1)]
 
 
-def test_the_index_entry_goes_with_the_data() -> None:
+def test_a_transaction_index_entry_is_removed_with_its_data() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"aborted"), producer=(1, 0, 0), transactional=True)
@@ -153,7 +153,7 @@ def test_the_index_entry_goes_with_the_data() -> None:
     assert log.aborted_transactions(0, log.log_end_offset) == []
 
 
-def test_an_abort_below_the_dirty_part_says_nothing_of_what_its_producer_commits_later() -> None:
+def test_an_abort_below_the_dirty_part_does_not_affect_later_commits_of_its_producer() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"aborted"), producer=(1, 0, 0), transactional=True)
@@ -166,7 +166,7 @@ def test_an_abort_below_the_dirty_part_says_nothing_of_what_its_producer_commits
     assert visible(records(log)) == [(b"a", b"2")]
 
 
-def test_a_marker_that_was_emptied_as_kafka_does_is_no_marker() -> None:
+def test_a_marker_batch_emptied_as_by_kafka_is_not_a_marker() -> None:
     batch = marker(1, 0, commit=True)
     assert read_marker(batch, 0, read_header(batch)) is not None
     empty = emptied(read_header(batch))
@@ -174,7 +174,7 @@ def test_a_marker_that_was_emptied_as_kafka_does_is_no_marker() -> None:
     assert read_marker(empty, 0, read_header(empty)) is None
 
 
-def test_the_last_batch_of_a_producer_is_kept_empty_so_that_its_sequence_survives() -> None:
+def test_compaction_keeps_a_producers_last_batch_empty_for_its_sequence() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"1"), (b"b", b"1"), producer=(1, 3, 40))
@@ -191,7 +191,7 @@ def test_the_last_batch_of_a_producer_is_kept_empty_so_that_its_sequence_survive
     assert write(log, (b"c", b"1"), producer=(1, 3, 44)) == 6
 
 
-def test_the_epoch_of_a_producer_that_has_only_markers_survives() -> None:
+def test_compaction_keeps_the_epoch_of_a_producer_that_has_only_markers() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"1"), producer=(1, 0, 0), transactional=True)
@@ -204,7 +204,7 @@ def test_the_epoch_of_a_producer_that_has_only_markers_survives() -> None:
     assert rebuilt(machine).producers.entries[1].epoch == 1
 
 
-def test_a_producer_that_has_expired_leaves_nothing() -> None:
+def test_compaction_removes_everything_of_an_expired_producer() -> None:
     machine = Machine()
     log = begun(machine)
     write(log, (b"a", b"1"), producer=(1, 0, 0))
@@ -218,7 +218,7 @@ def test_a_producer_that_has_expired_leaves_nothing() -> None:
 
 
 def rebuilt(machine: Machine) -> Log:
-    """The log, its producer state read from its batches alone."""
+    """Return the log with its producer state rebuilt only from its batches."""
     machine.kill()
     for name in machine.files(LOG):
         if name.endswith(".snapshot"):

@@ -1,4 +1,4 @@
-"""A header that no batch can have, met by whoever looks at headers: StorageCorrupt that names file and position."""
+"""Damaged batch headers: every reader of headers raises StorageCorrupt with file and position."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def with_wrong_magic(data: bytearray, position: int) -> None:
 
 
 def cut_short(data: bytearray, position: int) -> None:
-    """The file is shorter than the log knows."""
+    """Make the file shorter than the log assumes."""
     del data[position + 20 :]
 
 
 def with_an_end_before_its_begin(data: bytearray, position: int) -> None:
-    """Who looks for the offset of its record would go on to the next batch."""
+    """Damage the offsets so that a lookup would skip to the next batch."""
     pack_into(">i", data, position + LAST_OFFSET_DELTA_AT, -2)
 
 
@@ -66,7 +66,8 @@ harms = pytest.mark.parametrize(
 
 
 def damaged(harm: Harm, *, number: int, config: LogConfig = CONFIG) -> tuple[Log, int]:
-    """An open log of ten batches, and where the one with this number begins, which is harmed behind its back."""
+    """Return an open log of ten batches, and the position of the batch with this number, which was damaged after the
+    open."""
     machine = Machine()
     log = open_log(machine, config)
     for one in range(10):
@@ -80,11 +81,11 @@ def damaged(harm: Harm, *, number: int, config: LogConfig = CONFIG) -> tuple[Log
 
 
 def names(position: int) -> str:
-    return rf"{LOG_FILE}: the batch at byte {position} is damaged: .*\. To go on: "
+    return rf"{LOG_FILE}: the batch at byte {position} is damaged: .*\. To continue: "
 
 
 @harms
-def test_a_read_behind_it(harm: Harm) -> None:
+def test_read_after_a_damaged_batch_header_raises_storage_corrupt(harm: Harm) -> None:
     log, position = damaged(harm, number=3)
     assert read(log, 2, 1).size_bytes > 0
     with pytest.raises(StorageCorrupt, match=names(position)):
@@ -92,30 +93,30 @@ def test_a_read_behind_it(harm: Harm) -> None:
 
 
 @harms
-def test_a_read_of_the_batch_itself_which_is_larger_than_was_asked_for(harm: Harm) -> None:
+def test_read_of_a_damaged_batch_larger_than_the_maximum_raises_storage_corrupt(harm: Harm) -> None:
     log, _ = damaged(harm, number=0)
     with pytest.raises(StorageCorrupt, match=names(0)):
         read(log, 0, 1)
 
 
 @harms
-def test_a_read_that_ends_behind_it(harm: Harm) -> None:
+def test_read_across_a_damaged_batch_header_raises_storage_corrupt(harm: Harm) -> None:
     log, position = damaged(harm, number=3)
     with pytest.raises(StorageCorrupt, match=names(position)):
         read(log, 0, end=6)
 
 
 @harms
-def test_a_truncation_behind_it(harm: Harm) -> None:
+def test_truncation_after_a_damaged_batch_header_raises_storage_corrupt(harm: Harm) -> None:
     log, position = damaged(harm, number=3)
     with pytest.raises(StorageCorrupt, match=names(position)):
         log.truncate_to(6, NOW_MS)
 
 
 @harms
-def test_a_lookup_by_time(harm: Harm) -> None:
+def test_lookup_by_time_across_a_damaged_batch_header_raises_storage_corrupt(harm: Harm) -> None:
     log, position = damaged(harm, number=3)
-    log.segments[0].max_timestamp = NOW_MS + 1  # as if a later batch had it: all headers are looked at
+    log.segments[0].max_timestamp = NOW_MS + 1  # as if a later batch had it: all headers are read
     with pytest.raises(StorageCorrupt, match=names(position)):
         looked_up(log.offset_for_timestamp(NOW_MS + 1))
     with pytest.raises(StorageCorrupt, match=names(position)):
@@ -123,7 +124,7 @@ def test_a_lookup_by_time(harm: Harm) -> None:
 
 
 @harms
-def test_the_cleaners_look_at_a_segments_age(harm: Harm) -> None:
+def test_cleaners_check_of_a_segments_age_raises_storage_corrupt_for_a_damaged_header(harm: Harm) -> None:
     log, _ = damaged(harm, number=0)
     warmed(lambda: log.roll(NOW_MS))
     log.update_high_watermark(log.log_end_offset)
@@ -134,15 +135,16 @@ def test_the_cleaners_look_at_a_segments_age(harm: Harm) -> None:
 
 @harms
 @pytest.mark.parametrize("number", [0, 3])
-def test_the_opening_of_a_log_that_was_closed_in_order(harm: Harm, number: int) -> None:
+def test_opening_a_cleanly_closed_log_with_a_damaged_header_raises_storage_corrupt(harm: Harm, number: int) -> None:
     log, position = damaged(harm, number=number)
     with pytest.raises(StorageCorrupt, match=names(position)):
         Log.open_log(log.disk, LOG, CONFIG, clean=True, recovery_point=0, log_start=0, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize("number", [5, 9])
-def test_a_batch_that_the_index_leads_to_and_knows_better(number: int) -> None:
-    """Nothing before it is looked at that would tell: a reader would be given the next batch, or none."""
+def test_read_of_a_batch_with_offsets_that_contradict_the_index_raises_storage_corrupt(number: int) -> None:
+    """The read examines no earlier header that would reveal the damage. Without this check a reader would get the next
+    batch, or none."""
     log, position = damaged(
         with_offsets_of_the_batch_before, number=number, config=replace(CONFIG, index_interval_bytes=1)
     )
@@ -155,7 +157,7 @@ def test_a_batch_that_the_index_leads_to_and_knows_better(number: int) -> None:
         looked_up(log.offset_for_timestamp(NOW_MS))
 
 
-def test_a_marker_that_does_not_parse_is_found_when_producers_are_loaded() -> None:
+def test_loading_producer_state_raises_storage_corrupt_for_a_marker_that_does_not_parse() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     lead(log, batch(producer=(7, 0, 0), transactional=True))
@@ -172,7 +174,7 @@ def test_a_marker_that_does_not_parse_is_found_when_producers_are_loaded() -> No
         open_log(machine, CONFIG, clean=True)
 
 
-def test_a_segment_that_the_cleaner_has_written_and_a_crash_has_left_half_named() -> None:
+def test_opening_a_log_with_a_damaged_swap_segment_raises_storage_corrupt() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     for one in range(3):

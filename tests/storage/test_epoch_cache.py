@@ -1,4 +1,4 @@
-"""The leader-epoch cache against a naive twin, and its file."""
+"""The leader-epoch cache compared with a simple reference model, and the cache's file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.stages.batches import LOG, NOW_MS, batch, follow, lead, open_log
 from tests.stages.machine import Machine
 
 
-class Twin:
-    """The epoch of every offset, one by one."""
+class EpochModel:
+    """Model of the cache: the epoch of every single offset."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, int]] = []
@@ -49,41 +49,41 @@ class Twin:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_the_cache_does_what_its_twin_does(seed: int) -> None:
+def test_epoch_cache_agrees_with_a_simple_reference_model(seed: int) -> None:
     draw = random.Random(seed)
-    cache, twin = EpochCache(), Twin()
+    cache, model = EpochCache(), EpochModel()
     for _ in range(30):
         number = draw.randrange(40)
         if draw.random() < 0.6:
             epoch = draw.randrange(12)
             changes = cache.changes
             assert cache.assign(epoch, number) == (cache.changes != changes)
-            twin.assign(epoch, number)
+            model.assign(epoch, number)
         else:
             name = draw.choice(["truncate_from_end", "truncate_from_start"])
             getattr(cache, name)(number)
-            getattr(twin, name)(number)
-        assert cache.entries == tuple(twin.entries)
-        assert cache.latest_epoch == (twin.entries[-1][0] if twin.entries else -1)
+            getattr(model, name)(number)
+        assert cache.entries == tuple(model.entries)
+        assert cache.latest_epoch == (model.entries[-1][0] if model.entries else -1)
         assert EpochCache.decode(cache.encode(), "file").entries == cache.entries
         for value in range(-1, 45):
-            assert cache.epoch_for(value) == twin.epoch_for(value)
-            assert cache.end_offset_for(value, 50) == twin.end_offset_for(value, 50)
+            assert cache.epoch_for(value) == model.epoch_for(value)
+            assert cache.end_offset_for(value, 50) == model.end_offset_for(value, 50)
 
 
-def test_the_checkpoint_has_kafkas_bytes() -> None:
+def test_the_leader_epoch_checkpoint_has_kafkas_bytes() -> None:
     assert EpochCache([(3, 0), (7, 120)]).encode() == b"0\n2\n3 0\n7 120\n"
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"1\n0\n", b"0\nx\n", b"0\n2\n1 0\n", b"0\n1\n1 zero\n", b"0\n2\n2 0\n1 5\n", b"0\n2\n1 5\n2 5\n"]
 )
-def test_a_file_that_is_no_checkpoint_is_told_by_line(text: bytes) -> None:
+def test_a_bad_leader_epoch_checkpoint_is_reported_with_its_line(text: bytes) -> None:
     with pytest.raises(StorageCorrupt, match="leader-epoch-checkpoint: "):
         EpochCache.decode(text, "/data/orders-0/leader-epoch-checkpoint")
 
 
-def test_a_truncation_that_removes_no_bytes_still_cuts_the_entry_of_a_leader_that_appended_nothing() -> None:
+def test_a_truncation_without_bytes_removes_the_epoch_of_a_leader_without_appends() -> None:
     machine = Machine()
     log = open_log(machine)
     lead(log, batch(3), 1)
@@ -93,7 +93,7 @@ def test_a_truncation_that_removes_no_bytes_still_cuts_the_entry_of_a_leader_tha
     assert machine.content(f"{LOG}/leader-epoch-checkpoint") == b"0\n1\n1 0\n"
 
 
-def test_a_follower_notes_the_epoch_of_each_batch() -> None:
+def test_a_follower_records_the_epoch_of_each_batch() -> None:
     log = open_log(Machine())
     parts = [batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), batch(1, base=3, epoch=4), batch(1, base=9, epoch=6)]
     follow(log, b"".join(parts))
@@ -117,11 +117,11 @@ def test_the_epoch_entry_of_a_leader_is_durable_before_its_first_append() -> Non
     machine.kill()
     log = open_log(machine, LogConfig())
     plan = log.ready_plan(machine.host.chance.uuid())
-    assert plan is not None  # the entry at the log end went with the leader that made it
+    assert plan is not None  # the epoch at the log end had no batch, and was removed
     assert plan.writes == ((f"{LOG}/leader-epoch-checkpoint", b"0\n0\n"),)
 
 
-def test_a_restart_that_changes_no_epoch_has_nothing_to_save() -> None:
+def test_a_restart_without_a_new_epoch_has_no_epoch_checkpoint_to_save() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig())
     lead(log, batch(1), 3)

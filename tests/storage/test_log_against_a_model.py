@@ -1,4 +1,6 @@
-"""A log against a naive twin: a list of batches in memory. Random operations, crashes and power losses included."""
+"""A log compared with a simple reference model, a list of batches in memory, under random operations, crashes and power
+losses.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ STEPS = 60
 
 
 @dataclass
-class Twin:
-    """What the log must hold: whole batches in order, and where it begins and ends."""
+class LogModel:
+    """The content that the log must have: whole batches in order, and its start and end."""
 
     batches: list[bytes] = field(default_factory=list)
     log_start: int = 0
@@ -37,8 +39,8 @@ class Twin:
         self.log_end = headers(data)[0].next_offset
 
     def truncate(self, offset: int, log: Log) -> None:
-        """A batch that reaches over the offset goes, and so does a hole below it. Where an emptied log ends is its own
-        business, as long as that is not above the offset."""
+        """Remove a batch that extends beyond the offset, and a gap below it. An emptied log may end anywhere up to the
+        offset."""
         if offset >= self.log_end:
             return
         while self.batches and headers(self.batches[-1])[0].last_offset >= offset:
@@ -58,13 +60,13 @@ class Twin:
 
 
 class Run:
-    """One random life of a log. After each step the log is compared with the twin."""
+    """One random run of a log. After each step the log is compared with the model."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.machine = Machine(seed, cold_read_one_in=7)
         self.log = open_log(self.machine, CONFIG)
-        self.twin = Twin()
+        self.model = LogModel()
         self.sequences: dict[int, int] = {}
         self.saved_recovery_point = 0
         self.saved_index_recovery_point: int | None = None
@@ -89,29 +91,29 @@ class Run:
             timestamp=NOW_MS + self.draw.randint(-50, 50),
             producer=(producer, 0 if producer >= 0 else -1, sequence),
         )
-        info = lead(self.log, data, self.twin.epoch)
-        assert info.base_offset == self.twin.log_end
+        info = lead(self.log, data, self.model.epoch)
+        assert info.base_offset == self.model.log_end
         assert not info.duplicate
         if producer >= 0:
             self.sequences[producer] = sequence + count
-        self.twin.add(bytes(data))
+        self.model.add(bytes(data))
 
     def follow(self) -> None:
-        base = self.twin.log_end
+        base = self.model.log_end
         parts: list[bytes] = []
         for _ in range(self.draw.randint(1, 5)):
             base += self.draw.choice([0, 0, 0, 5])
-            data = batch(self.draw.randint(1, 3), base=base, epoch=self.twin.epoch, size=self.draw.choice([1, 60]))
+            data = batch(self.draw.randint(1, 3), base=base, epoch=self.model.epoch, size=self.draw.choice([1, 60]))
             parts.append(bytes(data))
             base = headers(data)[0].next_offset
-        partial = self.draw.choice([b"", bytes(batch(1, base=base, epoch=self.twin.epoch))[:70]])
+        partial = self.draw.choice([b"", bytes(batch(1, base=base, epoch=self.model.epoch))[:70]])
         info = follow(self.log, b"".join(parts) + partial)
         for data in parts:
-            self.twin.add(data)
-        assert info.last_offset == self.twin.log_end - 1
+            self.model.add(data)
+        assert info.last_offset == self.model.log_end - 1
 
     def elect(self) -> None:
-        self.twin.epoch += self.draw.randint(1, 2)
+        self.model.epoch += self.draw.randint(1, 2)
 
     def roll(self) -> None:
         warmed(lambda: self.log.roll(NOW_MS))
@@ -125,10 +127,10 @@ class Run:
         self.saved_index_recovery_point = self.log.index_recovery_point
 
     def truncate(self) -> None:
-        """Now and then the process dies before its owner has saved the recovery points."""
-        offset = self.draw.randint(max(self.twin.log_start, self.twin.log_end - 12), self.twin.log_end + 2)
+        """Truncate; in some runs the process dies before its owner has saved the recovery points."""
+        offset = self.draw.randint(max(self.model.log_start, self.model.log_end - 12), self.model.log_end + 2)
         self.log.truncate_to(offset, NOW_MS)
-        self.twin.truncate(offset, self.log)
+        self.model.truncate(offset, self.log)
         if self.draw.randrange(3) == 0:
             self.kill()
         else:
@@ -136,25 +138,25 @@ class Run:
         self.forget_sequences()
 
     def forget_sequences(self) -> None:
-        """Producers go on with what is left of the log."""
+        """Let producers continue with the sequences that the remaining log implies."""
         self.sequences = {
             producer: (entry.next_sequence if entry.batches else 0)
             for producer, entry in self.log.producers.entries.items()
         }
 
     def advance(self) -> None:
-        offset = self.draw.randint(self.twin.log_start, self.twin.log_end)
+        offset = self.draw.randint(self.model.log_start, self.model.log_end)
         self.log.advance_log_start(offset)
-        self.twin.log_start = self.saved_log_start = offset
+        self.model.log_start = self.saved_log_start = offset
 
     def delete(self) -> None:
-        self.log.update_high_watermark(self.twin.log_end)
+        self.log.update_high_watermark(self.model.log_end)
         found = warmed(lambda: self.log.deletable_segments(NOW_MS))
         for path in warmed(lambda: self.log.delete_segments(found, NOW_MS)):
             self.machine.disk.unlink(path)
-        self.saved_log_start = self.twin.log_start
-        self.twin.batches = [
-            data for data in self.twin.batches if headers(data)[0].base_offset >= self.log.segments[0].base_offset
+        self.saved_log_start = self.model.log_start
+        self.model.batches = [
+            data for data in self.model.batches if headers(data)[0].base_offset >= self.log.segments[0].base_offset
         ]
 
     def kill(self) -> None:
@@ -169,15 +171,15 @@ class Run:
 
     def restart_fully(self) -> None:
         if self.draw.random() < 0.3:
-            start = self.twin.log_end + self.draw.randint(0, 9)
+            start = self.model.log_end + self.draw.randint(0, 9)
             self.log.truncate_fully(start, NOW_MS)
-            self.saved_log_start = self.twin.log_start = self.twin.log_end = start
+            self.saved_log_start = self.model.log_start = self.model.log_end = start
             self.save()
-            self.twin.batches = []
+            self.model.batches = []
             self.sequences = {}
 
     def reopen(self, *, clean: bool) -> None:
-        """Its owner saves recovery points that are lower now before anything is appended."""
+        """Reopen the log. Its owner saves lowered recovery points before any append."""
         self.log = open_log(
             self.machine,
             CONFIG,
@@ -193,8 +195,8 @@ class Run:
     # comparison
 
     def compare(self) -> None:
-        log, twin = self.log, self.twin
-        assert (log.log_start_offset, log.log_end_offset) == (twin.log_start, twin.log_end)
+        log, model = self.log, self.model
+        assert (log.log_start_offset, log.log_end_offset) == (model.log_start, model.log_end)
         assert log.size_bytes == sum(map(len, self.in_log()))
         assert read_all(log) == b"".join(self.from_offset(log.log_start_offset))
         self.compare_epochs()
@@ -203,28 +205,28 @@ class Run:
 
     def in_log(self) -> list[bytes]:
         first = self.log.segments[0].base_offset
-        return [data for data in self.twin.batches if headers(data)[0].base_offset >= first]
+        return [data for data in self.model.batches if headers(data)[0].base_offset >= first]
 
     def from_offset(self, offset: int) -> list[bytes]:
         return [data for data in self.in_log() if headers(data)[0].last_offset >= offset]
 
     def compare_epochs(self) -> None:
-        assert self.canonical(self.log.epochs) == self.canonical(EpochCache(self.twin.epochs()))
+        assert self.canonical(self.log.epochs) == self.canonical(EpochCache(self.model.epochs()))
 
     def canonical(self, epochs: EpochCache) -> tuple[tuple[int, int], ...]:
-        """Entries as the batches that are left tell them: log start may lie in a hole before the oldest one, and what
-        begins at the log end is a matter of who leads."""
-        start = self.twin.log_start
-        oldest = next((header.base_offset for header in self.twin.headers() if header.last_offset >= start), 0)
+        """Return the entries that the remaining batches imply. The log start may be in a gap before the oldest batch,
+        and an epoch at the log end depends on the leader, so both are normalized."""
+        start = self.model.log_start
+        oldest = next((header.base_offset for header in self.model.headers() if header.last_offset >= start), 0)
         cache = EpochCache(epochs.entries)
         cache.truncate_from_start(max(start, oldest))
-        cache.truncate_from_end(self.twin.log_end)
+        cache.truncate_from_end(self.model.log_end)
         return cache.entries
 
     def compare_read(self) -> None:
-        log, twin = self.log, self.twin
-        offset = self.draw.randint(twin.log_start, twin.log_end)
-        end = self.draw.randint(twin.log_start, twin.log_end)
+        log, model = self.log, self.model
+        offset = self.draw.randint(model.log_start, model.log_end)
+        end = self.draw.randint(model.log_start, model.log_end)
         most = self.draw.choice([0, 1, 80, 200, 500, 5000])
         at_least_one = self.draw.random() < 0.5
         found = read(log, offset, most, end, at_least_one=at_least_one).read()
@@ -237,15 +239,15 @@ class Run:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_a_log_holds_what_its_twin_holds_after_any_operations_and_crashes(seed: int) -> None:
+def test_a_log_equals_its_model_after_any_operations_and_crashes(seed: int) -> None:
     Run(seed).go()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32))
-@example(884)  # synced to its end, then closed, and the power went before its indexes were synced
-@example(1454)  # a segment was begun, the process died, and the next one did not sync the directory
-def test_after_a_power_loss_the_log_is_a_prefix_that_has_all_that_was_synced(seed: int) -> None:
+@example(884)  # synced to its end, then closed, and the power failed before its indexes were synced
+@example(1454)  # a segment was created, the process died, and the next one did not sync the directory
+def test_after_a_power_loss_the_log_is_a_prefix_with_everything_synced(seed: int) -> None:
     run = Run(seed)
     for _ in range(4):
         for _ in range(15):
@@ -255,14 +257,14 @@ def test_after_a_power_loss_the_log_is_a_prefix_that_has_all_that_was_synced(see
         save_some(run)
         run.machine.power_off()
         run.reopen(clean=False)
-        assert synced <= run.log.log_end_offset <= run.twin.log_end
-        run.twin.truncate(run.log.log_end_offset, run.log)
+        assert synced <= run.log.log_end_offset <= run.model.log_end
+        run.model.truncate(run.log.log_end_offset, run.log)
         run.forget_sequences()
         run.compare()
 
 
 def save_some(run: Run) -> None:
-    """The recovery points are in two files: a crash may come before, between or after their writing."""
+    """Save the recovery points, which are in two files: a crash may come before, between or after the two writes."""
     if run.draw.randrange(3):
         run.saved_recovery_point = run.log.recovery_point
     if run.draw.randrange(3):
@@ -271,7 +273,7 @@ def save_some(run: Run) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans())
-def test_a_bit_flipped_in_what_was_synced_is_never_cut_off_in_silence(seed: int, power_goes: bool) -> None:
+def test_a_bit_flipped_in_synced_data_is_never_truncated_silently(seed: int, power_goes: bool) -> None:
     run = Run(seed)
     for _ in range(run.draw.randrange(2, 25)):
         run.draw.choice([run.lead, run.lead, run.follow, run.roll, run.sync, run.truncate])()
@@ -291,7 +293,8 @@ def test_a_bit_flipped_in_what_was_synced_is_never_cut_off_in_silence(seed: int,
 
 
 def flip_bit(run: Run, data: bytes) -> tuple[str, bytes]:
-    """In this batch's bytes, but those that no CRC covers: its offset and epoch. Its file, and the bytes of that."""
+    """Flip a bit of this batch, except in its offset and epoch, which no CRC covers. Return its file, and the file's
+    bytes."""
     base_offset = headers(data)[0].base_offset
     path = max(
         f"{LOG}/{name}"
@@ -307,7 +310,7 @@ def flip_bit(run: Run, data: bytes) -> tuple[str, bytes]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_indexes_epochs_and_producers_equal_what_a_rebuild_from_the_batches_gives(seed: int) -> None:
+def test_indexes_epochs_and_producers_equal_a_rebuild_from_the_batches(seed: int) -> None:
     run = Run(seed)
     run.go()
     run.delete()
@@ -316,12 +319,12 @@ def test_indexes_epochs_and_producers_equal_what_a_rebuild_from_the_batches_give
     files = run.machine.files(LOG)
     logs = {name: data for name, data in files.items() if name.endswith(".log")}
     run.machine.copy(LOG, logs)
-    rebuilt = describe(open_log(run.machine, CONFIG, log_start=run.twin.log_start))
+    rebuilt = describe(open_log(run.machine, CONFIG, log_start=run.model.log_start))
     for mine, again in zip(derived.times, rebuilt.times, strict=True):
         assert set(again) <= set(mine)
     assert derived.offsets == rebuilt.offsets
     assert run.canonical(derived.epochs) == run.canonical(rebuilt.epochs)
-    if run.log.segments[0].base_offset == 0:  # else the begin of the producers' history is gone
+    if run.log.segments[0].base_offset == 0:  # otherwise the start of the producers' history is missing
         assert derived.producers == rebuilt.producers
 
 
@@ -347,7 +350,7 @@ def describe(log: Log) -> Derived:
 
 
 @pytest.mark.parametrize("offset", range(13))
-def test_a_read_at_any_offset_around_a_roll_skips_and_repeats_nothing(offset: int) -> None:
+def test_reads_at_any_offset_around_a_roll_skip_and_repeat_no_records(offset: int) -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=200))
     datas = [batch(1, size=40) for _ in range(12)]

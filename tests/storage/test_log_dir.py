@@ -1,4 +1,4 @@
-"""A log directory: whose it is, who has it open, how it was left, what is in it."""
+"""A log directory: its owner, its lock, its clean-shutdown file, and its logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(machine: Machine, **options: object) -> LogDirectory:
     return LogDirectory.open_directory(machine.disk, FOLDER, **options)  # type: ignore[arg-type]
 
 
-def test_a_formatted_directory_opens_for_its_node(machine: Machine) -> None:
+def test_a_formatted_log_directory_opens_for_its_node(machine: Machine) -> None:
     directory = opened(machine, cluster_id="cluster-1")
     assert directory.directory_id == ID
     assert opened_again_fails(machine)
@@ -40,7 +40,7 @@ def opened_again_fails(machine: Machine) -> bool:
     return True
 
 
-def test_the_lock_ends_with_the_process(machine: Machine) -> None:
+def test_the_log_directory_lock_ends_with_the_process(machine: Machine) -> None:
     opened(machine)
     machine.kill()
     opened(machine)
@@ -53,13 +53,15 @@ def test_the_lock_ends_with_the_process(machine: Machine) -> None:
         ({"node_id": 7, "cluster_id": "other"}, "belongs to cluster cluster-1, this node to cluster other"),
     ],
 )
-def test_a_foreign_directory_is_refused_and_unlocked(machine: Machine, options: dict[str, object], why: str) -> None:
+def test_a_log_directory_of_another_node_is_refused_and_unlocked(
+    machine: Machine, options: dict[str, object], why: str
+) -> None:
     with pytest.raises(ForeignDirectory, match=why):
         opened(machine, **options)
     opened(machine)
 
 
-def test_an_unformatted_or_missing_directory_says_how_to_make_one() -> None:
+def test_an_unformatted_log_directory_is_an_error_that_explains_formatting() -> None:
     machine = Machine()
     with pytest.raises(ForeignDirectory, match=r"has no meta.properties; format it with `kraft storage format`"):
         opened(machine)
@@ -67,12 +69,12 @@ def test_an_unformatted_or_missing_directory_says_how_to_make_one() -> None:
         LogDirectory.open_directory(machine.disk, "/elsewhere", node_id=1)
 
 
-def test_a_directory_is_not_formatted_twice(machine: Machine) -> None:
+def test_formatting_a_formatted_log_directory_is_refused(machine: Machine) -> None:
     with pytest.raises(ForeignDirectory, match="is formatted already"):
         format_directory(machine.disk, FOLDER, MetaProperties("cluster-1", 7, ID))
 
 
-def test_a_clean_shutdown_counts_once(machine: Machine) -> None:
+def test_a_clean_shutdown_file_is_used_once(machine: Machine) -> None:
     directory = opened(machine)
     assert directory.take_clean_shutdown() is None
     directory.write_clean_shutdown(42)
@@ -86,14 +88,14 @@ def test_a_clean_shutdown_counts_once(machine: Machine) -> None:
     assert opened(machine).take_clean_shutdown() is None
 
 
-def test_an_empty_clean_shutdown_file_is_clean_without_an_epoch(machine: Machine) -> None:
+def test_empty_clean_shutdown_file_counts_as_a_clean_stop_without_a_broker_epoch(machine: Machine) -> None:
     machine.put(f"{FOLDER}/.kafka_cleanshutdown", b"")
     clean = opened(machine).take_clean_shutdown()
     assert clean is not None
     assert clean.broker_epoch == -1
 
 
-def test_checkpoints_read_back_and_damage_is_told_not_fatal(machine: Machine) -> None:
+def test_log_directory_checkpoints_read_back_and_damage_is_only_a_warning(machine: Machine) -> None:
     directory = opened(machine)
     assert directory.read_recovery_points() == {}
     directory.write_recovery_points({("a", 0): 1})
@@ -116,7 +118,7 @@ def test_checkpoints_read_back_and_damage_is_told_not_fatal(machine: Machine) ->
     assert "replication-offset-checkpoint" in directory.warnings[0]
 
 
-def test_the_logs_of_a_directory_are_found_by_their_names(machine: Machine) -> None:
+def test_logs_in_a_directory_are_found_by_folder_name(machine: Machine) -> None:
     for name in (
         "b-1",
         "a-10",
@@ -136,7 +138,7 @@ def test_the_logs_of_a_directory_are_found_by_their_names(machine: Machine) -> N
     assert "lost+found" in directory.warnings[0]
 
 
-def test_a_deleted_topic_can_be_created_again_while_its_old_files_wait(machine: Machine) -> None:
+def test_deleted_topic_can_be_created_again_while_its_old_files_wait_for_deletion(machine: Machine) -> None:
     directory = opened(machine)
     path = directory.partition_path("orders", 0)
     log = open_log(machine, directory=path)

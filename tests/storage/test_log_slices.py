@@ -1,4 +1,4 @@
-"""A slice that is looked at: its batches are whole and where they should be, also in what no CRC covers."""
+"""Checks of a log slice: its batches are complete and at the right offsets, including fields that no CRC covers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(log: Log, piece: LogSlice, bytes_max: int = EVERYTHING) -> None:
 
 
 def filled(machine: Machine, *, size: int = 10) -> Log:
-    """Ten batches of two records, in two leader epochs."""
+    """Return a log of ten batches of two records, in two leader epochs."""
     log = open_log(machine, ROOMY)
     for number in range(COUNT):
         lead(log, batch(BATCH_RECORDS, size=size), 3 if number < COUNT // 2 else 5)
@@ -39,7 +39,7 @@ def filled(machine: Machine, *, size: int = 10) -> Log:
 
 
 def change(machine: Machine, number: int, at: int, layout: str, value: int) -> None:
-    """Write a value into a batch, so many bytes behind its begin."""
+    """Write a value into a batch, this many bytes after its start."""
     path = f"{LOG}/{0:020d}.log"
     data = bytearray(machine.content(path))
     positions = [position for position, _ in iter_headers(data)]
@@ -49,7 +49,7 @@ def change(machine: Machine, number: int, at: int, layout: str, value: int) -> N
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_whole_batches_are_never_taken_for_damage(seed: int) -> None:
+def test_log_slice_check_accepts_whole_batches(seed: int) -> None:
     draw = random.Random(seed)
     machine = Machine(seed)
     log = open_log(machine, LogConfig(segment_bytes=draw.choice([300, 1 << 20]), segment_ms=1 << 60))
@@ -59,11 +59,12 @@ def test_whole_batches_are_never_taken_for_damage(seed: int) -> None:
         step = draw.random()
         if step < 0.5:
             lead(log, batch(draw.randint(1, 5)), max(epoch, log.epochs.latest_epoch))
-        elif step < 0.8:  # behind a hole that compaction left
+        elif step < 0.8:  # after a gap that compaction left
             base = log.log_end_offset + draw.choice([0, 0, 7])
             follow(log, batch(draw.randint(1, 5), base=base, epoch=max(epoch, log.epochs.latest_epoch)))
         elif step < 0.9:
-            log.epochs.assign(max(epoch, log.epochs.latest_epoch + 1), log.log_end_offset)  # elected, nothing written
+            # elected, without writing anything
+            log.epochs.assign(max(epoch, log.epochs.latest_epoch + 1), log.log_end_offset)
         else:
             log.truncate_to(draw.randint(log.log_start_offset, log.log_end_offset), 0)
     log.advance_log_start(draw.randint(0, log.log_end_offset))
@@ -116,7 +117,7 @@ OF_EPOCHS = [an_old_epoch, an_epoch_that_never_was, an_epoch_to_come]
 
 @pytest.mark.parametrize("harm", [*OF_ITSELF, a_base_offset_that_is_too_large, *OF_EPOCHS])
 @pytest.mark.parametrize("first", [0, 2 * BATCH_RECORDS, 4 * BATCH_RECORDS])
-def test_a_batch_that_a_follower_would_refuse_is_damage(harm: Harm, first: int) -> None:
+def test_log_slice_check_finds_a_batch_that_a_follower_would_refuse(harm: Harm, first: int) -> None:
     machine = Machine()
     log = filled(machine)
     piece = read(log, first, EVERYTHING)
@@ -127,7 +128,7 @@ def test_a_batch_that_a_follower_would_refuse_is_damage(harm: Harm, first: int) 
 
 
 @pytest.mark.parametrize("harm", OF_ITSELF)
-def test_a_last_batch_that_cannot_be_where_it_stands_is_damage(harm: Harm) -> None:
+def test_log_slice_check_finds_a_last_batch_at_an_impossible_offset(harm: Harm) -> None:
     machine = Machine()
     log = filled(machine)
     piece = read(log, 0, EVERYTHING)
@@ -139,7 +140,7 @@ def test_a_last_batch_that_cannot_be_where_it_stands_is_damage(harm: Harm) -> No
 
 
 @pytest.mark.parametrize("harm", OF_EPOCHS)
-def test_who_wants_the_records_alone_is_content_with_any_epoch(harm: Harm) -> None:
+def test_log_slice_read_without_epochs_accepts_any_leader_epoch(harm: Harm) -> None:
     machine = Machine()
     log = filled(machine)
     harm(machine, 4)
@@ -147,12 +148,12 @@ def test_who_wants_the_records_alone_is_content_with_any_epoch(harm: Harm) -> No
     assert piece.read_whole(log.log_end_offset) == piece.read()
 
 
-# how much is read
+# amount of reading
 
 
 @dataclass
 class CountingFile:
-    """A file that remembers how much was asked of it at a time."""
+    """A file that records the sizes of its reads."""
 
     file: File
     counts: list[int] = field(default_factory=list)
@@ -173,7 +174,7 @@ def counting(piece: LogSlice) -> tuple[LogSlice, list[int]]:
 
 
 @pytest.mark.parametrize("batch_bytes", [3_000, 400_000, CHECK_BYTES_MAX])
-def test_a_slice_is_looked_at_a_piece_at_a_time_and_to_its_end(batch_bytes: int) -> None:
+def test_log_slice_check_reads_piece_by_piece_to_the_end(batch_bytes: int) -> None:
     machine = Machine()
     log = filled(machine, size=batch_bytes // BATCH_RECORDS)
     for _ in range(6_000_000 // batch_bytes - COUNT):
@@ -187,7 +188,7 @@ def test_a_slice_is_looked_at_a_piece_at_a_time_and_to_its_end(batch_bytes: int)
         check(log, piece)
 
 
-def test_what_stands_behind_the_bytes_asked_for_is_not_read() -> None:
+def test_log_slice_check_does_not_read_beyond_the_requested_bytes() -> None:
     machine = Machine()
     log = filled(machine, size=400_000)
     piece, counts = counting(read(log, 0, EVERYTHING))
@@ -199,7 +200,7 @@ def test_what_stands_behind_the_bytes_asked_for_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("missing", [1, 50, 900_000])
-def test_a_file_that_ends_too_soon_is_damage(missing: int) -> None:
+def test_log_slice_check_finds_a_file_that_ends_too_soon(missing: int) -> None:
     machine = Machine()
     log = filled(machine, size=400_000)
     piece = read(log, 0, EVERYTHING)
@@ -209,6 +210,6 @@ def test_a_file_that_ends_too_soon_is_damage(missing: int) -> None:
         check(log, piece)
 
 
-def test_nothing_to_look_at_is_whole() -> None:
+def test_log_slice_check_accepts_an_empty_slice() -> None:
     log = filled(Machine())
     check(log, warmed(lambda: log.read(log.log_end_offset, 1, log.log_end_offset)))

@@ -1,4 +1,4 @@
-"""Lookups by timestamp against a naive twin."""
+"""Lookups by timestamp compared with a simple reference implementation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.stages.machine import Machine
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_a_lookup_finds_the_first_record_with_that_time_or_later(seed: int) -> None:
+def test_lookup_by_time_finds_the_first_record_at_or_after_the_timestamp(seed: int) -> None:
     draw = random.Random(seed)
     machine = Machine(seed, cold_read_one_in=5)
     log = open_log(machine, LogConfig(segment_bytes=500, index_interval_bytes=100, segment_ms=1 << 60))
@@ -46,20 +46,20 @@ def test_a_lookup_finds_the_first_record_with_that_time_or_later(seed: int) -> N
         assert looked_up(log.offset_for_timestamp(timestamp)) == expected
 
 
-def test_the_offset_of_the_largest_timestamp_is_the_first_record_that_has_it() -> None:
+def test_max_timestamp_lookup_finds_the_first_record_with_the_largest_timestamp() -> None:
     log = open_log(Machine(), LogConfig(segment_bytes=200, segment_ms=1 << 60))
     for timestamp in (5, 90, 90, 7):
         lead(log, batch(2, timestamp=timestamp))
     assert looked_up(log.max_timestamp_offset()) == (90, 2, 0)
 
 
-def test_an_empty_log_has_no_largest_timestamp() -> None:
+def test_the_max_timestamp_lookup_in_an_empty_log_finds_none() -> None:
     log = open_log(Machine())
     assert looked_up(log.max_timestamp_offset()) is None
     assert looked_up(log.offset_for_timestamp(0)) is None
 
 
-def test_all_records_of_an_append_time_batch_have_its_time() -> None:
+def test_lookups_use_the_append_time_for_all_records_of_a_batch() -> None:
     log = open_log(Machine(), LogConfig(log_append_time=True))
     lead(log, batch(3, timestamp=1), now_ms=NOW_MS)
     lead(log, batch(3, timestamp=NOW_MS * 2), now_ms=NOW_MS + 5)
@@ -67,8 +67,8 @@ def test_all_records_of_an_append_time_batch_have_its_time() -> None:
     assert looked_up(log.max_timestamp_offset()) == (NOW_MS + 5, 3, 0)
 
 
-class Leaving(list[Segment]):
-    """Segments that leave their log in the moment in which somebody begins to look through them."""
+class DisappearingSegments(list[Segment]):
+    """Segments that are removed from their log when a lookup begins to read them."""
 
     def __init__(self, log: Log, present: list[Segment]) -> None:
         super().__init__(log.segments)
@@ -79,7 +79,7 @@ class Leaving(list[Segment]):
         return super().__iter__()
 
 
-def test_a_lookup_whose_segments_are_taken_away_looks_again() -> None:
+def test_a_lookup_by_time_is_repeated_if_its_segments_are_removed() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=200, segment_ms=1 << 60))
     for timestamp in range(12):
@@ -89,13 +89,13 @@ def test_a_lookup_whose_segments_are_taken_away_looks_again() -> None:
     log.advance_log_start(before[3].base_offset)
     delete(machine, log.delete_segments(log.deletable_segments(0), 0))
     present, log.segments = log.segments, before
-    log.segments = Leaving(log, present)
+    log.segments = DisappearingSegments(log, present)
     found = looked_up(log.offset_for_timestamp(0))
     assert found is not None
     assert found.offset == before[3].base_offset
 
 
-def test_a_lookup_in_a_log_that_was_deleted_ends() -> None:
+def test_lookup_by_time_in_a_deleted_log_raises_segment_gone() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=200, segment_ms=1 << 60))
     for timestamp in range(12):
@@ -106,7 +106,7 @@ def test_a_lookup_in_a_log_that_was_deleted_ends() -> None:
         looked_up(log.offset_for_timestamp(0))
 
 
-def test_a_batch_that_changed_on_the_device_is_damage_and_no_answer() -> None:
+def test_a_lookup_by_time_reports_a_batch_changed_on_the_device_as_damage() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=1 << 20, segment_ms=1 << 60))
     for timestamp in (5, 90):
@@ -120,7 +120,7 @@ def test_a_batch_that_changed_on_the_device_is_damage_and_no_answer() -> None:
         looked_up(log.offset_for_timestamp(50))
 
 
-def test_the_largest_timestamp_is_that_of_the_records_left_when_log_start_lies_within_a_batch() -> None:
+def test_the_max_timestamp_lookup_ignores_records_below_a_log_start_inside_a_batch() -> None:
     log = open_log(Machine())
     lead(log, encode_batch([Record(0, stamp, None, b"v") for stamp in (90, 20, 40, 40)]))
     lead(log, batch(1, timestamp=30))
@@ -131,13 +131,13 @@ def test_the_largest_timestamp_is_that_of_the_records_left_when_log_start_lies_w
     assert looked_up(log.max_timestamp_offset()) is None
 
 
-def test_the_largest_timestamp_of_records_without_one_is_that_of_the_first() -> None:
+def test_the_max_timestamp_lookup_of_records_without_timestamp_finds_the_first() -> None:
     log = open_log(Machine())
     lead(log, batch(3, timestamp=-1))
     assert looked_up(log.max_timestamp_offset()) == (-1, 0, 0)
 
 
-def test_a_lookup_in_a_batch_of_many_records_takes_many_short_steps_and_little_memory() -> None:
+def test_a_lookup_by_time_in_a_large_batch_takes_short_steps_and_little_memory() -> None:
     log = open_log(Machine(), LogConfig(segment_ms=1 << 60))
     count = 20_000
     lead(log, encode_batch([Record(0, 1, None, bytes(500))] * count, compression=Compression.ZSTD))
@@ -152,13 +152,13 @@ def test_a_lookup_in_a_batch_of_many_records_takes_many_short_steps_and_little_m
 
 
 def _largest_in_whole_log(log: Log) -> LookupSteps:
-    """A lookup that has to look at every record of the only batch."""
+    """Return a lookup that must examine every record of the log's only batch."""
     log.advance_log_start(1)
     log.segments[0].max_timestamp = 2
     return log.max_timestamp_offset()
 
 
-def test_a_batch_that_does_not_parse_is_named_with_its_offset_and_is_not_damage() -> None:
+def test_a_lookup_by_time_reports_an_unreadable_batch_by_offset_and_not_as_damage() -> None:
     log = open_log(Machine())
     lead(log, batch(2, timestamp=5))
     data = batch(1, timestamp=90)

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata log: written, validated, sent in chunks, and what is none."""
+"""Snapshots of the metadata log: writing, validating, sending in chunks, and refusing invalid ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(machine: Machine, snapshot: SnapshotId = ID) -> SnapshotStore:
     return store
 
 
-def test_a_snapshot_is_read_as_it_was_written() -> None:
+def test_a_metadata_snapshot_reads_back_as_written() -> None:
     machine = Machine()
     reader = write(machine).open(ID)
     batches = list(reader.batches())
@@ -48,7 +48,7 @@ def test_a_snapshot_is_read_as_it_was_written() -> None:
     assert reader.last_contained_log_timestamp() == 77
 
 
-def test_offsets_inside_start_at_zero_and_the_epoch_is_the_snapshots() -> None:
+def test_batches_in_a_metadata_snapshot_start_at_offset_zero_with_its_epoch() -> None:
     machine = Machine()
     write(machine)
     found = [header for _, header in iter_headers(machine.content(f"{FOLDER}/{NAME}"))]
@@ -57,7 +57,7 @@ def test_offsets_inside_start_at_zero_and_the_epoch_is_the_snapshots() -> None:
     assert [header.is_control for header in found] == [True, True, False, False, True]
 
 
-def test_a_snapshot_has_its_name_only_when_it_is_whole_and_durable() -> None:
+def test_a_metadata_snapshot_gets_its_name_only_when_complete_and_durable() -> None:
     machine = Machine(4)
     store = store_of(machine)
     writer = store.create(ID, last_contained_log_timestamp=0, now_ms=NOW_MS)
@@ -70,7 +70,7 @@ def test_a_snapshot_has_its_name_only_when_it_is_whole_and_durable() -> None:
     store.open(ID).validate()
 
 
-def test_what_is_unfinished_or_deleted_is_cleared_and_never_listed() -> None:
+def test_unfinished_and_deleted_metadata_snapshots_are_removed_and_never_listed() -> None:
     machine = Machine()
     store = write(machine)
     other = SnapshotId(200, 5)
@@ -82,13 +82,13 @@ def test_what_is_unfinished_or_deleted_is_cleared_and_never_listed() -> None:
     assert not machine.files(FOLDER)
 
 
-def test_an_abandoned_snapshot_leaves_nothing() -> None:
+def test_an_abandoned_metadata_snapshot_leaves_no_file() -> None:
     machine = Machine()
     store_of(machine).create(ID, last_contained_log_timestamp=0, now_ms=NOW_MS).abandon()
     assert not machine.files(FOLDER)
 
 
-def test_snapshots_are_listed_by_offset_and_epoch() -> None:
+def test_metadata_snapshots_are_listed_by_offset_and_epoch() -> None:
     machine = Machine()
     for snapshot in (SnapshotId(9, 2), SnapshotId(120, 4), SnapshotId(10, 2)):
         write(machine, snapshot)
@@ -101,7 +101,7 @@ def test_snapshots_are_listed_by_offset_and_epoch() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 10_000])
-def test_a_snapshot_sent_in_chunks_is_the_same_on_the_other_side(chunk: int) -> None:
+def test_a_metadata_snapshot_received_in_chunks_equals_the_original(chunk: int) -> None:
     source, target = write(Machine(1)), Machine(2)
     receiver = store_of(target).receive(ID)
     size = source.size_bytes(ID)
@@ -115,7 +115,7 @@ def test_a_snapshot_sent_in_chunks_is_the_same_on_the_other_side(chunk: int) -> 
     assert [batch.values for batch in store_of(target).open(ID).batches()][1:] == VALUES
 
 
-def test_chunks_out_of_order_or_range_are_refused() -> None:
+def test_snapshot_chunks_out_of_order_or_range_are_refused() -> None:
     machine = Machine()
     store = write(machine)
     size = store.size_bytes(ID)
@@ -139,7 +139,7 @@ def received(data: bytes) -> tuple[Machine, SnapshotReceiver]:
     return machine, receiver
 
 
-def test_a_snapshot_cut_anywhere_or_changed_anywhere_is_none() -> None:
+def test_a_metadata_snapshot_truncated_or_changed_anywhere_is_refused() -> None:
     machine = Machine()
     write(machine)
     whole = machine.content(f"{FOLDER}/{NAME}")
@@ -160,7 +160,7 @@ def test_a_snapshot_cut_anywhere_or_changed_anywhere_is_none() -> None:
     assert refused == len(changed)
 
 
-def test_a_snapshot_whose_batches_do_not_parse_is_none_though_their_crcs_match() -> None:
+def test_a_metadata_snapshot_with_unparsable_batches_is_refused_despite_matching_crcs() -> None:
     source = Machine()
     write(source)
     whole = bytes(source.content(f"{FOLDER}/{NAME}"))

@@ -1,4 +1,4 @@
-"""Logs on the real disk, driven as a node drives them: appends and reads on the loop, the rest in threads."""
+"""Logs on the real disk, used as a node does: appends and reads on the loop, everything else in threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCHES = 300
 
 
 async def warmed(disk: Disk, function: Callable[[], T]) -> T:
-    """What runs on the loop, with its cold reads resolved in a thread."""
+    """Call a function on the loop. If it raises ColdRead, load the data in a thread and call it again."""
     while True:
         try:
             return function()
@@ -57,7 +57,7 @@ async def append_all(disk: Disk, log: Log, number: int) -> None:
 
 
 async def sync_until(disk: Disk, log: Log, end_offset: int) -> None:
-    """Group commit."""
+    """Sync repeatedly, as group commit does."""
     while log.synced_end_offset < end_offset:
         plan = log.files_to_sync()
         if plan is None:
@@ -71,7 +71,7 @@ async def sync_until(disk: Disk, log: Log, end_offset: int) -> None:
 
 
 async def read_to(disk: Disk, log: Log, end_offset: int) -> list[int]:
-    """The base offsets that a reader sees that follows the log end."""
+    """Return the base offsets that a reader gets that follows the log end."""
     offset, seen = 0, []
     while offset < end_offset:
         piece = await warmed(disk, lambda: log.read(offset, 3000, log.log_end_offset))  # noqa: B023
@@ -84,7 +84,7 @@ async def read_to(disk: Disk, log: Log, end_offset: int) -> list[int]:
     return seen
 
 
-async def test_many_logs_share_few_open_files_while_they_are_written_synced_and_read(tmp_path: Path) -> None:
+async def test_many_logs_share_few_open_files_while_written_synced_and_read(tmp_path: Path) -> None:
     async with open_seam(node_name="test") as seam:
         disk, cache = seam.disk, FileCache(4)
         logs = [
@@ -115,7 +115,7 @@ async def test_many_logs_share_few_open_files_while_they_are_written_synced_and_
             assert await read_to(disk, again, BATCHES) == list(range(BATCHES))
 
 
-async def test_reads_go_on_while_the_log_is_truncated_in_a_thread(tmp_path: Path) -> None:
+async def test_reads_continue_while_the_log_is_truncated_in_a_thread(tmp_path: Path) -> None:
     async with open_seam(node_name="test") as seam:
         disk = seam.disk
         log = await open_log(disk, f"{tmp_path}/t-0", FileCache(), clean=False, recovery_point=0)

@@ -1,4 +1,4 @@
-"""Producer state: the rules of idempotence, snapshots, and that it is a function of the log."""
+"""Producer state: the rules of idempotence, snapshots, and equality of states derived from the same log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(log: Log, data: bytearray, **options: AppendOrigin) -> ErrorCode:
     return caught.value.error_code
 
 
-def test_each_of_the_last_five_batches_is_answered_with_its_own_offset(log: Log) -> None:
+def test_a_duplicate_of_each_of_the_last_five_batches_gets_its_own_offset(log: Log) -> None:
     for sequence in range(0, 21, 3):
         lead(log, batch(3, producer=(7, 0, sequence)))
     for sequence in range(6, 21, 3):
@@ -43,12 +43,12 @@ def test_each_of_the_last_five_batches_is_answered_with_its_own_offset(log: Log)
     assert refused(log, batch(3, producer=(7, 0, 3))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_batch_that_overlaps_but_is_not_the_same_is_out_of_order(log: Log) -> None:
+def test_batch_that_overlaps_earlier_producer_sequences_is_rejected_as_out_of_order(log: Log) -> None:
     lead(log, batch(3, producer=(7, 0, 0)))
     assert refused(log, batch(2, producer=(7, 0, 0))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_gap_is_refused_and_the_missing_batch_is_still_taken(log: Log) -> None:
+def test_a_sequence_gap_is_refused_and_the_missing_batch_is_still_accepted(log: Log) -> None:
     lead(log, batch(2, producer=(7, 0, 0)))
     assert refused(log, batch(2, producer=(7, 0, 4))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert lead(log, batch(2, producer=(7, 0, 2))).base_offset == 2
@@ -59,7 +59,7 @@ def test_an_unknown_producer_may_begin_with_any_sequence(log: Log) -> None:
     assert not lead(log, batch(1, producer=(7, 3, 56))).duplicate
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(log: Log) -> None:
+def test_an_older_producer_epoch_is_fenced_and_a_newer_one_begins_at_sequence_zero(log: Log) -> None:
     lead(log, batch(1, producer=(7, 3, 0)))
     assert refused(log, batch(1, producer=(7, 2, 1))) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert refused(log, batch(1, producer=(7, 4, 1))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -67,32 +67,32 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(log: Log) -> No
     assert refused(log, batch(1, producer=(7, 3, 0))) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_the_sequence_after_the_largest_is_zero(log: Log) -> None:
+def test_the_producer_sequence_after_the_largest_is_zero(log: Log) -> None:
     lead(log, batch(2, producer=(7, 0, SEQUENCE_MAX - 1)))
     lead(log, batch(2, producer=(7, 0, 0)))
     assert lead(log, batch(2, producer=(7, 0, SEQUENCE_MAX - 1))).base_offset == 0
 
 
-def test_a_batch_may_wrap_around_the_largest_sequence(log: Log) -> None:
+def test_a_batch_may_wrap_around_the_largest_producer_sequence(log: Log) -> None:
     lead(log, batch(4, producer=(7, 0, SEQUENCE_MAX - 1)))
     assert lead(log, batch(4, producer=(7, 0, SEQUENCE_MAX - 1))).duplicate
     assert not lead(log, batch(1, producer=(7, 0, 2))).duplicate
 
 
-def test_a_duplicate_on_an_append_time_log_has_the_first_ones_time() -> None:
+def test_a_duplicate_in_an_append_time_log_gets_the_first_batchs_time() -> None:
     log = open_log(Machine(), LogConfig(log_append_time=True))
     assert lead(log, batch(1, producer=(7, 0, 0)), now_ms=NOW_MS + 1).log_append_time_ms == NOW_MS + 1
     assert lead(log, batch(1, producer=(7, 0, 0)), now_ms=NOW_MS + 9).log_append_time_ms == NOW_MS + 1
 
 
-def test_only_clients_are_held_to_their_sequences(log: Log) -> None:
+def test_producer_sequences_are_checked_only_in_appends_of_clients(log: Log) -> None:
     lead(log, batch(1, producer=(7, 1, 0)))
     lead(log, batch(1, producer=(7, 1, 40)), origin=AppendOrigin.COORDINATOR)
     fenced = refused(log, batch(1, producer=(7, 0, 41)), origin=AppendOrigin.COORDINATOR)
     assert fenced == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_silent_producers_expire_unless_their_transaction_is_open(log: Log) -> None:
+def test_inactive_producers_expire_unless_their_transaction_is_open(log: Log) -> None:
     lead(log, batch(1, producer=(1, 0, 0), timestamp=1000))
     lead(log, batch(1, producer=(2, 0, 0), timestamp=1000, transactional=True))
     lead(log, batch(1, producer=(3, 0, 0), timestamp=5000))
@@ -100,7 +100,7 @@ def test_silent_producers_expire_unless_their_transaction_is_open(log: Log) -> N
     assert sorted(log.producers.entries) == [2, 3]
 
 
-def test_a_truncation_takes_producer_state_back_with_it(log: Log) -> None:
+def test_a_truncation_restores_earlier_producer_state(log: Log) -> None:
     for sequence in range(30):
         lead(log, batch(1, producer=(7, 0, sequence)))
     log.truncate_to(12, NOW_MS)
@@ -110,7 +110,7 @@ def test_a_truncation_takes_producer_state_back_with_it(log: Log) -> None:
     assert not log.producers.entries
 
 
-def test_a_snapshot_has_kafkas_bytes() -> None:
+def test_a_producer_snapshot_has_kafkas_bytes() -> None:
     entry = SnapshotEntry(1, 2, 3, 4, 5, 6, 7, -1)
     body = pack(">i", 1) + pack(">qhiqiqiq", 1, 2, 3, 4, 5, 6, 7, -1)
     assert encode([entry]) == pack(">hI", 1, crc32c(body)) + body
@@ -120,7 +120,7 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(min_size=1, max_size=1), st.integers(0, 55))
-def test_a_damaged_snapshot_is_none(byte: bytes, position: int) -> None:
+def test_a_damaged_producer_snapshot_decodes_to_none(byte: bytes, position: int) -> None:
     data = bytearray(encode([SnapshotEntry(1, 2, 3, 4, 5, 6, 7, -1)]))
     if data[position : position + 1] != byte:
         data[position : position + 1] = byte
@@ -128,7 +128,7 @@ def test_a_damaged_snapshot_is_none(byte: bytes, position: int) -> None:
     assert decode(bytes(data[:position])) is None
 
 
-def test_a_damaged_snapshot_is_deleted_and_the_log_is_scanned_instead() -> None:
+def test_a_damaged_producer_snapshot_is_deleted_and_the_log_is_scanned_instead() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     for sequence in range(20):
@@ -143,7 +143,7 @@ def test_a_damaged_snapshot_is_deleted_and_the_log_is_scanned_instead() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_snapshot_that_a_truncation_removed_does_not_come_back_with_a_power_loss(seed: int) -> None:
+def test_a_producer_snapshot_removed_by_truncation_stays_removed_after_a_power_loss(seed: int) -> None:
     machine = Machine(seed)
     log = open_log(machine)
     for sequence in range(10):
@@ -164,7 +164,7 @@ def test_a_snapshot_that_a_truncation_removed_does_not_come_back_with_a_power_lo
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans())
-def test_leader_follower_and_rebuilt_state_are_equal(seed: int, clean: bool) -> None:
+def test_producer_state_of_leader_follower_and_rebuild_is_equal(seed: int, clean: bool) -> None:
     draw = random.Random(seed)
     machine = Machine(seed)
     leader = open_log(machine, CONFIG, directory="/data/leader-0")

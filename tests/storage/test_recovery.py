@@ -1,4 +1,4 @@
-"""What a crash leaves, and what is no crash's work. Every byte position of a small log is tried."""
+"""Recovery: what a crash can leave, and what is damage. Every byte position of a small log is tried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG_FILE = f"{LOG}/{0:020d}.log"
 
 
 def written(machine: Machine, count: int = 6, *, size: int = 40, config: LogConfig = CONFIG) -> list[bytes]:
-    """A log of `count` batches in /data/orders-0; their bytes."""
+    """Write a log of `count` batches in /data/orders-0; return their bytes."""
     log = open_log(machine, config)
     datas = [batch(2, size=size, fill=b"%d" % number) for number in range(count)]
     for data in datas:
@@ -27,13 +27,13 @@ def written(machine: Machine, count: int = 6, *, size: int = 40, config: LogConf
 
 
 def reopened(machine: Machine, data: bytes, **options: int | bool) -> Log:
-    """The log after its only segment's file has these bytes."""
+    """Reopen the log after its only segment's file was replaced by these bytes."""
     machine.overwrite(LOG_FILE, data)
     return open_log(machine, CONFIG, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_file_cut_at_any_byte_recovers_to_the_whole_batches_before_it(strict: bool) -> None:
+def test_a_segment_file_truncated_at_any_byte_recovers_its_whole_batches(strict: bool) -> None:
     machine = Machine()
     datas = written(machine)
     whole = b"".join(datas)
@@ -56,21 +56,23 @@ def test_a_bit_flipped_in_any_byte_below_the_synced_end_stops_the_log(strict: bo
         flipped[position] ^= 0x10
         if flips_outside_the_crc(position, datas, strict):
             continue
-        with pytest.raises(StorageCorrupt, match=r"00000\.log: the batch at byte \d+ .*To go on") as caught:
+        with pytest.raises(StorageCorrupt, match=r"00000\.log: the batch at byte \d+ .*To continue") as caught:
             reopened(machine, bytes(flipped), recovery_point=6, strict=strict)
         assert LOG_FILE in str(caught.value)
 
 
 def flips_outside_the_crc(position: int, datas: list[bytes], strict: bool) -> bool:
-    """Whether this byte is of a leader epoch, which no CRC covers; nor does it cover the base offset, of which a larger
-    one is a hole, as long as it fits the segment, and only the metadata log has none."""
+    """Return whether a flip of this byte cannot be detected.
+
+    A leader epoch is covered by no CRC. Neither is the base offset: a larger one is a legal gap if it fits the segment,
+    except in the metadata log, which has no gaps."""
     starts = [sum(map(len, datas[:count])) for count in range(len(datas))]
     epoch = any(12 <= position - start < 16 for start in starts)
     last_base_offset = 4 <= position - starts[-1] < 8
     return epoch or (last_base_offset and not strict)
 
 
-def test_a_bit_flipped_in_the_middle_above_the_synced_end_is_no_torn_tail() -> None:
+def test_a_bit_flipped_before_other_unsynced_batches_is_damage() -> None:
     machine = Machine()
     whole = b"".join(written(machine))
     flipped = bytearray(whole)
@@ -79,7 +81,7 @@ def test_a_bit_flipped_in_the_middle_above_the_synced_end_is_no_torn_tail() -> N
         reopened(machine, bytes(flipped))
 
 
-def test_a_bit_flipped_in_the_last_batch_is_cut_but_stops_the_metadata_log() -> None:
+def test_a_bit_flipped_in_the_last_batch_is_truncated_but_stops_the_metadata_log() -> None:
     machine = Machine()
     datas = written(machine)
     flipped = bytearray(b"".join(datas))
@@ -91,7 +93,7 @@ def test_a_bit_flipped_in_the_last_batch_is_cut_but_stops_the_metadata_log() -> 
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("lost", range(1, 7))
-def test_a_lost_sector_above_the_synced_end_is_cut_with_all_behind_it(lost: int, strict: bool) -> None:
+def test_a_lost_sector_above_the_synced_end_is_truncated_with_all_after_it(lost: int, strict: bool) -> None:
     machine = Machine()
     datas = written(machine, 6, size=300)
     whole = b"".join(datas)
@@ -107,9 +109,9 @@ def test_a_lost_sector_above_the_synced_end_is_cut_with_all_behind_it(lost: int,
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("piece", range(1, 13))
 @pytest.mark.parametrize("behind", [0, 2])
-def test_a_lost_sector_of_which_a_batch_has_a_few_bytes_is_no_damage(piece: int, behind: int, strict: bool) -> None:
-    """Of a batch at the end of a sector, which was synced up to there, up to 10 bytes are covered by no CRC: those of
-    its offset, and the zeros that its length begins with."""
+def test_a_lost_sector_with_a_few_bytes_of_a_batch_is_a_torn_tail(piece: int, behind: int, strict: bool) -> None:
+    """If a batch begins at the end of a sector, up to 10 of its bytes in that sector are covered by no CRC: those of
+    its offset, and the zeros at the start of its length. Here the log was synced up to that batch."""
     machine = Machine()
     log = open_log(machine, CONFIG, strict=strict)
     first = bytes(batch(300, size=1))  # so that the next offset has more than one byte
@@ -128,7 +130,7 @@ def test_a_lost_sector_of_which_a_batch_has_a_few_bytes_is_no_damage(piece: int,
     assert found == (kept if piece > 6 else b"".join(map(bytes, datas)))
 
 
-def test_an_offset_of_zeros_elsewhere_than_at_the_end_of_a_sector_is_damage() -> None:
+def test_a_zero_offset_not_at_the_end_of_a_sector_is_damage() -> None:
     machine = Machine()
     datas = written(machine, 3, size=300)
     whole = bytearray(b"".join(datas))
@@ -138,8 +140,8 @@ def test_an_offset_of_zeros_elsewhere_than_at_the_end_of_a_sector_is_damage() ->
         reopened(machine, bytes(whole))
 
 
-def test_zeros_before_the_rest_of_their_sector_are_damage() -> None:
-    """A sector reaches the device whole or not at all."""
+def test_zeros_in_only_a_part_of_a_sector_are_damage() -> None:
+    """A sector is written to the device completely or not at all."""
     machine = Machine()
     datas = written(machine, 3, size=100)
     whole = bytearray(b"".join(datas))[:SECTOR_BYTES]
@@ -151,7 +153,7 @@ def test_zeros_before_the_rest_of_their_sector_are_damage() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans())
-def test_a_power_loss_never_stops_a_log_and_never_takes_what_was_synced(seed: int, strict: bool) -> None:
+def test_a_power_loss_never_prevents_a_start_and_never_loses_synced_data(seed: int, strict: bool) -> None:
     machine = Machine(seed)
     config = LogConfig(segment_bytes=1500, index_interval_bytes=150)
     log = open_log(machine, config, strict=strict)
@@ -173,13 +175,13 @@ def test_a_power_loss_never_stops_a_log_and_never_takes_what_was_synced(seed: in
         whole = found
 
 
-def test_zeros_behind_the_last_batch_are_cut() -> None:
+def test_zeros_after_the_last_batch_are_truncated() -> None:
     machine = Machine()
     whole = b"".join(written(machine))
     assert read_all(reopened(machine, whole + bytes(700), strict=True)) == whole
 
 
-def test_a_metadata_log_that_ends_below_what_was_synced_does_not_start() -> None:
+def test_a_metadata_log_that_ends_below_its_synced_end_does_not_start() -> None:
     machine = Machine()
     datas = written(machine)
     with pytest.raises(StorageCorrupt, match=r"ends at offset 10, but all below offset 12 was synced"):
@@ -212,7 +214,7 @@ def test_a_clean_start_reads_no_batches_and_an_unclean_one_finds_the_same_log() 
     assert clean.epochs.entries == unclean.epochs.entries
 
 
-def test_damage_in_the_last_synced_segment_of_a_clean_log_is_found() -> None:
+def test_damage_in_the_last_segment_of_a_clean_log_is_found() -> None:
     machine = Machine()
     whole = b"".join(written(machine))
     machine.overwrite(LOG_FILE, whole[:-10])
@@ -222,7 +224,7 @@ def test_damage_in_the_last_synced_segment_of_a_clean_log_is_found() -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("data", [None, b"", b"12345", bytes(8) + b"\xff" * 16])
-def test_an_index_that_is_missing_or_makes_no_sense_is_built_again(suffix: str, data: bytes | None) -> None:
+def test_a_missing_or_invalid_index_is_rebuilt(suffix: str, data: bytes | None) -> None:
     machine = Machine()
     datas = written(machine, 20, config=LogConfig(segment_bytes=600, index_interval_bytes=100))
     path = f"{LOG}/{0:020d}{suffix}"
@@ -233,11 +235,11 @@ def test_an_index_that_is_missing_or_makes_no_sense_is_built_again(suffix: str, 
         machine.overwrite(path, data)
     log = open_log(machine, LogConfig(segment_bytes=600, index_interval_bytes=100), clean=True)
     assert read_all(log) == b"".join(datas)
-    if data != b"":  # an empty index is a legal one: lookups scan from the segment's begin
+    if data != b"":  # an empty index is legal: lookups then scan from the segment's start
         assert machine.content(path) == before
 
 
-def test_a_lost_segment_end_takes_the_later_segments_with_it() -> None:
+def test_a_lost_segment_end_removes_the_later_segments() -> None:
     machine = Machine()
     datas = written(machine, 12, config=LogConfig(segment_bytes=400))
     size = len(machine.content(LOG_FILE))
@@ -248,7 +250,7 @@ def test_a_lost_segment_end_takes_the_later_segments_with_it() -> None:
     assert [name for name in machine.files(LOG) if name.endswith(".log")] == [f"{0:020d}.log"]
 
 
-def test_a_log_that_ends_below_its_log_start_begins_again_there() -> None:
+def test_a_log_that_ends_below_its_log_start_restarts_there() -> None:
     machine = Machine()
     written(machine)
     log = open_log(machine, CONFIG, log_start=500)
@@ -257,7 +259,7 @@ def test_a_log_that_ends_below_its_log_start_begins_again_there() -> None:
     assert info.base_offset == 500
 
 
-def test_index_files_without_a_log_are_removed() -> None:
+def test_index_files_without_a_log_file_are_removed() -> None:
     machine = Machine()
     whole = b"".join(written(machine))
     machine.put(f"{LOG}/{77:020d}.index", b"12345678")
@@ -265,7 +267,7 @@ def test_index_files_without_a_log_are_removed() -> None:
     assert f"{77:020d}.index" not in machine.files(LOG)
 
 
-def test_a_leader_epoch_checkpoint_that_is_lost_or_damaged_is_built_from_the_batches() -> None:
+def test_a_lost_or_damaged_leader_epoch_checkpoint_is_rebuilt_from_the_batches() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     for epoch in (1, 1, 4, 7):
@@ -279,7 +281,7 @@ def test_a_leader_epoch_checkpoint_that_is_lost_or_damaged_is_built_from_the_bat
     assert open_log(machine, CONFIG, clean=True).epochs.entries == ((1, 0), (4, 4), (7, 6))
 
 
-def test_a_large_batch_is_recovered_whole() -> None:
+def test_a_large_batch_is_recovered_completely() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig())
     datas = [batch(1, size=5_000_000), batch(1, size=30), batch(1, size=5_000_000)]
@@ -289,7 +291,7 @@ def test_a_large_batch_is_recovered_whole() -> None:
     assert read_all(open_log(machine, LogConfig())) == b"".join(datas)
 
 
-def test_recovery_does_not_make_bytes_durable_and_says_so() -> None:
+def test_recovery_does_not_sync_recovered_bytes_and_reports_them_unsynced() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=300))
     for _ in range(8):
@@ -303,7 +305,7 @@ def test_recovery_does_not_make_bytes_durable_and_says_so() -> None:
     assert open_log(machine, LogConfig(segment_bytes=300), recovery_point=16).log_end_offset == 16
 
 
-def test_a_good_batch_whose_offset_or_epoch_goes_back_is_no_torn_tail() -> None:
+def test_a_good_batch_with_a_decreasing_offset_or_epoch_is_damage() -> None:
     machine = Machine()
     datas = written(machine, 2)
     for bad in (batch(1, base=1, epoch=0), batch(1, base=4, epoch=-1)):
@@ -311,7 +313,7 @@ def test_a_good_batch_whose_offset_or_epoch_goes_back_is_no_torn_tail() -> None:
             reopened(machine, b"".join(datas) + bytes(bad))
 
 
-def test_the_log_appends_where_recovery_cut_it() -> None:
+def test_appends_continue_where_recovery_truncated_the_log() -> None:
     machine = Machine()
     datas = written(machine, 3)
     log = reopened(machine, b"".join(datas)[:-7])
@@ -323,7 +325,7 @@ def test_the_log_appends_where_recovery_cut_it() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_an_index_that_was_built_again_for_a_synced_segment_is_on_the_device(suffix: str) -> None:
+def test_a_rebuilt_index_of_a_synced_segment_is_durable(suffix: str) -> None:
     config = LogConfig(segment_bytes=3000, index_interval_bytes=50)
     for seed in range(10):
         machine = Machine(seed)

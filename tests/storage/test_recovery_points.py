@@ -1,4 +1,4 @@
-"""What a restart may believe: the recovery point is exact, and the indexes have one of their own."""
+"""Assumptions of a restart: the recovery point is exact, and the indexes have a separate one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFIG = LogConfig(segment_bytes=1 << 20, index_interval_bytes=50)
 
 
 def single_records(log: Log, count: int) -> list[bytes]:
-    """Append so many batches of one record each; their bytes."""
+    """Append `count` batches of one record each; return their bytes."""
     datas = [batch(1) for _ in range(count)]
     for data in datas:
         lead(log, data)
@@ -21,7 +21,7 @@ def single_records(log: Log, count: int) -> list[bytes]:
 
 
 def flip(machine: Machine, base_offset: int, position: int) -> None:
-    """One bit of a segment's file."""
+    """Flip one bit of a segment's file."""
     path = f"{LOG}/{base_offset:020d}.log"
     data = bytearray(machine.content(path))
     data[position] ^= 1
@@ -29,7 +29,7 @@ def flip(machine: Machine, base_offset: int, position: int) -> None:
 
 
 def reopened(machine: Machine, points: tuple[int, int | None]) -> Log:
-    """After the process died: with this recovery point and index recovery point in the checkpoints."""
+    """Reopen the log after a process crash, with this recovery point and index recovery point in the checkpoints."""
     machine.kill()
     return open_log(machine, CONFIG, recovery_point=points[0], index_recovery_point=points[1])
 
@@ -40,7 +40,7 @@ def points(log: Log) -> tuple[int, int]:
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_damage_in_a_last_batch_of_one_record_that_was_synced_stops_the_log(count: int, known: bool) -> None:
+def test_damage_in_a_synced_last_batch_of_one_record_stops_the_log(count: int, known: bool) -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     single_records(log, count)
@@ -52,8 +52,8 @@ def test_damage_in_a_last_batch_of_one_record_that_was_synced_stops_the_log(coun
 
 
 @pytest.mark.parametrize("then", [0, 1])
-def test_damage_at_the_synced_end_of_a_segment_that_was_just_closed_stops_the_log(then: int) -> None:
-    """Its records are on the device, and its indexes are not."""
+def test_damage_at_the_synced_end_of_a_just_closed_segment_stops_the_log(then: int) -> None:
+    """The segment's records are on the device, and its indexes are not."""
     machine = Machine()
     log = open_log(machine, CONFIG)
     single_records(log, 3)
@@ -66,7 +66,7 @@ def test_damage_at_the_synced_end_of_a_segment_that_was_just_closed_stops_the_lo
         reopened(machine, points(log))
 
 
-def test_a_torn_batch_right_behind_the_synced_end_is_cut() -> None:
+def test_a_torn_batch_right_after_the_synced_end_is_truncated() -> None:
     for synced in range(4):
         machine = Machine()
         log = open_log(machine, CONFIG)
@@ -80,7 +80,7 @@ def test_a_torn_batch_right_behind_the_synced_end_is_cut() -> None:
 
 
 def closed_and_synced(machine: Machine) -> Log:
-    """Two segments, of which the first is on the device with its indexes; the second begins at 3."""
+    """Return a log of two segments. The first is on the device with its indexes; the second begins at offset 3."""
     log = open_log(machine, CONFIG)
     single_records(log, 3)
     log.roll(NOW_MS)
@@ -92,7 +92,7 @@ def closed_and_synced(machine: Machine) -> Log:
     return log
 
 
-def test_a_closed_segment_is_read_again_until_its_indexes_are_known_to_be_on_the_device() -> None:
+def test_recovery_reads_a_closed_segment_until_its_indexes_are_known_to_be_durable() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     single_records(log, 3)
@@ -107,8 +107,9 @@ def test_a_closed_segment_is_read_again_until_its_indexes_are_known_to_be_on_the
     assert reopened(machine, (3, None)).recovery_report.segments_read == 2, "it may be Kafka's checkpoint"
 
 
-def test_a_log_that_was_cut_below_its_checkpoint_says_so_when_it_is_opened() -> None:
-    """The process died before its owner saved the points. If they stay, a power loss is taken for damage later on."""
+def test_opening_a_log_truncated_below_its_checkpoint_lowers_its_recovery_points() -> None:
+    """The process died after the truncation, before the log's owner saved the recovery points. If the old points
+    stayed, a later power loss would be taken for damage."""
     machine = Machine()
     log = closed_and_synced(machine)
     single_records(log, 2)
@@ -126,7 +127,7 @@ def test_a_log_that_was_cut_below_its_checkpoint_says_so_when_it_is_opened() -> 
     assert reopened(machine, lowered).log_end_offset == 2
 
 
-def test_a_log_whose_folder_was_taken_away_has_nothing_synced() -> None:
+def test_a_log_with_a_removed_folder_has_no_synced_data() -> None:
     machine = Machine()
     log = closed_and_synced(machine)
     machine.kill()

@@ -15,11 +15,12 @@ from tests.stages.machine import Crash, Machine
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
 OLD = 4
 END = 16
-"""Where the replaced segments end."""
+"""End offset of the replaced segments."""
 
 
 def prepared(machine: Machine) -> tuple[Log, bytes, bytes]:
-    """A synced log of several segments, and its bytes before and after the replacement of the first segments."""
+    """Return a synced log of several segments, and the log's bytes before and after the replacement of its first
+    segments."""
     log = open_log(machine, CONFIG)
     for number in range(20):
         lead(log, batch(1, size=30, fill=b"%d" % (number % 10)))
@@ -44,7 +45,7 @@ def slice_of(data: bytes, offset: int) -> bytes:
 
 
 def replacement(log: Log, after: bytes) -> Replacement:
-    """The first segments, to be replaced by one that holds what is left of them."""
+    """Return the replacement of the first segments by one with their remaining batches."""
     old = log.segments[:OLD]
     writing = CleanedSegment(log.disk, log.directory, old, CONFIG.index_interval_bytes)
     pieces = [slice_of(after, header.base_offset) for header in headers(after) if header.base_offset < END]
@@ -60,7 +61,7 @@ def replace(log: Log, after: bytes) -> list[str]:
     return made.finish()
 
 
-def test_a_replacement_gives_the_new_log_and_its_old_files_go_later() -> None:
+def test_a_replacement_gives_the_new_log_and_unlinks_old_files_later() -> None:
     machine = Machine()
     log, before, after = prepared(machine)
     piece = read(log, 0)
@@ -73,7 +74,7 @@ def test_a_replacement_gives_the_new_log_and_its_old_files_go_later() -> None:
     assert read_all(open_log(machine, CONFIG, recovery_point=20)) == after
 
 
-def test_a_crash_before_any_step_leaves_the_old_log_or_the_new_one() -> None:
+def test_a_crash_before_any_step_of_a_replacement_leaves_the_old_or_the_new_log() -> None:
     machine = Machine()
     log, _, after = prepared(machine)
     first = machine.disk.operations
@@ -104,7 +105,7 @@ def crash_at(machine: Machine, step: int, power: str) -> str:
     return "before" if found == before else "after"
 
 
-def test_a_log_is_read_and_appended_to_between_any_two_steps() -> None:
+def test_a_log_can_be_read_and_appended_to_between_any_steps_of_a_replacement() -> None:
     machine = Machine(cold_read_one_in=3)
     log, before, after = prepared(machine)
     made = replacement(log, after)
@@ -119,7 +120,7 @@ def test_a_log_is_read_and_appended_to_between_any_two_steps() -> None:
     assert lead(log, batch(1)).base_offset == 20
 
 
-def test_a_dead_incarnation_cannot_replace_anything() -> None:
+def test_a_crashed_incarnation_cannot_replace_segments() -> None:
     machine = Machine()
     log, before, after = prepared(machine)
     made = replacement(log, after)
@@ -129,7 +130,7 @@ def test_a_dead_incarnation_cannot_replace_anything() -> None:
     assert read_all(open_log(machine, CONFIG, recovery_point=20)) == before
 
 
-def test_nothing_is_replaced_once_retention_has_taken_a_segment_away() -> None:
+def test_a_replacement_is_discarded_if_retention_removed_a_segment() -> None:
     machine = Machine()
     log, before, after = prepared(machine)
     made = replacement(log, after)
@@ -147,7 +148,7 @@ def test_nothing_is_replaced_once_retention_has_taken_a_segment_away() -> None:
     assert not any(name.endswith((".cleaned", ".swap")) for name in machine.files(LOG))
 
 
-def test_only_closed_segments_that_are_on_the_device_can_be_replaced() -> None:
+def test_only_closed_and_synced_segments_can_be_replaced() -> None:
     log, _, after = prepared(Machine())
     made = replacement(log, after)
     log.recovery_point = 3
@@ -159,7 +160,7 @@ def test_only_closed_segments_that_are_on_the_device_can_be_replaced() -> None:
         Replacement(log, active, writing.finish([])).publish()
 
 
-def test_reads_and_appends_go_on_over_the_holes_of_a_cleaned_log() -> None:
+def test_reads_and_appends_work_across_the_gaps_of_a_compacted_log() -> None:
     log, _, after = prepared(Machine())
     replace(log, after)
     for offset in range(log.log_end_offset):
@@ -168,7 +169,7 @@ def test_reads_and_appends_go_on_over_the_holes_of_a_cleaned_log() -> None:
     assert lead(log, batch(1)).base_offset == 20
 
 
-def test_the_snapshot_at_the_new_segments_base_stays_and_those_between_go() -> None:
+def test_a_replacement_keeps_only_the_producer_snapshot_at_the_new_segments_base() -> None:
     machine = Machine()
     log, _, after = prepared(machine)
     log = open_log(machine, CONFIG, recovery_point=20)

@@ -1,4 +1,4 @@
-"""Retention, log start, and what a deletion leaves after a crash."""
+"""Retention, log start, and the state after a crash during a deletion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAY_MS = 86_400_000
 
 
 def filled(machine: Machine, *, count: int = 10, high_watermark: int | None = None, **options: object) -> Log:
-    """`count` batches, two to a segment, a second apart."""
+    """Return a log with `count` batches, two per segment, one second apart."""
     log = open_log(machine, LogConfig(segment_bytes=2 * SIZE, **options))  # type: ignore[arg-type]
     for number in range(count):
         lead(log, batch(1, timestamp=NOW_MS + number * 1000))
@@ -30,7 +30,7 @@ def delete(log: Log, now_ms: int = NOW_MS) -> list[str]:
     return warmed(lambda: log.delete_segments(found, now_ms))
 
 
-def test_by_size_the_oldest_go_while_enough_is_left() -> None:
+def test_size_retention_deletes_the_oldest_segments_while_enough_remains() -> None:
     log = filled(Machine(), retention_bytes=5 * SIZE)
     assert deletable(log) == [0, 2]
     delete(log)
@@ -38,13 +38,13 @@ def test_by_size_the_oldest_go_while_enough_is_left() -> None:
     assert deletable(log) == []
 
 
-def test_by_time_those_go_whose_largest_timestamp_is_too_old() -> None:
+def test_time_retention_deletes_segments_with_a_too_old_largest_timestamp() -> None:
     log = filled(Machine(), retention_ms=10_000)
     assert deletable(log, NOW_MS + 13_000) == [0]
     assert deletable(log, NOW_MS + 13_001) == [0, 2]
 
 
-def test_the_active_segment_goes_too_when_it_is_old_and_an_empty_one_never() -> None:
+def test_retention_deletes_an_old_active_segment_but_never_an_empty_one() -> None:
     log = filled(Machine(), retention_ms=10_000)
     delete(log, NOW_MS + DAY_MS)
     assert (log.log_start_offset, log.log_end_offset, len(log.segments), log.size_bytes) == (10, 10, 1, 0)
@@ -52,12 +52,12 @@ def test_the_active_segment_goes_too_when_it_is_old_and_an_empty_one_never() -> 
     assert lead(log, batch(1)).base_offset == 10
 
 
-def test_nothing_at_or_above_the_high_watermark_goes() -> None:
+def test_retention_stays_below_the_high_watermark() -> None:
     log = filled(Machine(), retention_bytes=0, high_watermark=5)
     assert deletable(log) == [0, 2]
 
 
-def test_a_timestamp_from_the_future_keeps_its_segment_and_all_later_ones() -> None:
+def test_retention_keeps_a_segment_with_a_future_timestamp_and_all_later_ones() -> None:
     log = open_log(Machine(), LogConfig(segment_bytes=SIZE, retention_ms=1000, segment_ms=1 << 60))
     for timestamp in (NOW_MS, NOW_MS + DAY_MS, NOW_MS):
         lead(log, batch(1, timestamp=timestamp))
@@ -66,21 +66,21 @@ def test_a_timestamp_from_the_future_keeps_its_segment_and_all_later_ones() -> N
 
 
 @pytest.mark.parametrize("policy", [{"compact"}, set()])
-def test_a_log_that_does_not_delete_loses_only_what_is_below_log_start(policy: set[str]) -> None:
+def test_a_log_without_retention_deletes_only_below_log_start(policy: set[str]) -> None:
     log = filled(Machine(), retention_bytes=0, retention_ms=0, cleanup_policy=frozenset(policy))
     assert deletable(log, NOW_MS + DAY_MS) == []
     log.advance_log_start(5)
     assert deletable(log, NOW_MS + DAY_MS) == [0, 2]
 
 
-def test_a_log_that_is_compacted_and_deletes_loses_what_is_too_old_or_too_much() -> None:
+def test_a_log_with_compaction_and_retention_deletes_by_time_and_size() -> None:
     log = filled(Machine(), retention_bytes=5 * SIZE, cleanup_policy=frozenset({"compact", "delete"}))
     assert deletable(log) == [0, 2]
     log = filled(Machine(), retention_ms=10_000, cleanup_policy=frozenset({"compact", "delete"}))
     assert deletable(log, NOW_MS + 13_001) == [0, 2]
 
 
-def test_log_start_never_goes_back_and_cuts_the_epochs() -> None:
+def test_log_start_never_decreases_and_removes_older_epochs() -> None:
     log = open_log(Machine())
     for epoch in (1, 2, 3):
         lead(log, batch(5), epoch)
@@ -90,7 +90,7 @@ def test_log_start_never_goes_back_and_cuts_the_epochs() -> None:
     assert log.epochs.entries == ((2, 7), (3, 10))
 
 
-def test_log_start_moves_before_files_are_renamed_and_they_are_unlinked_later() -> None:
+def test_retention_moves_log_start_then_renames_files_and_unlinks_them_later() -> None:
     machine = Machine()
     log = filled(machine, retention_bytes=5 * SIZE)
     paths = delete(log)
@@ -116,7 +116,7 @@ def test_a_power_loss_during_a_deletion_leaves_a_log_without_a_gap(seed: int) ->
     assert log.log_end_offset == 10
 
 
-def test_without_timestamps_the_age_counts_from_the_last_change_also_after_a_restart() -> None:
+def test_segment_age_without_timestamps_counts_from_the_last_change_even_after_a_restart() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=2 * SIZE, retention_ms=10_000))
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Checkpoints, partition.metadata, meta.properties, quorum-state: Kafka's bytes, and what is wrong with others."""
+"""Checkpoints, partition.metadata, meta.properties, quorum-state: Kafka's bytes, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kraft.storage.partition_metadata import (
     decode_uuid,
     encode_uuid,
     read_partition_metadata,
-    write_partition_metadata,
 )
 from kraft.storage.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 from tests.stages.machine import FOLDER, Machine
+from tests.stages.partition_metadata import write_partition_metadata
 
 ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 TEXT = "EjRWeJq83vASNFZ4mrze8A"
@@ -43,7 +43,7 @@ def test_an_offset_checkpoint_has_kafkas_bytes() -> None:
         max_size=8,
     )
 )
-def test_an_offset_checkpoint_is_read_as_it_was_written(offsets: dict[tuple[str, int], int]) -> None:
+def test_an_offset_checkpoint_reads_back_as_written(offsets: dict[tuple[str, int], int]) -> None:
     assert decode_offsets(encode_offsets(offsets)) == offsets
 
 
@@ -59,7 +59,7 @@ def test_an_offset_checkpoint_is_read_as_it_was_written(offsets: dict[tuple[str,
         (b"0\n1\na 0 12", "entries"),
     ],
 )
-def test_a_damaged_offset_checkpoint_counts_as_empty_and_says_why(text: bytes, why: str) -> None:
+def test_a_damaged_offset_checkpoint_counts_as_empty_with_a_reason(text: bytes, why: str) -> None:
     with pytest.raises(BadCheckpoint, match=why):
         decode_offsets(text)
     machine = Machine()
@@ -70,7 +70,7 @@ def test_a_damaged_offset_checkpoint_counts_as_empty_and_says_why(text: bytes, w
     assert f"{FOLDER}/checkpoint" in reason
 
 
-def test_a_checkpoint_survives_a_power_loss() -> None:
+def test_an_offset_checkpoint_survives_a_power_loss() -> None:
     machine = Machine(3)
     write_offsets(machine.disk, f"{FOLDER}/c", {("a", 0): 1})
     write_offsets(machine.disk, f"{FOLDER}/c", {("a", 0): 2})
@@ -95,7 +95,7 @@ def test_damaged_partition_metadata_names_the_file(text: bytes) -> None:
 
 
 @given(st.uuids())
-def test_an_id_is_22_characters_and_reads_back(value: UUID) -> None:
+def test_an_encoded_uuid_has_22_characters_and_reads_back(value: UUID) -> None:
     assert len(encode_uuid(value)) == 22
     assert decode_uuid(encode_uuid(value)) == value
 
@@ -119,7 +119,7 @@ def test_meta_properties_have_kafkas_keys_and_read_back() -> None:
         ((TEXT.encode(), b"?"), "directory.id"),
     ],
 )
-def test_meta_properties_of_another_format_say_what_to_do(change: tuple[bytes, bytes], why: str) -> None:
+def test_meta_properties_of_another_format_are_an_error_with_advice(change: tuple[bytes, bytes], why: str) -> None:
     data = MetaProperties("c", 7, ID).encode().replace(*change)
     with pytest.raises(ForeignDirectory, match=f"(?s)/d/meta.properties: .*{why}"):
         MetaProperties.decode(data, "/d/meta.properties")
@@ -155,13 +155,13 @@ def test_a_damaged_quorum_state_stops_the_voter(text: bytes) -> None:
         read_quorum_state(machine.disk, FOLDER)
 
 
-def test_a_quorum_state_of_a_later_release_says_so() -> None:
+def test_a_quorum_state_of_a_later_release_is_an_error_that_says_so() -> None:
     text = b'{"leaderId":1,"leaderEpoch":4,"votedId":1,"data_version":2}'
     with pytest.raises(StorageCorrupt, match="data_version 2"):
         QuorumState.decode(text, "f")
 
 
-def test_names_of_files_and_folders_parse_back() -> None:
+def test_names_of_log_files_and_folders_are_parsed_back_to_their_parts() -> None:
     assert parse_segment_file("00000000000000000042.index.swap") == (42, ".index.swap")
     for name in ("42.log", "0000000000000000004x.log", "leader-epoch-checkpoint", "00000000000000000042"):
         assert parse_segment_file(name) is None

@@ -11,7 +11,7 @@ from tests.stages.batches import LOG, NOW_MS, batch, lead, open_log, read, read_
 from tests.stages.machine import Machine
 
 
-def test_appends_go_on_while_a_sync_runs_and_join_the_next_one() -> None:
+def test_appends_continue_during_a_sync_and_are_covered_by_the_next_one() -> None:
     machine = Machine()
     log = open_log(machine)
     lead(log, batch(3))
@@ -28,7 +28,7 @@ def test_appends_go_on_while_a_sync_runs_and_join_the_next_one() -> None:
     assert (log.synced_end_offset, log.unsynced, log.files_to_sync()) == (9, False, None)
 
 
-def test_the_first_plan_of_a_log_makes_its_directory_entry_durable() -> None:
+def test_the_first_sync_plan_of_a_log_makes_its_directory_entry_durable() -> None:
     machine = Machine()
     log = open_log(machine)
     lead(log, batch(3))
@@ -41,7 +41,7 @@ def test_the_first_plan_of_a_log_makes_its_directory_entry_durable() -> None:
     assert open_log(machine, recovery_point=3).log_end_offset == 3
 
 
-def test_a_rolled_segment_is_on_the_device_with_its_indexes_before_the_recovery_point_moves() -> None:
+def test_a_rolled_segment_is_durable_with_its_indexes_before_the_recovery_point_moves() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=300, index_interval_bytes=50))
     for _ in range(12):
@@ -59,7 +59,7 @@ def test_a_rolled_segment_is_on_the_device_with_its_indexes_before_the_recovery_
     assert log.recovery_report.segments_read == 1
 
 
-def test_after_a_roll_the_closed_segments_alone_can_be_synced() -> None:
+def test_sync_plan_after_a_roll_can_cover_only_the_closed_segments() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=300))
     lead(log, batch(1))
@@ -78,8 +78,8 @@ def test_after_a_roll_the_closed_segments_alone_can_be_synced() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_segment_that_a_dead_process_began_is_on_the_device_once_the_next_one_has_synced(strict: bool) -> None:
-    """Its name is in a directory that the dead process has not synced."""
+def test_a_segment_begun_by_a_crashed_process_is_durable_after_the_next_ones_sync(strict: bool) -> None:
+    """The segment's name is in a directory that the crashed process has not synced."""
     for seed in range(10):
         machine = Machine(seed)
         log = open_log(machine, strict=strict)
@@ -96,7 +96,7 @@ def test_a_segment_that_a_dead_process_began_is_on_the_device_once_the_next_one_
         assert open_log(machine, strict=strict, recovery_point=3, index_recovery_point=0).log_end_offset == 4
 
 
-def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
+def test_a_sync_plan_from_before_a_truncation_has_no_effect() -> None:
     log = open_log(Machine())
     for _ in range(5):
         lead(log, batch(1))
@@ -109,7 +109,7 @@ def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
     assert log.recovery_point == 0
 
 
-def test_a_failed_sync_moves_nothing() -> None:
+def test_a_failed_sync_does_not_move_the_recovery_point() -> None:
     machine = Machine()
     log = open_log(machine)
     lead(log, batch(3))
@@ -153,7 +153,7 @@ def test_an_idle_log_holds_no_open_files() -> None:
     assert cache.open_files == 0
 
 
-def test_an_append_to_a_closed_log_asks_for_its_files_and_changes_nothing() -> None:
+def test_an_append_to_a_log_without_open_files_raises_cold_read_and_changes_nothing() -> None:
     log = open_log(Machine())
     data = batch(1)
     with pytest.raises(ColdRead):
@@ -168,7 +168,7 @@ def test_an_append_to_a_closed_log_asks_for_its_files_and_changes_nothing() -> N
     assert log.warm_for_append() is None
 
 
-def test_the_cache_closes_idle_logs_but_none_with_unsynced_bytes() -> None:
+def test_the_file_cache_closes_idle_logs_but_none_with_unsynced_bytes() -> None:
     machine = Machine()
     cache = FileCache(6)
     logs = [open_log(machine, directory=f"/data/t-{number}", cache=cache) for number in range(12)]
@@ -184,7 +184,7 @@ def test_the_cache_closes_idle_logs_but_none_with_unsynced_bytes() -> None:
         assert len(read_all(log)) == 2 * len(batch(1))
 
 
-def test_a_cold_read_that_meets_the_deletion_of_its_segment_or_log_is_no_disk_error() -> None:
+def test_a_cold_read_during_deletion_of_its_segment_or_log_is_not_a_disk_error() -> None:
     machine = Machine()
     log = open_log(machine, LogConfig(segment_bytes=100))
     for _ in range(4):
@@ -208,7 +208,7 @@ def test_a_cold_read_that_meets_the_deletion_of_its_segment_or_log_is_no_disk_er
         cold.adopt()
 
 
-def test_a_range_stays_readable_when_its_file_is_closed_and_removed() -> None:
+def test_a_log_slice_stays_readable_when_its_file_is_closed_and_removed() -> None:
     log = open_log(Machine(), LogConfig(segment_bytes=100, retention_bytes=0))
     datas = [batch(1) for _ in range(4)]
     for data in datas:
@@ -221,7 +221,7 @@ def test_a_range_stays_readable_when_its_file_is_closed_and_removed() -> None:
     assert piece.read() == piece.read_cached() == bytes(datas[0])
 
 
-def test_the_bytes_of_a_slice_that_are_not_in_memory_are_asked_for_also_when_its_file_was_closed() -> None:
+def test_a_slice_of_a_closed_file_raises_cold_read_for_bytes_not_in_memory() -> None:
     log = open_log(Machine(4, cold_read_one_in=2))
     data = batch(3)
     lead(log, data)
@@ -239,7 +239,7 @@ def test_the_bytes_of_a_slice_that_are_not_in_memory_are_asked_for_also_when_its
     assert 0 < colds < 20
 
 
-def test_a_tail_read_needs_no_file_access() -> None:
+def test_a_read_at_the_log_tail_needs_no_file_access() -> None:
     machine = Machine(cold_read_one_in=1)  # every cached read misses
     log = open_log(machine)
     for _ in range(10):

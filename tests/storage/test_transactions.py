@@ -49,7 +49,7 @@ def test_the_last_stable_offset_stops_at_the_oldest_open_transaction(log: Log) -
     assert log.last_stable_offset == second
 
 
-def test_a_decided_transaction_counts_until_its_marker_is_below_the_high_watermark(log: Log) -> None:
+def test_a_decided_transaction_is_unstable_until_its_marker_is_below_the_high_watermark(log: Log) -> None:
     first = data(log, 1, 0)
     at = end(log, 1, commit=False)
     log.update_high_watermark(at)
@@ -58,7 +58,7 @@ def test_a_decided_transaction_counts_until_its_marker_is_below_the_high_waterma
     assert (log.first_unstable_offset, log.last_stable_offset) == (None, at + 1)
 
 
-def test_a_transaction_index_entry_has_kafkas_bytes_and_only_aborts_with_data_have_one() -> None:
+def test_transaction_index_entries_have_kafkas_bytes_only_for_aborts_with_data() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     end(log, 9, commit=False)
@@ -70,7 +70,7 @@ def test_a_transaction_index_entry_has_kafkas_bytes_and_only_aborts_with_data_ha
     assert machine.content(f"{LOG}/{0:020d}.txnindex") == expected
 
 
-def test_the_stable_offset_of_an_entry_is_that_of_the_oldest_other_transaction(log: Log) -> None:
+def test_a_transaction_index_entrys_stable_offset_is_that_of_the_oldest_other_transaction(log: Log) -> None:
     data(log, 1, 0)
     other = data(log, 2, 0)
     end(log, 1, commit=False)
@@ -78,7 +78,7 @@ def test_the_stable_offset_of_an_entry_is_that_of_the_oldest_other_transaction(l
     assert entry.last_stable_offset == other
 
 
-def test_aborted_transactions_of_a_read_overlap_it_and_no_abort_is_missed_across_segments() -> None:
+def test_a_read_gets_all_overlapping_aborted_transactions_across_segments() -> None:
     log = open_log(Machine(3, cold_read_one_in=2), LogConfig(segment_bytes=400, index_interval_bytes=50))
     spans: list[tuple[int, int, int]] = []
     for round_number in range(12):
@@ -100,7 +100,7 @@ def test_aborted_transactions_of_a_read_overlap_it_and_no_abort_is_missed_across
                     assert (producer, first) in found
 
 
-def test_a_read_after_all_transactions_has_none(log: Log) -> None:
+def test_a_read_after_all_transactions_gets_no_aborted_transactions(log: Log) -> None:
     data(log, 1, 0)
     end(log, 1, commit=False)
     at = lead(log, batch(3)).base_offset
@@ -116,7 +116,7 @@ def test_a_marker_of_an_older_producer_or_coordinator_epoch_is_refused(log: Log)
     assert refusal(log, stale) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-def test_a_marker_that_bumps_the_epoch_clears_the_sequences_and_one_that_does_not_keeps_them(log: Log) -> None:
+def test_only_a_marker_that_bumps_the_producer_epoch_clears_the_producers_sequences(log: Log) -> None:
     data(log, 1, 0)
     end(log, 1, commit=True)
     data(log, 1, 1)
@@ -148,7 +148,7 @@ def test_open_transactions_survive_restarts_and_truncations() -> None:
     assert log.producers.entries[2].txn_first_offset == 1
 
 
-def test_a_lost_transaction_index_is_built_again() -> None:
+def test_a_lost_transaction_index_is_rebuilt() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     data(log, 1, 0)
@@ -175,7 +175,7 @@ def test_retention_never_passes_the_first_open_transaction() -> None:
     assert log.segments[1].base_offset == opened
 
 
-def test_an_abort_whose_index_entry_cannot_be_written_stops_the_log() -> None:
+def test_a_failed_write_of_an_aborts_index_entry_stops_the_log() -> None:
     machine = Machine()
     log = open_log(machine, CONFIG)
     data(log, 1, 0)

@@ -1,4 +1,6 @@
-"""An application as users write them: it takes time and chance where Python has them, and knows nothing of a world."""
+"""An application as users write it: it uses Python's own time and randomness, and does not know about simulated
+worlds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from kraft.client import Consumer, Producer
 
 
 async def sell(bootstrap_servers: str, count: int) -> list[str]:
-    """Write orders with ids and times of their own; gives the ids that were acknowledged."""
+    """Produce orders with own ids and times; return the ids that were acknowledged."""
     ids = []
     async with Producer(bootstrap_servers=bootstrap_servers) as producer:
         for _ in range(count):
@@ -25,7 +27,7 @@ async def sell(bootstrap_servers: str, count: int) -> list[str]:
 
 
 async def bill(bootstrap_servers: str, count: int) -> list[str]:
-    """Read so many orders as a member of a group."""
+    """Consume this many orders as a group member."""
     async with Consumer(
         bootstrap_servers=bootstrap_servers, group_id="billing", auto_offset_reset="earliest"
     ) as consumer:

@@ -1,4 +1,4 @@
-"""A stage of each kind: what is played on it happens in both worlds."""
+"""Fixture that runs each test twice: on a simulated cluster and on one of real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One story for both worlds: the same trio code against a simulated cluster and against one of real processes."""
+"""Runs the same trio code against a simulated cluster and against one of real processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SHAPE: dict[str, Any] = {
         "num.partitions": "2",
     },
 }
-"""A silent broker is noticed soon."""
+"""Shape of the test clusters, with short timeouts, so that a silent broker is noticed soon."""
 LOOK_AGAIN_SECONDS = 0.02
 
 Story = Callable[["Stage"], Awaitable[None]]
 
 
 class Stage:
-    """A cluster of either kind, and clients of it."""
+    """A simulated or a real cluster, and clients for it."""
 
     def __init__(self, cluster: BreakableCluster) -> None:
         self.cluster = cluster
@@ -45,7 +45,7 @@ class Stage:
         return Producer(bootstrap_servers=self.cluster.bootstrap_servers, **settings)
 
     async def write(self, count: int, topic: str = "orders") -> int:
-        """So many records to partition 0; gives its leader."""
+        """Produce this many records to partition 0; return its leader."""
         async with self.producer() as producer:
             for number in range(count):
                 await producer.send(topic, b"%d" % number, partition=0)
@@ -54,7 +54,7 @@ class Stage:
         return leader
 
     async def values(self, topic: str = "orders") -> list[bytes | None]:
-        """All that stands in partition 0."""
+        """Return all values in partition 0."""
         place = (topic, 0)
         async with Consumer(bootstrap_servers=self.cluster.bootstrap_servers) as consumer:
             end = (await consumer.offsets([place]))[place]
@@ -75,6 +75,6 @@ class Stage:
             await trio.sleep(LOOK_AGAIN_SECONDS)
 
     def follower(self, topic: str = "orders") -> int:
-        """A broker that does not lead partition 0."""
+        """Return a broker that does not lead partition 0."""
         leader = self.cluster.leader(topic)
         return next(broker for broker in self.cluster.broker_ids if broker != leader)

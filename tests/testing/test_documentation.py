@@ -1,4 +1,5 @@
-"""Every example of docs/testing-with-pykraft.md is a test that passes, and the first is as short as it says."""
+"""Every example of docs/testing-with-pykraft.md is a passing test, and the first example is as short as the page
+says."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing-with-pykraft.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def test_a_real_test_has_ten_lines() -> None:
+def test_the_first_documented_test_has_at_most_ten_lines() -> None:
     assert len([line for line in EXAMPLES[0].splitlines() if line]) <= 10
 
 
 @pytest.mark.slow
-def test_every_example_is_a_test_that_passes(tmp_path: Path) -> None:
+def test_every_example_of_the_testing_page_passes(tmp_path: Path) -> None:
     for number, example in enumerate(EXAMPLES):
         (tmp_path / f"test_example_{number}.py").write_text(example)
     printed = run_pytest(tmp_path, "", "-W", "error", outcome=0)

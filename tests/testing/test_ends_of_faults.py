@@ -1,4 +1,4 @@
-"""Whatever happens to a plan, what its faults have begun is ended."""
+"""However a fault plan ends, the faults that it started are ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assert_nothing_is_left(cluster: BreakableCluster) -> None:
     assert not any(cluster.is_cut(one, other) for one in nodes for other in nodes)
 
 
-def test_what_faults_have_begun_is_ended_when_another_fails(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_faults_are_ended_when_another_fault_fails(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(node: int) -> None:
         assert stage.cluster.is_paused(2)
         assert stage.cluster.is_cut(3, 101)
@@ -50,7 +50,7 @@ def test_what_faults_have_begun_is_ended_when_another_fails(stage: Stage, monkey
     stage.play(story)
 
 
-def test_what_faults_have_begun_is_ended_when_they_are_cancelled() -> None:
+def test_started_faults_are_ended_when_the_plan_is_cancelled() -> None:
     only_here = (
         Fault(at_ms=0, kind="slow disk", lane=3, node=3, duration_ms=20_000),
         Fault(at_ms=0, kind="cut one way", lane=4, node=101, other=1, duration_ms=20_000),
@@ -68,15 +68,16 @@ def test_what_faults_have_begun_is_ended_when_they_are_cancelled() -> None:
         Stage(cluster).play(story)
 
 
-def cuts_told_of(cluster: KafkaCluster) -> list[object]:
-    """The links that the nodes' processes do not use now."""
+def applied_cuts(cluster: KafkaCluster) -> list[object]:
+    """Return the links that the nodes' processes currently do not use."""
     return [link for node in cluster.node_ids for link in cluster._faults_of(node).listed()["links"]]
 
 
-def fail_to_tell(
+def fail_link_commands(
     monkeypatch: pytest.MonkeyPatch, is_unlucky: Callable[[int, int, str], bool], *, is_heard: bool = False
 ) -> None:
-    """A node cannot be told of a link (node, peer, policy). `is_heard`: it is told, and its answer is lost."""
+    """Make a link command (node, peer, policy) to a node fail. With `is_heard`, the node applies the command, and only
+    its response is lost."""
     honest = FaultClient.link
 
     def link(self: FaultClient, node_id: int, policy: str, **more: Any) -> None:
@@ -89,18 +90,18 @@ def fail_to_tell(
     monkeypatch.setattr(FaultClient, "link", link)
 
 
-def test_a_cut_that_one_side_could_not_be_told_of_is_ended_on_the_other(
+def test_link_cut_that_failed_on_one_node_is_ended_on_the_other_node(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_to_tell(patched, lambda _node, peer, _policy: peer == 1)
+        fail_link_commands(patched, lambda _node, peer, _policy: peer == 1)
         real_cluster.carry_out([Fault(at_ms=0, kind="cut", node=1, other=3, duration_ms=100)])
     assert_nothing_is_left(real_cluster)
-    assert not cuts_told_of(real_cluster)
+    assert not applied_cuts(real_cluster)
 
 
-def test_a_node_that_is_ready_and_cannot_be_told_of_its_cuts_is_an_error(
+def test_a_failed_link_cut_on_a_ready_node_is_an_error(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
@@ -108,53 +109,53 @@ def test_a_node_that_is_ready_and_cannot_be_told_of_its_cuts_is_an_error(
     real_cluster.start(1, until_ready=False)
     real_cluster.wait_until(lambda: real_cluster._status(1).state == "ready")
     with monkeypatch.context() as patched:
-        fail_to_tell(patched, lambda _node, peer, _policy: peer == 3)
+        fail_link_commands(patched, lambda _node, peer, _policy: peer == 3)
         real_cluster.partition(1, 3)
         with pytest.raises(ClusterError, match="planted"):
             real_cluster.follow_start(1)
     assert real_cluster.follow_start(1)
-    assert len(cuts_told_of(real_cluster)) == 2
+    assert len(applied_cuts(real_cluster)) == 2
     real_cluster.heal()
 
 
-def test_a_node_that_was_told_of_a_part_of_its_cuts_is_told_of_their_end(
+def test_a_partly_applied_link_cut_of_a_node_is_ended(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_to_tell(patched, lambda _node, peer, _policy: peer == 3)
+        fail_link_commands(patched, lambda _node, peer, _policy: peer == 3)
         real_cluster.partition(1, {2, 3})
-    assert cuts_told_of(real_cluster)
+    assert applied_cuts(real_cluster)
     real_cluster.heal()
-    assert not cuts_told_of(real_cluster)
+    assert not applied_cuts(real_cluster)
 
 
-def test_a_cut_that_was_made_and_not_answered_is_ended(
+def test_a_link_cut_that_was_applied_but_not_confirmed_is_ended(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_to_tell(patched, lambda _node, _peer, policy: policy == HANG, is_heard=True)
+        fail_link_commands(patched, lambda _node, _peer, policy: policy == HANG, is_heard=True)
         real_cluster.carry_out([Fault(at_ms=0, kind="cut", node=1, other=3, duration_ms=100)])
-    assert not cuts_told_of(real_cluster)
+    assert not applied_cuts(real_cluster)
 
 
-def test_a_node_that_cannot_be_told_keeps_nothing_else_from_being_healed(
+def test_an_unreachable_node_does_not_prevent_healing_of_the_others(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
     real_cluster.partition(1, {2, 3})
     fault = real_cluster.drop("Produce")
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
-        fail_to_tell(patched, lambda node, _peer, _policy: node == 1)
+        fail_link_commands(patched, lambda node, _peer, _policy: node == 1)
         real_cluster.heal()
-    assert len(cuts_told_of(real_cluster)) == 2, "those of node 1"
+    assert len(applied_cuts(real_cluster)) == 2, "those of node 1"
     assert fault.is_ended
     real_cluster.heal()
-    assert not cuts_told_of(real_cluster)
+    assert not applied_cuts(real_cluster)
 
 
-def test_a_node_that_was_frozen_goes_on_though_the_launcher_failed(
+def test_a_paused_node_is_resumed_although_the_launcher_failed(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
@@ -170,31 +171,32 @@ def test_a_node_that_was_frozen_goes_on_though_the_launcher_failed(
     assert_nothing_is_left(real_cluster)
 
 
-def test_a_fault_of_requests_of_which_not_every_node_could_be_told_ends_when_all_is_healed(
+def test_a_request_fault_that_failed_on_some_nodes_ends_with_heal(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
     honest = FaultClient.reply
-    told: list[int] = []
+    accepted: list[int] = []
 
     def reply(self: FaultClient, **rule: Any) -> int:
-        if told:
+        if accepted:
             raise LaunchError("request", "planted")
-        told.append(honest(self, **rule))
-        return told[0]
+        accepted.append(honest(self, **rule))
+        return accepted[0]
 
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match="planted"):
         patched.setattr(FaultClient, "reply", reply)
         real_cluster.drop("Produce")
-    assert told
+    assert accepted
     real_cluster.heal()
     assert not [rule for node in real_cluster.node_ids for rule in real_cluster._faults_of(node).listed()["rules"]]
 
 
-def test_what_is_mended_serves_also_where_a_node_had_been_started_and_not_waited_for(
+def test_mend_waits_for_a_node_that_was_started_but_is_not_ready(
     real_cluster: KafkaCluster,
 ) -> None:
-    """As nodes are that faults have taken down, where their run is broken off. It cannot get ready before the end."""
+    """The nodes are as after a fault plan that was interrupted. The killed node, started again, cannot become ready
+    while the controller is paused."""
     real_cluster.reset()
     real_cluster.pause(101)
     real_cluster.kill(1)
@@ -204,7 +206,7 @@ def test_what_is_mended_serves_also_where_a_node_had_been_started_and_not_waited
     assert real_cluster._status(1).state == "ready"
 
 
-def test_a_role_is_waited_for_also_while_no_node_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_on_the_active_controller_waits_until_a_node_has_that_role(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_clusters, "MOMENT_MS_MAX", 60_000)  # as long as a node needs to start
     faults = [
         Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=300),
@@ -218,7 +220,7 @@ def test_a_role_is_waited_for_also_while_no_node_runs(monkeypatch: pytest.Monkey
         assert cluster.holders(plan.A_LEADER) == []
 
 
-def test_what_the_launcher_cannot_do_is_an_error_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_error_becomes_a_cluster_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise LaunchError("zygote", "planted")
 

@@ -1,4 +1,4 @@
-"""Partitions of a shape, and links that fare badly in one direction: in the simulated and in the real world."""
+"""Partitions of a shape, and links degraded in one direction: in the simulated and in the real world."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES = [
 
 
 def cut_links(cluster: BreakableCluster) -> set[tuple[int, int]]:
-    """The links that the world holds, or that processes were told of."""
+    """Return the links that the world blocks, or that were cut in the processes."""
     if isinstance(cluster, SimulatedCluster):
         nodes = cluster.node_ids
         return {(one, other) for one in nodes for other in nodes if cluster.is_cut(one, other)}
@@ -37,7 +37,7 @@ def cut_links(cluster: BreakableCluster) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("fault", SHAPES, ids=lambda fault: fault.kind)
-def test_a_partition_of_a_shape_cuts_its_pairs_in_both_worlds_and_no_more(
+def test_a_network_partition_cuts_exactly_the_links_of_its_shape(
     stage: Stage, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = stage.cluster
@@ -60,7 +60,7 @@ def test_a_partition_of_a_shape_cuts_its_pairs_in_both_worlds_and_no_more(
     stage.play(story)
 
 
-def test_a_bridge_keeps_a_half_of_the_brokers_in_sync(stage: Stage) -> None:
+def test_a_bridge_partition_keeps_half_of_the_brokers_in_sync(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader = await stage.write(1)
@@ -76,7 +76,7 @@ def test_a_bridge_keeps_a_half_of_the_brokers_in_sync(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_clients_that_are_cut_off_wait_while_nodes_see_each_other() -> None:
+def test_clients_cut_off_from_all_nodes_wait_while_the_nodes_stay_connected() -> None:
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
 
         async def story(stage: Stage) -> None:
@@ -93,7 +93,7 @@ def test_clients_that_are_cut_off_wait_while_nodes_see_each_other() -> None:
         Stage(cluster).play(story)
 
 
-def test_clients_of_processes_cannot_be_cut_off(real_cluster: KafkaCluster) -> None:
+def test_cutting_off_clients_of_a_real_cluster_is_refused(real_cluster: KafkaCluster) -> None:
     with pytest.raises(ClusterError, match="clients cannot be cut off here"):
         real_cluster.cut(clients_from([1]))
     with pytest.raises(ClusterError, match="this cluster cannot have 'clients cut off'"):
@@ -110,8 +110,8 @@ BAD_LINKS = [
 
 @pytest.mark.parametrize("to_leader", [True, False], ids=["from a follower", "to a follower"])
 @pytest.mark.parametrize("bad", BAD_LINKS, ids=lambda fault: fault.kind)
-def test_a_follower_falls_out_of_sync_while_its_link_is_bad(stage: Stage, bad: Fault, to_leader: bool) -> None:
-    """Fetches do not get to the leader, or what is fetched does not get to the follower."""
+def test_a_follower_falls_out_of_sync_while_its_link_is_degraded(stage: Stage, bad: Fault, to_leader: bool) -> None:
+    """Fetch requests do not reach the leader, or the responses do not reach the follower."""
 
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
@@ -130,13 +130,13 @@ def test_a_follower_falls_out_of_sync_while_its_link_is_bad(stage: Stage, bad: F
                 await trio.sleep(0.1)
         await stage.wait_until(lambda: cluster.isr("orders") == [1, 2, 3])
         assert not cluster._qualities
-        if isinstance(cluster, SimulatedCluster):  # a slow machine may have a leader's session expire
+        if isinstance(cluster, SimulatedCluster):  # on a slow machine a leader's session may expire
             assert cluster.leader("orders") == leader
 
     stage.play(story)
 
 
-def test_a_seed_draws_plans_in_which_links_fare_badly(real_cluster: KafkaCluster) -> None:
+def test_fault_plans_drawn_by_seed_include_degraded_links(real_cluster: KafkaCluster) -> None:
     found = [fault for seed in range(60) for fault in faults_of_seed(real_cluster, seed, 10_000)]
     late = [fault for fault in found if fault.kind == plan.LATENCY]
     assert any(fault.jitter_ms for fault in late)
@@ -151,19 +151,21 @@ NEEDS_PROXIES = [
 
 
 @pytest.mark.parametrize(("fault", "says"), NEEDS_PROXIES, ids=["kind", "toxicity", "stream"])
-def test_what_needs_proxies_is_refused_without_them(real_cluster: KafkaCluster, fault: Fault, says: str) -> None:
+def test_a_fault_that_needs_proxies_is_refused_without_them(
+    real_cluster: KafkaCluster, fault: Fault, says: str
+) -> None:
     for cluster in (real_cluster, SimulatedCluster(seed=1, **SHAPE)):
         with pytest.raises(ClusterError, match=says):
             FaultRun(cluster, [fault], lambda: 0)
 
 
-def test_links_of_clients_are_refused_where_they_cannot_be_told_from_nodes(real_cluster: KafkaCluster) -> None:
+def test_client_link_faults_in_a_plan_are_refused_on_real_clusters(real_cluster: KafkaCluster) -> None:
     with pytest.raises(ClusterError, match="there is no node -1"):
         real_cluster.carry_out([Fault(at_ms=0, kind=plan.CUT, node=plan.ALL_CLIENTS, other=1)])
 
 
 @pytest.mark.parametrize("kind", [plan.CUT, plan.CUT_ONE_WAY, plan.LATENCY, "reset", "stall"])
-def test_a_fault_of_the_link_of_clients_hits_one_broker_and_ends(kind: str) -> None:
+def test_a_client_link_fault_affects_one_broker_and_ends(kind: str) -> None:
     fault = Fault(at_ms=0, kind=kind, node=plan.ALL_CLIENTS, other=2, duration_ms=1_000, amount=500)
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
 

@@ -1,4 +1,4 @@
-"""Faults that only a simulated cluster can have: each has its effect and an end, and keeps out of the way of others."""
+"""Faults that only simulated clusters have: each has its effect, ends, and does not interfere with other faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kraft.sim.cluster.shape import host_name
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.simulated_cluster import APPLICATION, SimulatedCluster
-from kraft.sim.world.endpoint import Endpoint
+from kraft.sim.world.endpoint import FakeEndpoint
 from kraft.sim.world.host import Host
 from tests.testing.stage import SHAPE, Stage
 
@@ -31,8 +31,8 @@ def quality(cluster: SimulatedCluster, source: int, target: int) -> LinkQuality 
     return cluster._world.link_quality(host_name(source), host_name(target))
 
 
-def streams(cluster: SimulatedCluster) -> list[Endpoint]:
-    """The ends of connections on which node 2 sends to node 3."""
+def streams(cluster: SimulatedCluster) -> list[FakeEndpoint]:
+    """Return the ends of connections on which node 2 sends to node 3."""
     found = list(cluster._world._fabric.endpoints)
     names = host_name(2), host_name(3)
     return [end for end in found if (end.outgoing.source.name, end.outgoing.target.name) == names and not end.ended]
@@ -51,11 +51,11 @@ def stepped_clock(cluster: SimulatedCluster) -> Look:
 
 
 def stalled_streams(cluster: SimulatedCluster) -> Look:
-    """Somewhere nothing that is sent arrives before the fault is over."""
+    """Look for connections on which nothing that is sent arrives before the fault is over."""
     return lambda: [end for end in streams(cluster) if end.outgoing._last_ns > cluster._world.now_ns + 100_000_000]
 
 
-LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
+OBSERVED_EFFECTS: dict[str, Callable[[SimulatedCluster], Look]] = {
     plan.KILL: lambda cluster: lambda: not cluster.is_running(2),
     plan.CLEAN_STOP: lambda cluster: lambda: not cluster.is_running(2),
     "pause": lambda cluster: lambda: cluster.is_paused(2),
@@ -81,12 +81,12 @@ LOOKS: dict[str, Callable[[SimulatedCluster], Look]] = {
     plan.CONTROLLERS_CUT: lambda cluster: lambda: all(is_cut(cluster, 101, node) for node in (1, 2, 3)),
     plan.CLIENTS_CUT: lambda cluster: lambda: cluster._world.is_cut(APPLICATION, host_name(2)),
 }
-"""What can be seen while node 2 has such a fault."""
+"""Observable effect of each fault on node 2."""
 FOR_GOOD = ("reset", "clock")
 
 
 @pytest.mark.parametrize("kind", SimulatedCluster.fault_kinds)
-def test_each_kind_of_fault_has_its_effect_and_an_end(kind: str) -> None:
+def test_each_kind_of_simulated_fault_has_its_effect_and_ends(kind: str) -> None:
     amount = 1 if kind == "stumble" else 5_000
     fault = Fault(at_ms=0, kind=kind, node=2, other=3, duration_ms=1_000, back_ms=1_000, amount=amount)
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
@@ -94,7 +94,7 @@ def test_each_kind_of_fault_has_its_effect_and_an_end(kind: str) -> None:
         async def story(stage: Stage) -> None:
             await stage.write(20)
             history: list[str] = []
-            look = LOOKS[kind](cluster)
+            look = OBSERVED_EFFECTS[kind](cluster)
             assert not look()
 
             async def break_things() -> None:
@@ -112,7 +112,7 @@ def test_each_kind_of_fault_has_its_effect_and_an_end(kind: str) -> None:
         Stage(cluster).play(story)
 
 
-def test_a_controller_is_hit_while_it_has_something_that_is_not_committed() -> None:
+def test_simulated_fault_affects_a_controller_that_has_uncommitted_records() -> None:
     fault = Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER, back_ms=50)
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
 
@@ -132,7 +132,7 @@ def test_a_controller_is_hit_while_it_has_something_that_is_not_committed() -> N
 
 
 def play_one_way(faults: Sequence[Fault], watch: Callable[[SimulatedCluster], Awaitable[None]]) -> list[str]:
-    """The faults on a simulated cluster, and somebody who watches; what was done."""
+    """Run the faults on a simulated cluster beside an observer; return the history."""
     history: list[str] = []
     with SimulatedCluster(seed=3, **SHAPE) as cluster:
 
@@ -149,7 +149,7 @@ def play_one_way(faults: Sequence[Fault], watch: Callable[[SimulatedCluster], Aw
 
 
 @pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1)])
-def test_a_link_that_is_cut_one_way_stays_so_whatever_else_ends(source: int, target: int) -> None:
+def test_a_link_cut_in_one_direction_stays_cut_when_other_faults_end(source: int, target: int) -> None:
     faults = [
         Fault(at_ms=0, kind="cut one way", node=source, other=target, duration_ms=2_000),
         Fault(at_ms=0, kind="pause", lane=1, node=3, duration_ms=100),
@@ -167,7 +167,7 @@ def test_a_link_that_is_cut_one_way_stays_so_whatever_else_ends(source: int, tar
 
 
 @pytest.mark.parametrize(("source", "target"), [(1, 2), (2, 1)])
-def test_a_link_that_is_cut_one_way_heals_with_all_others(source: int, target: int) -> None:
+def test_heal_ends_a_link_cut_in_one_direction(source: int, target: int) -> None:
     async def watch(cluster: SimulatedCluster) -> None:
         await trio.sleep(0.1)
         assert is_cut(cluster, source, target)
@@ -177,7 +177,7 @@ def test_a_link_that_is_cut_one_way_heals_with_all_others(source: int, target: i
     play_one_way([Fault(at_ms=0, kind="cut one way", node=source, other=target, duration_ms=1_000)], watch)
 
 
-def test_what_is_cut_already_is_not_cut_again_and_not_told() -> None:
+def test_a_link_already_cut_is_not_cut_again_and_not_reported() -> None:
     faults = [
         Fault(at_ms=0, kind="cut one way", node=1, other=2, duration_ms=1_000),
         Fault(at_ms=100, kind="cut one way", lane=1, node=1, other=2, duration_ms=100),
@@ -196,7 +196,7 @@ def test_what_is_cut_already_is_not_cut_again_and_not_told() -> None:
     ]
 
 
-def test_a_node_that_somebody_else_has_taken_down_stays_down() -> None:
+def test_a_fault_does_not_restart_a_node_stopped_by_another_user() -> None:
     async def watch(cluster: SimulatedCluster) -> None:
         await trio.sleep(0.2)
         cluster.kill(2)
@@ -206,7 +206,7 @@ def test_a_node_that_somebody_else_has_taken_down_stays_down() -> None:
     play_one_way([Fault(at_ms=0, kind="slow disk", node=2, duration_ms=500)], watch)
 
 
-def test_a_disk_that_is_slow_already_is_left_to_the_fault_that_made_it_so() -> None:
+def test_a_disk_slowed_by_one_fault_is_not_changed_by_another() -> None:
     faults = [
         Fault(at_ms=0, kind="slow disk", node=2, duration_ms=1_000),
         Fault(at_ms=100, kind="slow disk", lane=1, node=2, duration_ms=100),
@@ -219,7 +219,7 @@ def test_a_disk_that_is_slow_already_is_left_to_the_fault_that_made_it_so() -> N
     assert play_one_way(faults, watch) == ["0 ms: slow disk of node 2"]
 
 
-def test_a_node_that_is_asked_to_stop_is_left_to_that_fault() -> None:
+def test_a_node_being_stopped_by_one_fault_is_not_changed_by_another() -> None:
     faults = [
         Fault(at_ms=0, kind="pause", node=101, duration_ms=1_000),
         Fault(at_ms=100, kind=plan.CLEAN_STOP, lane=1, node=1, back_ms=500),

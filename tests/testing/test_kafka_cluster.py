@@ -1,4 +1,4 @@
-"""KafkaCluster: real processes for any client, of which nothing stays behind."""
+"""KafkaCluster: real processes for any client, which leave nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kraft.deploy.launch.control import LocalCluster
 from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.folder import state_directory
 from kraft.deploy.launch.processes import ProcessIdentity, identify
-from kraft.sim.chaos.clusters import onlooker
+from kraft.sim.chaos.clusters import cluster_queries
 from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.shapes import ClusterError
 from kraft.testing import KafkaCluster
@@ -55,24 +55,26 @@ def cluster(shared: KafkaCluster) -> KafkaCluster:
     return shared
 
 
-def test_a_cluster_without_topics_is_whole_but_not_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_topics_is_healthy_and_one_that_does_not_answer_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with KafkaCluster() as cluster:
-        assert onlooker.find_partitions(cluster.bootstrap_servers) == []
+        assert cluster_queries.find_partitions(cluster.bootstrap_servers) == []
         assert cluster.is_whole()
         with monkeypatch.context() as patched:
-            patched.setattr(onlooker, "find_partitions", lambda servers: None)
+            patched.setattr(cluster_queries, "find_partitions", lambda servers: None)
             assert cluster.active_controller() is not None
             assert not cluster.is_whole()
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
-    assert onlooker.find_partitions(address) is None
+    assert cluster_queries.find_partitions(address) is None
 
 
 def topics(cluster: KafkaCluster) -> set[str]:
     return set(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).topics)
 
 
-def test_a_foreign_client_writes_and_reads_in_a_group(cluster: KafkaCluster) -> None:
+def test_client_library_of_another_project_writes_and_reads_in_a_group(cluster: KafkaCluster) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
     producer.produce("orders", b"3 apples")
     assert producer.flush(10) == 0
@@ -86,18 +88,18 @@ def test_a_foreign_client_writes_and_reads_in_a_group(cluster: KafkaCluster) -> 
     assert message.value() == b"3 apples"
 
 
-def test_what_brokers_advertise_is_where_they_are(cluster: KafkaCluster) -> None:
+def test_brokers_of_a_cluster_advertise_their_real_addresses(cluster: KafkaCluster) -> None:
     with KafkaCluster(controllers=1, brokers=2) as other:
         for one in (cluster, other):
-            told = AdminClient({"bootstrap.servers": one.bootstrap_servers}).list_topics(timeout=10).brokers
-            found = {f"{broker.host}:{broker.port}" for broker in told.values()}
+            advertised = AdminClient({"bootstrap.servers": one.bootstrap_servers}).list_topics(timeout=10).brokers
+            found = {f"{broker.host}:{broker.port}" for broker in advertised.values()}
             assert found == set(one.bootstrap_servers.split(","))
-            assert sorted(told) == list(one.broker_ids)
+            assert sorted(advertised) == list(one.broker_ids)
         trio.run(sell, other.bootstrap_servers, 1)
         assert "orders" not in topics(cluster)
 
 
-def test_a_reset_leaves_no_topic_group_or_setting(cluster: KafkaCluster) -> None:
+def test_a_cluster_reset_leaves_no_topic_group_or_setting(cluster: KafkaCluster) -> None:
     everywhere, here = (ConfigResource(ResourceType.BROKER, name) for name in ("", "1"))
     changes = [ConfigChange(ConfigOperation.SET, name, "5") for name in ("log.retention.ms", "min.insync.replicas")]
 
@@ -113,9 +115,9 @@ def test_a_reset_leaves_no_topic_group_or_setting(cluster: KafkaCluster) -> None
             assert [topic.name for topic in await admin.topics.list() if not topic.is_internal] == []
             assert await admin.groups.list() == ()
             for resource in (everywhere, here):
-                told = {entry.name: entry.value for entry in await admin.configs.describe(resource)}
-                assert told["min.insync.replicas"] == "1"
-                assert told.get("log.retention.ms") != "5"
+                settings = {entry.name: entry.value for entry in await admin.configs.describe(resource)}
+                assert settings["min.insync.replicas"] == "1"
+                assert settings.get("log.retention.ms") != "5"
         assert len(await sell(cluster.bootstrap_servers, 1)) == 1
 
     trio.run(use)
@@ -124,7 +126,7 @@ def test_a_reset_leaves_no_topic_group_or_setting(cluster: KafkaCluster) -> None
     trio.run(look)
 
 
-def test_a_reset_shows_out_members_that_a_test_left_behind(cluster: KafkaCluster) -> None:
+def test_a_cluster_reset_removes_group_members_that_a_test_left(cluster: KafkaCluster) -> None:
     async def leave_a_member() -> None:
         async with (
             Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
@@ -140,7 +142,7 @@ def test_a_reset_shows_out_members_that_a_test_left_behind(cluster: KafkaCluster
     trio.run(leave_a_member)
 
 
-def test_verbs_may_be_used_while_trio_runs(cluster: KafkaCluster) -> None:
+def test_cluster_methods_can_be_used_while_trio_runs(cluster: KafkaCluster) -> None:
     async def story() -> None:
         await sell(cluster.bootstrap_servers, 1)
         assert (cluster.leader("orders"), cluster.isr("orders"), cluster.active_controller()) == (1, [1], 1)
@@ -148,22 +150,22 @@ def test_verbs_may_be_used_while_trio_runs(cluster: KafkaCluster) -> None:
     trio.run(story)
 
 
-def test_a_failure_is_told_with_the_nodes_and_their_logs(cluster: KafkaCluster) -> None:
+def test_a_cluster_failure_is_reported_with_the_nodes_and_their_logs(cluster: KafkaCluster) -> None:
     text = cluster.describe()
     assert f"node 1 (controller,broker): ready, pid {cluster.pid(1)}" in text
     assert "unfenced" in text
 
 
-def test_waiting_for_nothing_has_an_end(cluster: KafkaCluster) -> None:
+def test_wait_until_raises_a_timeout_if_its_condition_stays_false(cluster: KafkaCluster) -> None:
     cluster.wait_until(lambda: cluster.is_running(1))
-    with pytest.raises(ClusterError, match=r"did not come within 0\.1 s"):
+    with pytest.raises(ClusterError, match=r"did not hold within 0\.1 s"):
         cluster.wait_until(lambda: False, timeout_s=0.1)
 
 
-# what stays behind
+# cleanup
 
 
-def test_nothing_is_left_of_a_cluster_that_was_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_cluster_leaves_no_processes_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # other tests start clusters at the same time
     with KafkaCluster() as cluster:
         folder, process = cluster.folder, identified(cluster.pid(1))
@@ -184,15 +186,15 @@ def identified(pid: int | None) -> ProcessIdentity:
 
 
 @pytest.mark.slow
-def test_nodes_end_with_the_test_run_even_if_that_is_killed(tmp_path: Path) -> None:
+def test_nodes_end_with_the_test_run_even_if_it_is_killed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(HOLDER)
     command = [sys.executable, "-m", "pytest", "-s", "-p", "kraft.testing.plugin", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
         assert process.stdout is not None
-        told = next(line for line in process.stdout if "nodes " in line)
-        _, folder, *pids = told[told.index("nodes ") :].split()
+        line = next(line for line in process.stdout if "nodes " in line)
+        _, folder, *pids = line[line.index("nodes ") :].split()
         nodes = [identified(int(pid)) for pid in pids]
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -203,7 +205,9 @@ def test_nodes_end_with_the_test_run_even_if_that_is_killed(tmp_path: Path) -> N
             os.sched_yield()
 
 
-def test_a_setting_that_cannot_be_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_with_an_invalid_setting_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(ClusterError, match=r"log\.retention\.hours"):
@@ -211,7 +215,7 @@ def test_a_setting_that_cannot_be_is_told_and_nothing_is_left(tmp_path: Path, mo
     assert list(tmp_path.glob("kraft-cluster-*")) == []
 
 
-def test_a_cluster_that_does_not_go_down_in_order_leaves_nothing_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_fails_to_stop_cleanly_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = KafkaCluster()
     before = open_sockets()
     cluster.open()
@@ -225,13 +229,13 @@ def test_a_cluster_that_does_not_go_down_in_order_leaves_nothing_all_the_same(mo
 
 
 def open_sockets() -> int:
-    """Of this process, those that are bound alone included."""
+    """Return the sockets of this process, including those that are only bound."""
     links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
     return sum(os.path.lexists(link) and os.readlink(link).startswith("socket:") for link in links)
 
 
 def failing(down: Callable[[LocalCluster], object]) -> Callable[[LocalCluster], None]:
-    """It goes down, and complains."""
+    """Return a function that calls `down` and then raises an error."""
 
     def fail(cluster: LocalCluster) -> None:
         down(cluster)
@@ -243,7 +247,7 @@ def failing(down: Callable[[LocalCluster], object]) -> Callable[[LocalCluster], 
 # ports
 
 
-def test_a_held_port_is_nobody_elses_and_still_free_for_a_listener() -> None:
+def test_a_reserved_port_is_exclusive_and_still_free_for_its_listener() -> None:
     first, held = hold_ports([0, 1, 100])
     with pytest.raises(OSError):
         HeldPorts([first + 100])
@@ -264,7 +268,7 @@ def test_a_held_port_is_nobody_elses_and_still_free_for_a_listener() -> None:
 # the pool
 
 
-def test_a_test_gets_the_cluster_of_the_one_before_it_as_if_it_were_new() -> None:
+def test_cluster_pool_gives_a_test_the_reset_cluster_of_the_previous_test() -> None:
     pool = ClusterPool()
     try:
         first = pool.take(KafkaCluster())
@@ -277,7 +281,7 @@ def test_a_test_gets_the_cluster_of_the_one_before_it_as_if_it_were_new() -> Non
         pool.close()
 
 
-def test_a_cluster_that_cannot_be_reset_is_replaced() -> None:
+def test_cluster_pool_replaces_a_cluster_that_cannot_be_reset() -> None:
     pool = ClusterPool()
     try:
         first = pool.take(KafkaCluster())
@@ -291,7 +295,7 @@ def test_a_cluster_that_cannot_be_reset_is_replaced() -> None:
 
 
 @pytest.mark.slow
-def test_no_more_clusters_are_kept_than_the_machine_can_bear() -> None:
+def test_cluster_pool_keeps_a_limited_number_of_clusters() -> None:
     pool = ClusterPool()
     try:
         first = pool.take(KafkaCluster())
@@ -303,7 +307,7 @@ def test_no_more_clusters_are_kept_than_the_machine_can_bear() -> None:
         pool.close()
 
 
-def test_a_cluster_that_does_not_close_in_order_does_not_keep_others_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_pool_closes_the_remaining_clusters_if_one_fails_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ClusterPool()
     clusters = [pool.take(KafkaCluster(settings={"num.partitions": count})) for count in ("2", "3")]
     folders = [cluster.folder for cluster in clusters]
@@ -314,7 +318,7 @@ def test_a_cluster_that_does_not_close_in_order_does_not_keep_others_open(monkey
     pool.close()
 
 
-def test_a_reset_that_is_broken_off_closes_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_pool_closes_a_cluster_with_an_interrupted_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ClusterPool()
     folder = pool.take(KafkaCluster()).folder
 

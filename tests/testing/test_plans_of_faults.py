@@ -1,4 +1,4 @@
-"""Plans of faults, by hand and by seed, on simulated clusters and on real ones."""
+"""Fault plans, handwritten and by seed, on simulated clusters and on real ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.on_clusters import BETWEEN_NODES, FaultRun, faults_of_seed
 from kraft.sim.nemesis.plan import HANG, Fault
 from kraft.sim.nemesis.swarm import draw_plan
-from kraft.sim.run.plan_file import Recorded, read_plan, write_plan
+from kraft.sim.run.plan_file import RecordedPlan, read_plan, write_plan
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 from kraft.testing import KafkaCluster
@@ -33,25 +33,25 @@ BY_HAND = (
     Fault(at_ms=2_800, kind="stumble", lane=3, node=3, amount=2, back_ms=50, duration_ms=50),
 )
 OF_THIS_SHAPE = 26
-"""A seed of `kraft sim` that draws a cluster of the stage's shape."""
-PATIENCE_MS = 60_000
+"""A seed for which `kraft sim` draws a cluster of the stage's shape."""
+LONG_TIMEOUT_MS = 60_000
 WRITTEN_MIN = 50
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes on a slow machine have the time that they need to stop, to start and to get a role."""
+def longer_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the timeouts for nodes to stop, to start and to get a role, for slow machines."""
     for name in ("MOMENT_MS_MAX", "STOP_MS_MAX", "READY_MS_MAX", "WHOLE_MS_MAX"):
-        monkeypatch.setattr(on_clusters, name, PATIENCE_MS)
+        monkeypatch.setattr(on_clusters, name, LONG_TIMEOUT_MS)
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_schedule_by_hand_happens_in_both_worlds_and_a_producer_loses_nothing(stage: Stage) -> None:
+@pytest.mark.usefixtures("longer_timeouts")
+def test_a_handwritten_fault_plan_runs_in_both_worlds_and_a_producer_loses_nothing(stage: Stage) -> None:
     written: list[bytes] = []
 
     async def write(is_over: trio.Event) -> None:
         async with stage.producer(delivery_timeout_ms=60_000) as producer:
-            while not is_over.is_set() or len(written) < WRITTEN_MIN:  # on a slow machine most of them afterwards
+            while not is_over.is_set() or len(written) < WRITTEN_MIN:  # on a slow machine, mostly afterwards
                 written.append(b"%d" % len(written))
                 await producer.send("orders", written[-1], partition=0)
                 await trio.sleep(0.01)
@@ -76,7 +76,7 @@ def test_a_schedule_by_hand_happens_in_both_worlds_and_a_producer_loses_nothing(
     stage.play(story)
 
 
-def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: Stage) -> None:
+def test_a_plan_with_an_impossible_fault_is_refused_before_it_starts(stage: Stage) -> None:
     async def refused(**wrong: object) -> str:
         good = Fault(at_ms=0, kind=plan.KILL, node=1)
         with pytest.raises(ClusterError) as problem:
@@ -85,7 +85,7 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
 
     async def story(stage: Stage) -> None:
         assert "this cluster cannot have 'flap': it can have kill, clean stop" in await refused(kind="flap")
-        assert "nobody can tell here who is 'hero': roles are" in await refused(role="hero")
+        assert "this cluster cannot find the node with role 'hero': known roles are" in await refused(role="hero")
         assert "there is no node 9: this cluster has 1, 2, 3, 101" in await refused(node=9)
         assert "times are 0 ms or more" in await refused(at_ms=-1)
         for wrong in ([1], Fault(at_ms=0, kind=plan.KILL, node=1)):
@@ -100,14 +100,14 @@ def test_what_a_cluster_cannot_have_is_refused_before_anything_happens(stage: St
     stage.play(story)
 
 
-def test_what_needs_another_world_is_refused_on_processes(real_cluster: KafkaCluster) -> None:
+def test_faults_of_simulated_clusters_only_are_refused_on_real_clusters(real_cluster: KafkaCluster) -> None:
     with pytest.raises(ClusterError, match="cannot have 'power loss'"):
         real_cluster.carry_out([Fault(at_ms=0, kind=plan.POWER_LOSS, node=1)])
-    with pytest.raises(ClusterError, match="nobody can tell here who is 'uncommitted controller'"):
+    with pytest.raises(ClusterError, match="cannot find the node with role 'uncommitted controller'"):
         real_cluster.carry_out([Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER)])
 
 
-def test_a_seed_draws_what_each_cluster_can_have(real_cluster: KafkaCluster) -> None:
+def test_a_seed_draws_only_faults_that_the_cluster_supports(real_cluster: KafkaCluster) -> None:
     with SimulatedCluster(seed=1, **SHAPE) as simulated:
         for cluster in (simulated, real_cluster):
             found = [fault for seed in range(1, 60) for fault in faults_of_seed(cluster, seed, 10_000)]
@@ -115,19 +115,17 @@ def test_a_seed_draws_what_each_cluster_can_have(real_cluster: KafkaCluster) -> 
             assert {fault.role for fault in found} == {"", *cluster.fault_roles}
 
 
-def test_the_faults_of_a_file_that_a_run_of_kraft_sim_left_happen_as_far_as_the_cluster_can_have_them(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_supported_faults_from_a_kraft_sim_replay_file_are_carried_out(stage: Stage, tmp_path: Path) -> None:
     cluster = stage.cluster
     left = draw_plan(OF_THIS_SHAPE, FaultSettings(duration_ms=3_000))
     assert left.shape.node_ids == cluster.node_ids
-    write_plan(tmp_path / "plan.json", Recorded(left, trace_hash=""))
+    write_plan(tmp_path / "plan.json", RecordedPlan(left, trace_hash=""))
     given = read_plan(tmp_path / "plan.json").plan.faults
     roles = ("", *cluster.fault_roles)
     kept = [fault for fault in given if fault.kind in cluster.fault_kinds and fault.role in roles]
 
     async def story(stage: Stage) -> None:
-        with pytest.raises(ClusterError, match=r"cannot have|nobody can tell"):
+        with pytest.raises(ClusterError, match=r"cannot have|cannot find"):
             await stage.carry_out(given)
         assert await stage.carry_out(kept)
 
@@ -135,18 +133,18 @@ def test_the_faults_of_a_file_that_a_run_of_kraft_sim_left_happen_as_far_as_the_
 
 
 def dialled(cluster: KafkaCluster, source: int, target: int) -> set[int]:
-    """The ports from which one node's process has connections to another's."""
+    """Return the ports from which one node's process has connections to another's."""
     tcp = {node: psutil.Process(cluster.pid(node)).net_connections("tcp") for node in (source, target)}
     listens = {one.laddr.port for one in tcp[target] if one.status == psutil.CONN_LISTEN}
     return {one.laddr.port for one in tcp[source] if one.raddr and one.raddr.port in listens}
 
 
-def wait_dialled_anew(cluster: KafkaCluster, old: set[int]) -> None:
-    """Until node 2 has connections to node 101 again, and none from these ports."""
+def wait_redialled(cluster: KafkaCluster, old: set[int]) -> None:
+    """Wait until node 2 has connections to node 101 again, and none from the old ports."""
     cluster.wait_until(lambda: (now := dialled(cluster, 2, 101)) and not old & now)
 
 
-def test_a_reset_ends_the_connections_of_two_processes_which_dial_anew(real_cluster: KafkaCluster) -> None:
+def test_a_link_reset_ends_connections_and_the_nodes_redial(real_cluster: KafkaCluster) -> None:
     real_cluster.reset()
     seen: set[int] = set()
     for _ in range(2):
@@ -154,11 +152,11 @@ def test_a_reset_ends_the_connections_of_two_processes_which_dial_anew(real_clus
         seen |= dialled(real_cluster, 2, 101)
         history = real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=2, other=101)])
         assert [text.partition(": ")[2] for text in history] == ["reset of node 2 to node 101"]
-        wait_dialled_anew(real_cluster, seen)
+        wait_redialled(real_cluster, seen)
     assert all(not FaultClient.of_node(real_cluster._open_cluster.folder, node).listed()["links"] for node in (2, 101))
 
 
-def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
+def test_a_link_reset_does_not_reopen_a_cut_link(real_cluster: KafkaCluster) -> None:
     real_cluster.reset()
     real_cluster.partition({2}, {101})
     real_cluster.carry_out([Fault(at_ms=0, kind="reset", node=101, other=2)])
@@ -168,11 +166,11 @@ def test_a_reset_opens_no_link_that_is_cut(real_cluster: KafkaCluster) -> None:
     real_cluster.heal()
 
 
-def test_every_seed_draws_some_faults(real_cluster: KafkaCluster) -> None:
+def test_fault_plan_of_every_seed_has_at_least_one_fault(real_cluster: KafkaCluster) -> None:
     assert all(faults_of_seed(real_cluster, seed, 5_000) for seed in range(1, 41))
 
 
-def test_a_node_that_is_alone_has_no_faults_of_links() -> None:
+def test_a_single_node_cluster_gets_no_link_faults() -> None:
     for cluster in (KafkaCluster(), SimulatedCluster(seed=1, combined=1)):
         found = {fault.kind for seed in range(1, 61) for fault in faults_of_seed(cluster, seed, 5_000)}
         large = {plan.HALVES, plan.BRIDGE, plan.RING, plan.CONTROLLERS_CUT}
@@ -183,7 +181,7 @@ def test_a_node_that_is_alone_has_no_faults_of_links() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_seed_draws_happens_to_real_nodes_and_all_of_them_come_back() -> None:
+def test_faults_drawn_by_seed_run_on_real_nodes_which_all_recover() -> None:
     with KafkaCluster(combined=3) as cluster:
 
         async def story(stage: Stage) -> None:
@@ -199,11 +197,13 @@ def test_what_a_seed_draws_happens_to_real_nodes_and_all_of_them_come_back() -> 
         Stage(cluster).play(story)
 
 
-# lanes side by side
+# concurrent lanes
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_node_comes_back_while_the_only_controller_is_frozen_in_another_lane(real_cluster: KafkaCluster) -> None:
+@pytest.mark.usefixtures("longer_timeouts")
+def test_node_restarts_in_a_fault_plan_while_a_concurrent_fault_pauses_the_only_controller(
+    real_cluster: KafkaCluster,
+) -> None:
     real_cluster.reset()
     faults = [
         Fault(at_ms=0, kind=plan.KILL, node=1, back_ms=100),
@@ -211,12 +211,12 @@ def test_a_node_comes_back_while_the_only_controller_is_frozen_in_another_lane(r
     ]
     before = time.monotonic()
     real_cluster.carry_out(faults)
-    assert time.monotonic() - before < PATIENCE_MS / 1000
+    assert time.monotonic() - before < LONG_TIMEOUT_MS / 1000
     assert all(real_cluster.is_running(node) and not real_cluster.is_paused(node) for node in real_cluster.node_ids)
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_stop_that_hangs_holds_up_nobody(stage: Stage) -> None:
+@pytest.mark.usefixtures("longer_timeouts")
+def test_node_stop_that_hangs_does_not_delay_the_fault_plan(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         faults = [
@@ -225,14 +225,14 @@ def test_a_stop_that_hangs_holds_up_nobody(stage: Stage) -> None:
         ]
         before = trio.current_time()
         history = await stage.carry_out(faults)
-        assert trio.current_time() - before < PATIENCE_MS / 1000
+        assert trio.current_time() - before < LONG_TIMEOUT_MS / 1000
         assert not any("is killed" in line for line in history), history
         assert all(cluster.is_running(node) and not cluster.is_paused(node) for node in cluster.node_ids)
 
     stage.play(story)
 
 
-def test_a_node_that_does_not_stop_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_does_not_stop_in_time_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_clusters, "STOP_MS_MAX", 300)
 
     async def story(stage: Stage) -> None:
@@ -248,7 +248,7 @@ def test_a_node_that_does_not_stop_is_killed(stage: Stage, monkeypatch: pytest.M
     stage.play(story)
 
 
-def test_a_node_that_stumbles_is_killed_while_it_starts(
+def test_a_stumble_fault_kills_a_node_repeatedly_while_it_starts(
     real_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_cluster.reset()
@@ -265,10 +265,10 @@ def test_a_node_that_stumbles_is_killed_while_it_starts(
 
 
 @pytest.mark.parametrize("is_followed", [True, False])
-def test_a_node_that_is_cut_off_while_it_starts_does_not_reach_the_others(
+def test_a_node_cut_off_during_its_start_does_not_reach_the_others(
     real_cluster: KafkaCluster, is_followed: bool
 ) -> None:
-    """Also if nobody follows its start and could tell it on the way."""
+    """This also applies if no task follows the node's start and could apply the cut meanwhile."""
 
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
@@ -285,7 +285,7 @@ def test_a_node_that_is_cut_off_while_it_starts_does_not_reach_the_others(
         cluster.partition({follower}, others)
         if is_followed:
             await stage.wait_until(lambda: cluster.follow_start(follower))
-        await trio.sleep(2)  # it would be back in sync long since
+        await trio.sleep(2)  # otherwise it would long be back in sync
         assert follower not in cluster.isr("orders")
         cluster.heal()
         await stage.wait_until(lambda: cluster.follow_start(follower))
@@ -295,7 +295,7 @@ def test_a_node_that_is_cut_off_while_it_starts_does_not_reach_the_others(
     Stage(real_cluster).play(story)
 
 
-def test_nodes_that_need_each_other_are_mended_together() -> None:
+def test_mend_restarts_nodes_that_need_each_other_together() -> None:
     with KafkaCluster(combined=2) as cluster:
         for node in cluster.node_ids:
             cluster.kill(node)
@@ -303,8 +303,8 @@ def test_nodes_that_need_each_other_are_mended_together() -> None:
         assert all(cluster.follow_start(node) for node in cluster.node_ids)
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_rolling_restart_takes_one_node_after_the_other_and_keeps_what_is_written(
+@pytest.mark.usefixtures("longer_timeouts")
+def test_a_rolling_restart_restarts_nodes_one_by_one_and_keeps_acknowledged_records(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(stage: Stage) -> None:
@@ -314,7 +314,7 @@ def test_a_rolling_restart_takes_one_node_after_the_other_and_keeps_what_is_writ
 
         def watch(stop: Callable[[int], None], node: int) -> None:
             down.append([other for other in cluster.node_ids if not cluster.is_running(other)])
-            if isinstance(cluster, SimulatedCluster):  # on a slow machine a replica may fall behind just now
+            if isinstance(cluster, SimulatedCluster):  # on a slow machine a replica may fall behind meanwhile
                 assert cluster.isr("orders") == [1, 2, 3], node
             stop(node)
 
@@ -339,7 +339,7 @@ def test_a_rolling_restart_takes_one_node_after_the_other_and_keeps_what_is_writ
     stage.play(story)
 
 
-def test_a_rolling_restart_waits_for_a_cluster_that_is_not_whole_and_gives_up_in_the_end(
+def test_a_rolling_restart_waits_for_a_healthy_cluster_until_its_timeout(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_clusters, "WHOLE_MS_MAX", 500)
@@ -356,8 +356,8 @@ def test_a_rolling_restart_waits_for_a_cluster_that_is_not_whole_and_gives_up_in
     stage.play(story)
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_cluster_is_rolled_by_a_verb(real_cluster: KafkaCluster) -> None:
+@pytest.mark.usefixtures("longer_timeouts")
+def test_the_cluster_method_for_a_rolling_restart_restarts_every_node(real_cluster: KafkaCluster) -> None:
     real_cluster.reset()
     pids = {node: real_cluster.pid(node) for node in real_cluster.node_ids}
     assert len(real_cluster.rolling_restart()) == len(pids)

@@ -1,4 +1,4 @@
-"""The pytest plugin, as a user's own test run has it: each test here is a pytest run of its own."""
+"""The pytest plugin in a user's test run: each test here starts a separate pytest run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_marker_chooses_another_shape(simulated_cluster):
 
 
 def run_pytest(folder: Path, text: str, *options: str, outcome: int) -> str:
-    """What a pytest run prints that has this test module and our plugin, as its entry point has it."""
+    """Return the output of a pytest run with this test module and our plugin, loaded as by its entry point."""
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "kraft.testing.plugin", "-p", "no:cacheprovider", *options]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
@@ -84,8 +84,8 @@ def run_pytest(folder: Path, text: str, *options: str, outcome: int) -> str:
 
 
 @pytest.mark.slow
-def test_real_clusters_in_a_run_with_workers(tmp_path: Path) -> None:
-    """Two workers, each with clusters of its own."""
+def test_real_clusters_work_in_a_pytest_run_with_workers(tmp_path: Path) -> None:
+    """The run has two workers, each with separate clusters."""
     printed = run_pytest(
         tmp_path, KAFKA_CLUSTER, "-p", "xdist", "-n", "2", "--strict-markers", "-W", "error", outcome=1
     )
@@ -96,7 +96,7 @@ def test_real_clusters_in_a_run_with_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_of_the_session_is_one_for_all_tests_and_has_the_shape_of_the_option(tmp_path: Path) -> None:
+def test_session_cluster_is_shared_by_all_tests_and_has_the_shape_given_as_an_option(tmp_path: Path) -> None:
     text = """
 import pytest
 
@@ -118,7 +118,7 @@ def test_one_more(orders, kafka_cluster, count):
 
 
 @pytest.mark.slow
-def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_path: Path) -> None:
+def test_a_failed_simulated_test_reports_its_seed_which_repeats_the_run(tmp_path: Path) -> None:
     printed = run_pytest(tmp_path, SIMULATED, "--strict-markers", "-W", "error", outcome=1)
     assert "1 failed, 2 passed" in printed
     again = re.search(r"to see this again: pytest --kraft-seed (\d+) test_it.py::test_that_fails\n", printed)
@@ -132,7 +132,7 @@ def test_a_simulated_failure_tells_its_seed_which_gives_the_same_run_again(tmp_p
 
 
 @pytest.mark.slow
-def test_a_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
+def test_a_simulated_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
     text = SIMULATED + "\n\ndef test_all_were_different():\n    assert len(set(drawn)) == 3\n"
     printed = run_pytest(tmp_path, text, "--kraft-seeds", "3", "--kraft-seed", "10", "-v", outcome=1)
     assert "test_the_sun_rises[run2] PASSED" in printed
@@ -141,7 +141,7 @@ def test_a_test_is_repeated_under_many_seeds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_that_repeats_a_test_names_its_parameters_and_the_shape_but_not_the_run(tmp_path: Path) -> None:
+def test_command_to_repeat_a_test_has_its_parameters_and_shape_but_not_the_run_number(tmp_path: Path) -> None:
     text = """
 import pytest
 
@@ -168,7 +168,7 @@ def test_plain(simulated_cluster):
     assert commands[0] in repeated
 
 
-def test_the_command_that_repeats_a_test_begins_where_pytest_was_called(tmp_path: Path) -> None:
+def test_the_command_to_repeat_a_test_works_in_the_folder_of_the_pytest_call(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -181,13 +181,13 @@ def test_the_command_that_repeats_a_test_begins_where_pytest_was_called(tmp_path
 
 
 @pytest.mark.parametrize(("given", "says"), [("3, 3", "has no 3, 3; it is"), ("broker=3", "has no broker; it is")])
-def test_what_the_marker_does_not_have_is_named(tmp_path: Path, given: str, says: str) -> None:
+def test_an_unknown_argument_of_the_cluster_marker_is_reported(tmp_path: Path, given: str, says: str) -> None:
     text = f"import pytest\n@pytest.mark.kraft({given})\ndef test_it(simulated_cluster):\n    pass\n"
     assert f"the marker {says} kraft(controllers=" in run_pytest(tmp_path, text, outcome=1)
 
 
 @pytest.mark.slow
-def test_every_cluster_of_a_test_that_fails_is_described(tmp_path: Path) -> None:
+def test_a_failed_test_describes_each_of_its_clusters(tmp_path: Path) -> None:
     text = "def test_both(kafka_cluster, simulated_cluster):\n    raise AssertionError\n"
     printed = run_pytest(tmp_path, text, outcome=1)
     assert re.search(r"- KafkaCluster -+\nnode 1 ", printed)
@@ -195,7 +195,7 @@ def test_every_cluster_of_a_test_that_fails_is_described(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_failure_is_told_though_its_cluster_cannot_be_described(tmp_path: Path) -> None:
+def test_a_test_failure_is_reported_if_its_cluster_cannot_be_described(tmp_path: Path) -> None:
     text = """
 import pytest
 
@@ -234,7 +234,7 @@ def test_before_a_teardown_that_fails(broken):
 
 
 @pytest.mark.slow
-def test_an_option_chooses_the_shape_of_tests_that_do_not(tmp_path: Path) -> None:
+def test_the_shape_option_applies_to_tests_without_a_marker(tmp_path: Path) -> None:
     text = """
 import pytest
 
@@ -270,7 +270,7 @@ def test_two_shapes(simulated_cluster):
         (("--kraft-seeds", "0"), "--kraft-seeds is 1 or more"),
     ],
 )
-def test_an_option_that_makes_no_sense_ends_the_run_at_once(
+def test_an_invalid_plugin_option_ends_the_pytest_run_at_once(
     tmp_path: Path, options: tuple[str, ...], says: str
 ) -> None:
     printed = run_pytest(tmp_path, "def test_it():\n    pass\n", *options, outcome=4)
@@ -278,7 +278,7 @@ def test_an_option_that_makes_no_sense_ends_the_run_at_once(
 
 
 @pytest.mark.slow
-def test_both_fixtures_serve_one_test_but_not_two_worlds(tmp_path: Path) -> None:
+def test_one_test_can_use_both_cluster_fixtures_but_not_two_simulated_worlds(tmp_path: Path) -> None:
     text = """
 from kraft.sim import SimulatedCluster
 
@@ -300,7 +300,7 @@ def test_two_worlds(simulated_cluster):
     assert "is open already, and worlds do not nest" in printed
 
 
-def test_a_run_that_uses_no_cluster_imports_nothing_for_one(tmp_path: Path) -> None:
+def test_a_pytest_run_without_clusters_imports_no_cluster_modules(tmp_path: Path) -> None:
     text = """
 import sys
 

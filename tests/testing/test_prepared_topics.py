@@ -1,4 +1,4 @@
-"""Topics and records that a test prepares and looks at, in both worlds."""
+"""Topics and records that a test prepares and inspects, in simulated and in real clusters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def retention_of(servers: str, topic: str) -> str | None:
     return {entry.name: entry.value for entry in told}["retention.ms"]
 
 
-def test_a_simulated_cluster_has_what_was_prepared_also_while_requests_are_spoiled() -> None:
+def test_preparing_topics_in_a_simulated_cluster_works_despite_request_faults() -> None:
     with SimulatedCluster(seed=3) as cluster:
 
         async def main() -> None:
@@ -40,7 +40,7 @@ def test_a_simulated_cluster_has_what_was_prepared_also_while_requests_are_spoil
         cluster.run(main)
 
 
-def test_a_real_cluster_has_what_was_prepared_from_any_kind_of_test(real_cluster: KafkaCluster) -> None:
+def test_topics_of_a_real_cluster_can_be_prepared_from_sync_and_async_tests(real_cluster: KafkaCluster) -> None:
     real_cluster.reset()
 
     def prepare() -> None:
@@ -58,7 +58,7 @@ def test_a_real_cluster_has_what_was_prepared_from_any_kind_of_test(real_cluster
     assert trio.run(retention_of, real_cluster.bootstrap_servers, "orders") == "60000"
 
 
-def test_what_cannot_be_prepared_says_why(real_cluster: KafkaCluster) -> None:
+def test_a_failed_topic_preparation_gives_the_reason(real_cluster: KafkaCluster) -> None:
     real_cluster.reset()
     real_cluster.create_topic("orders")
     with pytest.raises(KafkaError) as refused:
@@ -75,7 +75,7 @@ def test_what_cannot_be_prepared_says_why(real_cluster: KafkaCluster) -> None:
         real_cluster.create_topic("pears", settings=wrong)
 
 
-def test_settings_of_a_cluster_may_be_numbers() -> None:
+def test_cluster_settings_may_be_numbers() -> None:
     settings: dict[str, str | int] = {"num.partitions": 5, "auto.create.topics.enable": False, "log.retention.ms": "9"}
     shape = SimulatedCluster(seed=1, settings=settings).shape
     assert {name: shape.overrides[name] for name in settings} == {

@@ -1,4 +1,4 @@
-"""SimulatedCluster: an application's own code in virtual time, the same under the same seed."""
+"""SimulatedCluster: an application's own code in virtual time, with the same results under the same seed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def story(seed: int) -> tuple[list[str], str]:
-    """What was sold while random things went wrong, and the trace."""
+    """Sell orders under random faults; return the sold orders and the trace."""
     with SimulatedCluster(seed=seed) as cluster:
 
         async def main() -> list[str]:
@@ -44,13 +44,13 @@ def story(seed: int) -> tuple[list[str], str]:
         return cluster.run(main), cluster.trace_hash
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+def test_the_same_seed_repeats_a_simulated_run_and_another_seed_differs() -> None:
     assert story(3) == story(3)
     assert story(3) != story(4)
 
 
-def test_what_a_process_makes_once_takes_nothing_from_the_chance_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that is imported late may be the first in its process that wants a temporary file."""
+def test_one_time_process_initialisation_does_not_change_a_simulated_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is imported late may be the first in its process that needs a temporary file."""
 
     def drawn() -> float:
         async def main() -> float:
@@ -65,7 +65,7 @@ def test_what_a_process_makes_once_takes_nothing_from_the_chance_of_a_run(monkey
 
 
 @pytest.mark.slow
-def test_a_run_does_not_depend_on_the_process() -> None:
+def test_a_simulated_run_does_not_depend_on_the_process() -> None:
     program = "from tests.testing.test_simulated_cluster import story; print(story(5)[1])"
     hashes = set()
     for hash_seed in ("0", "1"):
@@ -79,7 +79,7 @@ def test_a_run_does_not_depend_on_the_process() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_was_acknowledged_survives_random_faults(seed: int) -> None:
+def test_acknowledged_records_survive_random_simulated_faults(seed: int) -> None:
     with SimulatedCluster(seed=seed) as cluster:
         down: set[int] = set()
 
@@ -100,7 +100,7 @@ def test_whatever_was_acknowledged_survives_random_faults(seed: int) -> None:
     assert down
 
 
-def test_time_is_virtual_and_starts_with_the_nodes() -> None:
+def test_simulated_time_is_virtual_and_starts_with_the_nodes() -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> float:
@@ -116,7 +116,7 @@ def test_time_is_virtual_and_starts_with_the_nodes() -> None:
         assert time.monotonic() - started < 100
 
 
-def test_pythons_own_chance_follows_the_seed_within_a_run_only() -> None:
+def test_pythons_random_module_follows_the_seed_only_within_a_simulated_run() -> None:
     async def draw() -> list[object]:
         drawn: list[object] = [random.random(), random.choice(range(1000)), uuid.uuid4(), os.urandom(4)]
         own = random.Random()
@@ -137,13 +137,13 @@ def test_pythons_own_chance_follows_the_seed_within_a_run_only() -> None:
 
 
 @pytest.mark.parametrize("shape", [{"combined": 1}, {"combined": 3}, {"brokers": 2}, {"controllers": 3, "brokers": 3}])
-def test_every_shape_serves(shape: dict[str, int]) -> None:
+def test_every_shape_of_a_simulated_cluster_serves_clients(shape: dict[str, int]) -> None:
     with SimulatedCluster(seed=2, **shape) as cluster:
         sold = cluster.run(sell, cluster.bootstrap_servers, 3)
     assert len(sold) == 3
 
 
-def test_settings_are_those_of_every_node() -> None:
+def test_simulated_cluster_settings_apply_to_every_node() -> None:
     with SimulatedCluster(seed=2, combined=1, settings={"auto.create.topics.enable": "false"}) as cluster:
 
         async def main() -> None:
@@ -154,7 +154,7 @@ def test_settings_are_those_of_every_node() -> None:
         cluster.run(main)
 
 
-def test_an_error_of_the_application_comes_out_with_the_seed() -> None:
+def test_an_application_error_in_a_simulated_run_is_raised_with_the_seed() -> None:
     async def main() -> None:
         raise LookupError("mine")
 
@@ -163,7 +163,7 @@ def test_an_error_of_the_application_comes_out_with_the_seed() -> None:
     assert any("seed 77" in note for note in raised.value.__notes__)
 
 
-def test_an_application_that_waits_for_ever_is_ended() -> None:
+def test_an_application_that_never_ends_is_stopped_by_the_simulated_timeout() -> None:
     async def main() -> None:
         await trio.sleep_forever()
 
@@ -172,7 +172,7 @@ def test_an_application_that_waits_for_ever_is_ended() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:9092", "node-7:9092", "node-1:9999"])
-def test_an_application_that_looks_for_its_cluster_elsewhere_is_told_so(address: str) -> None:
+def test_an_application_that_dials_an_unknown_address_gets_a_hint(address: str) -> None:
     async def main() -> None:
         async with Consumer(bootstrap_servers=address, group_id="bills") as consumer:
             await consumer.subscribe(["orders"])
@@ -184,7 +184,7 @@ def test_an_application_that_looks_for_its_cluster_elsewhere_is_told_so(address:
     assert told + "node-1:9092" in raised.value.__notes__
 
 
-def test_one_that_finds_a_broker_down_is_told_nothing_of_addresses() -> None:
+def test_an_application_that_dials_a_stopped_broker_gets_no_address_hint() -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> None:
@@ -196,7 +196,7 @@ def test_one_that_finds_a_broker_down_is_told_nothing_of_addresses() -> None:
     assert not any("dialled" in note for note in raised.value.__notes__)
 
 
-def test_a_node_that_breaks_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_node_ends_the_simulated_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> None:
@@ -207,7 +207,7 @@ def test_a_node_that_breaks_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
             cluster.run(main)
 
 
-def test_a_node_that_breaks_in_the_last_moment_of_a_run_fails_it() -> None:
+def test_a_node_failing_at_the_end_of_a_simulated_run_fails_it() -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> str:
@@ -230,8 +230,8 @@ async def describe(cluster: SimulatedCluster) -> None:
         await admin.configs.describe(ConfigResource(ResourceType.BROKER, "1"))
 
 
-def test_an_invariant_that_breaks_fails_the_run_with_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that raises costs one request only, and the application need not notice."""
+def test_a_violated_invariant_fails_the_simulated_run_with_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that raises fails only one request, and the application may not notice."""
     break_a_handler(monkeypatch)
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
@@ -248,7 +248,7 @@ def test_an_invariant_that_breaks_fails_the_run_with_its_story(monkeypatch: pyte
     assert any("seed 1, " in note for note in raised.value.__notes__)
 
 
-def test_an_invariant_that_breaks_is_told_with_what_the_application_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_violated_invariant_is_reported_together_with_the_applications_error(monkeypatch: pytest.MonkeyPatch) -> None:
     break_a_handler(monkeypatch)
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
@@ -263,7 +263,7 @@ def test_an_invariant_that_breaks_is_told_with_what_the_application_raises(monke
     assert any("an invariant broke: N1" in note for note in raised.value.__notes__)
 
 
-def test_an_application_may_log_errors_of_its_own() -> None:
+def test_an_application_in_a_simulated_run_may_log_errors() -> None:
     async def main() -> None:
         structlog.get_logger("shop").error("sold out", exc_info=LookupError("mine"))
 
@@ -272,7 +272,7 @@ def test_an_application_may_log_errors_of_its_own() -> None:
 
 
 def kept(seed: int, end: str, **settings: str) -> bool:
-    """Whether an acknowledged record of the only broker outlives its end."""
+    """Return whether an acknowledged record survives the crash of the only broker."""
     with SimulatedCluster(seed=seed, combined=1, settings=settings) as cluster:
 
         async def main() -> bool:
@@ -286,14 +286,14 @@ def kept(seed: int, end: str, **settings: str) -> bool:
         return cluster.run(main)
 
 
-def test_power_that_is_lost_takes_what_was_not_synced() -> None:
+def test_a_simulated_power_loss_loses_unsynced_data() -> None:
     seeds = range(8)
     assert all(kept(seed, "kill") for seed in seeds)
     assert not all(kept(seed, "lose_power") for seed in seeds)
     assert all(kept(seed, "lose_power", **{"log.flush.interval.messages": "1"}) for seed in seeds)
 
 
-def test_what_cannot_be_waited_for_says_so() -> None:
+def test_a_wait_that_times_out_in_a_simulated_run_is_an_error() -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> None:
@@ -313,7 +313,7 @@ async def nothing() -> None:
     """An application that does nothing."""
 
 
-def test_worlds_do_not_nest() -> None:
+def test_simulated_clusters_cannot_be_nested() -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
         with (
             pytest.raises(ClusterError, match=r"a simulated cluster \(seed 1\) is open already"),
@@ -325,31 +325,31 @@ def test_worlds_do_not_nest() -> None:
         other.run(nothing)
 
 
-def test_a_cluster_runs_once() -> None:
+def test_simulated_cluster_cannot_run_a_second_time() -> None:
     with SimulatedCluster(seed=8, combined=1) as cluster:
         cluster.run(nothing)
         with pytest.raises(ClusterError, match=r"runs once; SimulatedCluster\(seed=8\) begins it anew"):
             cluster.run(nothing)
 
 
-def test_a_cluster_that_is_not_open_does_not_run() -> None:
+def test_a_simulated_cluster_that_is_not_open_cannot_run() -> None:
     with pytest.raises(ClusterError, match="with SimulatedCluster"):
         SimulatedCluster(seed=1).run(nothing)
 
 
-async def test_run_is_for_plain_functions() -> None:
+async def test_simulated_run_must_be_called_from_synchronous_code() -> None:
     with SimulatedCluster(seed=1) as cluster, pytest.raises(ClusterError, match="not async def"):
         cluster.run(nothing)
 
 
-def test_verbs_are_for_within_a_run() -> None:
+def test_simulated_cluster_methods_can_only_be_used_within_a_run() -> None:
     with SimulatedCluster(seed=1) as cluster:
         for verb in (lambda: cluster.kill(1), lambda: cluster.leader("orders"), cluster.active_controller):
             with pytest.raises(ClusterError, match=r"live within run\(main\)"):
                 verb()
 
 
-def test_threads_are_not_of_a_simulated_world() -> None:
+def test_threads_are_refused_in_a_simulated_run() -> None:
     async def main() -> None:
         await trio.to_thread.run_sync(time.sleep, 1)
 
@@ -357,7 +357,7 @@ def test_threads_are_not_of_a_simulated_world() -> None:
         cluster.run(main)
 
 
-def test_what_is_no_async_function_is_not_run() -> None:
+def test_simulated_run_refuses_a_function_that_is_not_async() -> None:
     async def right() -> int:
         return 1
 
@@ -386,7 +386,7 @@ async def serve_with_trio() -> None:
 
 
 @pytest.mark.parametrize("reach_out", [connect_with_trio, connect_a_socket, serve_with_trio])
-def test_real_sockets_are_not_of_a_simulated_world(reach_out: Callable[[], Awaitable[None]]) -> None:
+def test_real_sockets_are_refused_in_a_simulated_run(reach_out: Callable[[], Awaitable[None]]) -> None:
     with (
         SimulatedCluster(seed=1, combined=1) as cluster,
         pytest.raises(NotOfThisWorld, match=r"socket\.\w+ was called"),
@@ -411,7 +411,7 @@ def test_ctrl_c_in_a_nursery_of_the_application_is_a_keyboard_interrupt() -> Non
     ("kinds", "says"),
     [((), "not none"), (("kill", "earthquake"), "not earthquake"), (("partition",), "no links to cut")],
 )
-def test_kinds_of_faults_that_cannot_be_are_refused(kinds: tuple[str, ...], says: str) -> None:
+def test_unknown_kinds_of_faults_are_refused(kinds: tuple[str, ...], says: str) -> None:
     with SimulatedCluster(seed=1, combined=1) as cluster:
 
         async def main() -> None:
@@ -435,6 +435,6 @@ def test_kinds_of_faults_that_cannot_be_are_refused(kinds: tuple[str, ...], says
         ({"settings": {"num.partitons": "6"}}, "settings: .*did you mean num.partitions"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(shape: dict[str, Any], says: str) -> None:
+def test_an_impossible_cluster_shape_is_refused(shape: dict[str, Any], says: str) -> None:
     with pytest.raises(ClusterError, match=says):
         SimulatedCluster(seed=1, **shape)

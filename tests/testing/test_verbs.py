@@ -1,4 +1,4 @@
-"""Each verb does the same to a simulated cluster and to one of real processes."""
+"""Each method does the same to a simulated cluster and to one of real processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_killed_leader_is_replaced_and_comes_back_in_sync(stage: Stage) -> Non
     stage.play(story)
 
 
-def test_a_stopped_leader_hands_over_and_ends(stage: Stage) -> None:
+def test_a_cleanly_stopped_leader_hands_over_leadership_and_ends(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader = await stage.write(1)
@@ -45,7 +45,7 @@ def test_a_stopped_leader_hands_over_and_ends(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_a_paused_broker_falls_out_of_sync_until_it_goes_on(stage: Stage) -> None:
+def test_a_paused_broker_is_out_of_sync_until_resumed(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         await stage.write(1)
@@ -63,7 +63,7 @@ def test_a_paused_broker_falls_out_of_sync_until_it_goes_on(stage: Stage) -> Non
     stage.play(story)
 
 
-def test_a_partition_lasts_until_it_is_healed_also_for_a_broker_that_is_started_meanwhile(stage: Stage) -> None:
+def test_network_partition_also_applies_to_a_broker_that_restarts_during_it(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         await stage.write(1)
@@ -85,7 +85,7 @@ def test_a_partition_lasts_until_it_is_healed_also_for_a_broker_that_is_started_
     stage.play(story)
 
 
-def test_who_rejoins_is_back_in_sync_while_another_partition_lasts(stage: Stage) -> None:
+def test_a_rejoined_follower_is_back_in_sync_while_another_partition_lasts(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader, follower = await stage.write(1), stage.follower()
@@ -106,7 +106,7 @@ def test_who_rejoins_is_back_in_sync_while_another_partition_lasts(stage: Stage)
     stage.play(story)
 
 
-def test_a_broker_without_controllers_is_fenced_and_mend_brings_everything_back(stage: Stage) -> None:
+def test_a_broker_cut_off_from_controllers_is_fenced_and_mend_restores_everything(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         assert cluster.active_controller() == 101
@@ -134,9 +134,7 @@ BAD_LINKS: dict[str, BadLink] = {
 
 
 @pytest.mark.parametrize("spoil", BAD_LINKS.values(), ids=BAD_LINKS)
-def test_a_bad_link_lasts_until_it_is_ended_also_for_a_broker_that_is_started_meanwhile(
-    stage: Stage, spoil: BadLink
-) -> None:
+def test_degraded_link_also_applies_to_a_broker_that_restarts_during_it(stage: Stage, spoil: BadLink) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader, follower = await stage.write(1), stage.follower()
@@ -158,7 +156,7 @@ def test_a_bad_link_lasts_until_it_is_ended_also_for_a_broker_that_is_started_me
     stage.play(story)
 
 
-def test_a_link_that_is_a_little_worse_keeps_everybody_in_sync_until_all_is_healed(stage: Stage) -> None:
+def test_a_slightly_degraded_link_keeps_all_replicas_in_sync(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader, follower = await stage.write(1), stage.follower()
@@ -173,7 +171,7 @@ def test_a_link_that_is_a_little_worse_keeps_everybody_in_sync_until_all_is_heal
     stage.play(story)
 
 
-def test_the_next_requests_fail_with_the_code_that_was_asked_for(stage: Stage) -> None:
+def test_fail_next_answers_requests_with_the_given_error_code(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         await stage.write(1)
@@ -189,7 +187,7 @@ def test_the_next_requests_fail_with_the_code_that_was_asked_for(stage: Stage) -
     stage.play(story)
 
 
-def test_a_fault_meets_only_the_requests_that_it_is_about(stage: Stage) -> None:
+def test_a_request_fault_applies_only_to_matching_requests(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         for topic in ("orders", "others"):
@@ -211,7 +209,7 @@ def test_a_fault_meets_only_the_requests_that_it_is_about(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_a_lost_answer_does_not_double_a_record(stage: Stage) -> None:
+def test_a_lost_produce_response_does_not_duplicate_a_record(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(1)
         async with stage.producer(request_timeout_ms=300) as producer:
@@ -223,7 +221,7 @@ def test_a_lost_answer_does_not_double_a_record(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_a_connection_is_closed_under_a_request(stage: Stage) -> None:
+def test_a_request_fault_closes_the_connection(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(1)
         async with stage.producer() as producer:
@@ -235,7 +233,7 @@ def test_a_connection_is_closed_under_a_request(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_a_request_is_held_up(stage: Stage) -> None:
+def test_a_request_fault_delays_a_request(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(1)
         async with stage.producer() as producer:
@@ -248,7 +246,7 @@ def test_a_request_is_held_up(stage: Stage) -> None:
     stage.play(story)
 
 
-def test_a_fault_without_a_count_goes_on_until_it_is_ended_or_all_is_healed(stage: Stage) -> None:
+def test_a_request_fault_without_a_count_lasts_until_ended_or_healed(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         await stage.write(1)
@@ -267,7 +265,7 @@ def test_a_fault_without_a_count_goes_on_until_it_is_ended_or_all_is_healed(stag
     stage.play(story)
 
 
-def test_a_fault_goes_with_the_process_that_was_told_of_it(stage: Stage) -> None:
+def test_a_request_fault_ends_with_the_process_of_its_node(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader = await stage.write(1)
@@ -284,7 +282,7 @@ def test_a_fault_goes_with_the_process_that_was_told_of_it(stage: Stage) -> None
     stage.play(story)
 
 
-def test_how_often_a_fault_happened_is_remembered_while_its_node_is_paused_and_when_it_is_killed_then(
+def test_a_request_faults_count_is_kept_while_its_node_is_paused_and_killed(
     stage: Stage,
 ) -> None:
     async def story(stage: Stage) -> None:
@@ -304,7 +302,7 @@ def test_how_often_a_fault_happened_is_remembered_while_its_node_is_paused_and_w
     stage.play(story)
 
 
-def test_a_fault_that_ended_while_its_node_was_paused_is_over_when_that_goes_on(stage: Stage) -> None:
+def test_a_request_fault_ended_while_its_node_is_paused_is_gone_after_resume(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         leader = await stage.write(1)
@@ -321,7 +319,7 @@ def test_a_fault_that_ended_while_its_node_was_paused_is_over_when_that_goes_on(
     stage.play(story)
 
 
-def test_looking_at_the_cluster_uses_up_no_fault(stage: Stage) -> None:
+def test_inspecting_the_cluster_does_not_count_against_a_limited_request_fault(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(1)
         fault = stage.cluster.drop(times=None, client="nobody")
@@ -352,7 +350,7 @@ Verb = Callable[[Stage], object]
         (lambda stage: (stage.cluster.pause(1), stage.cluster.drop(node=1)), "resume it first"),
     ],
 )
-def test_what_a_cluster_cannot_do_is_said(stage: Stage, verb: Verb, says: str) -> None:
+def test_an_operation_that_the_cluster_does_not_support_is_an_error(stage: Stage, verb: Verb, says: str) -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(ClusterError, match=says):
             verb(stage)
@@ -371,7 +369,7 @@ def test_what_a_cluster_cannot_do_is_said(stage: Stage, verb: Verb, says: str) -
         (lambda stage: stage.cluster.drop("Produce", colour="red"), "no colour"),
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(stage: Stage, verb: Verb, says: str) -> None:
+def test_an_invalid_request_fault_is_refused(stage: Stage, verb: Verb, says: str) -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(ValueError, match=says):
             verb(stage)
@@ -379,7 +377,7 @@ def test_a_fault_that_makes_no_sense_is_refused(stage: Stage, verb: Verb, says: 
     stage.play(story)
 
 
-def test_a_partition_that_is_not_there_is_a_kafka_error(stage: Stage) -> None:
+def test_an_unknown_partition_is_a_kafka_error(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(1)
         for place in (("nowhere", 0), ("orders", 7)):

@@ -1,5 +1,6 @@
-"""The smallest broker that foreign clients accept: one node, one topic, one partition, one thread, our own connection
-core and codecs. It keeps what was produced and serves it, or what a test put there."""
+"""The smallest broker that foreign clients accept: one node, one topic, one partition, one thread, with our own
+connection core and codecs. It stores what was produced and serves it, or what a test appended.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ from kraft.wire.messages.fetch import FetchResult, decode_fetch_request
 from kraft.wire.messages.fetch_response import encode_fetch_response
 from kraft.wire.messages.produce import ProduceResult, decode_produce_request, encode_produce_response
 from kraft.wire.records import iter_headers, patch
-from kraft.wire.server import BROKER_TABLE, Request, ServerConnection, ServerLimits
+from kraft.wire.rpc import InternalKey
+from kraft.wire.server import ApiTable, Request, ServerConnection, ServerLimits
+
+BROKER_TABLE = ApiTable(BROKER_APIS, (InternalKey.IDENTIFY,))
+"""The requests that a broker serves on its inter-broker listener."""
 
 TOPIC = "crossing"
 TOPIC_ID = UUID("6f9c0d0e-94b0-4d4b-8f43-7a2c26e8a1b5")
@@ -54,10 +59,12 @@ class _Socket:
 
 
 class FakeBroker:
-    """Use as a context manager. `batches`: what was appended, in order, each patched with its offset."""
+    """The broker; use it as a context manager. `batches`: the appended batches in order, each patched with its
+    offset."""
 
     def __init__(self, *, shows_groups: bool = False) -> None:
-        """`shows_groups`: list FindCoordinator, without which librdkafka believes that the broker cannot read LZ4."""
+        """`shows_groups`: advertise FindCoordinator, without which librdkafka assumes that the broker does not support
+        LZ4."""
         self.shows_groups = shows_groups
         self.batches: list[bytes] = []
         self.next_offset = 0
@@ -83,7 +90,7 @@ class FakeBroker:
         self._thread.join()
 
     def append(self, batch: bytes | bytearray | memoryview) -> int:
-        """Put a batch at the end of the log; gives its base offset."""
+        """Append a batch to the log and return its base offset."""
         data = bytearray(batch)
         base_offset = self.next_offset
         patch(data, 0, base_offset=base_offset, partition_leader_epoch=0)

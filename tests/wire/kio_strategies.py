@@ -1,4 +1,4 @@
-"""Hypothesis strategies for instances of kio's message classes, from what the classes say of their fields."""
+"""Hypothesis strategies for instances of kio's message classes, derived from the classes' fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 @cache
 def messages(cls: Any) -> st.SearchStrategy[Any]:
-    """Instances of a kio class."""
+    """Return a strategy for instances of a kio class."""
     return st.builds(cls, **{field.name: _values(field) for field in fields_of(cls)})
 
 

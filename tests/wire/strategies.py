@@ -13,7 +13,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=12), NULLABLE_BYTES), max_size=4).
 
 @st.composite
 def records(draw: st.DrawFn, *, base_offset: int = 0, max_size: int = 12) -> list[Record]:
-    """Records with the offsets that follow `base_offset`."""
+    """Return a strategy for records with consecutive offsets from `base_offset`."""
     items = draw(
         st.lists(st.tuples(TIMESTAMPS, NULLABLE_BYTES, NULLABLE_BYTES, HEADERS), min_size=1, max_size=max_size)
     )

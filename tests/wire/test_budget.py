@@ -17,7 +17,7 @@ from tests.stages.fake_transport import RecordingTransport, drain, feed, frame
 MIB = 1 << 20
 
 
-def test_what_is_taken_never_exceeds_the_total_and_giving_makes_room() -> None:
+def test_budget_never_grants_more_than_its_total_and_returned_bytes_can_be_taken_again() -> None:
     budget = MemoryBudget(10 * MIB)
     assert budget.try_take(MIB)
     assert budget.try_take(LARGE_BYTES)
@@ -29,7 +29,7 @@ def test_what_is_taken_never_exceeds_the_total_and_giving_makes_room() -> None:
     assert budget.try_take(MIB)
 
 
-def test_large_takes_leave_a_quarter_for_small_ones() -> None:
+def test_large_budget_takes_leave_a_quarter_for_small_ones() -> None:
     budget = MemoryBudget(100 * MIB)
     assert budget.try_take(70 * MIB)
     assert not budget.try_take(10 * MIB)
@@ -37,7 +37,7 @@ def test_large_takes_leave_a_quarter_for_small_ones() -> None:
         assert budget.try_take(MIB)
 
 
-def test_one_large_take_is_admitted_when_no_other_is_held_however_large() -> None:
+def test_budget_admits_one_large_take_of_any_size_when_no_other_is_held() -> None:
     budget = MemoryBudget(10 * MIB)
     assert budget.try_take(100 * MIB)
     assert not budget.try_take(3 * MIB)
@@ -47,7 +47,7 @@ def test_one_large_take_is_admitted_when_no_other_is_held_however_large() -> Non
     assert budget.try_take(3 * MIB)
 
 
-def test_waiters_are_served_in_their_order_and_a_newcomer_does_not_overtake_them() -> None:
+def test_budget_waiters_are_served_in_order_and_not_overtaken_by_new_takes() -> None:
     budget = MemoryBudget(4 * MIB)
     budget.take(4 * MIB)
     budget.give(4 * MIB)
@@ -71,7 +71,7 @@ def test_waiters_are_served_in_their_order_and_a_newcomer_does_not_overtake_them
 
 
 class Peer:
-    """A connection that shares a budget, and what its handler saw."""
+    """A connection that shares a budget, and the requests that its handler received."""
 
     def __init__(self, budget: MemoryBudget | None, limits: ServerLimits | None = None) -> None:
         self.transport = RecordingTransport()
@@ -87,7 +87,7 @@ class Peer:
         return len(self.connection._buffer)
 
 
-def test_a_frame_that_fits_the_idle_buffer_takes_nothing() -> None:
+def test_a_frame_that_fits_the_idle_buffer_takes_nothing_from_the_budget() -> None:
     budget = MemoryBudget(0)
     peer = Peer(budget)
     feed(peer.connection, frame(bytes(IDLE_BUFFER_BYTES - 100)))
@@ -96,7 +96,7 @@ def test_a_frame_that_fits_the_idle_buffer_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [IDLE_BUFFER_BYTES, 100_000, MIB, 3 * MIB, 20 * MIB])
-def test_a_longer_frame_takes_its_bytes_and_gives_them_back(size: int) -> None:
+def test_a_longer_frame_takes_its_bytes_from_the_budget_and_gives_them_back(size: int) -> None:
     budget = MemoryBudget(64 * MIB)
     peer = Peer(budget)
     feed(peer.connection, frame(bytes(size)), piece_bytes=200_000)
@@ -111,7 +111,7 @@ def test_a_longer_frame_takes_its_bytes_and_gives_them_back(size: int) -> None:
     assert peer.sizes[-1] == 11
 
 
-def test_a_busy_buffer_is_not_given_back() -> None:
+def test_a_receive_buffer_in_use_is_not_given_back() -> None:
     budget = MemoryBudget(64 * MIB)
     peer = Peer(budget)
     feed(peer.connection, frame(bytes(300_000)))
@@ -123,7 +123,7 @@ def test_a_busy_buffer_is_not_given_back() -> None:
     assert peer.sizes == [300_000, 300_000]
 
 
-def test_an_announcement_alone_takes_nothing() -> None:
+def test_an_announced_frame_size_alone_takes_nothing_from_the_budget() -> None:
     budget = MemoryBudget(200 * MIB)
     peer = Peer(budget)
     feed(peer.connection, struct.pack(">i", 100 * MIB))
@@ -133,7 +133,7 @@ def test_an_announcement_alone_takes_nothing() -> None:
     assert peer.buffer_bytes == FIRST_STEP_BYTES, "but the buffer grows with what comes"
 
 
-def test_many_small_frames_in_full_reads_get_a_larger_buffer_if_there_is_room() -> None:
+def test_small_frames_in_full_reads_get_a_larger_buffer_if_the_budget_permits() -> None:
     budget = MemoryBudget(64 * MIB)
     peer = Peer(budget)
     feed(peer.connection, frame(bytes(200)) * 5000)
@@ -144,7 +144,7 @@ def test_many_small_frames_in_full_reads_get_a_larger_buffer_if_there_is_room() 
     assert len(poor.sizes) == len(peer.sizes) == 5000
 
 
-def test_a_read_that_fills_the_buffer_with_whole_frames_makes_it_grow() -> None:
+def test_a_read_that_fills_the_buffer_with_complete_frames_makes_it_grow() -> None:
     peer = Peer(MemoryBudget(64 * MIB))
     one = frame(bytes(IDLE_BUFFER_BYTES - len(frame())))
     assert len(one) == IDLE_BUFFER_BYTES
@@ -152,7 +152,7 @@ def test_a_read_that_fills_the_buffer_with_whole_frames_makes_it_grow() -> None:
     assert peer.buffer_bytes == 4 * IDLE_BUFFER_BYTES
 
 
-def test_idle_buffers_are_reclaimed_when_another_needs_the_bytes() -> None:
+def test_idle_buffers_are_reclaimed_when_another_connection_needs_the_bytes() -> None:
     budget = MemoryBudget(4 * MIB)
     peers = [Peer(budget) for _ in range(8)]
     for peer in peers:
@@ -161,7 +161,7 @@ def test_idle_buffers_are_reclaimed_when_another_needs_the_bytes() -> None:
     assert budget.used_bytes <= 4 * MIB
 
 
-def test_a_frame_waits_for_the_budget_and_goes_on_when_it_is_there() -> None:
+def test_a_frame_waits_for_the_budget_and_continues_once_granted() -> None:
     budget = MemoryBudget(4 * MIB)
     first, second = Peer(budget), Peer(budget)
     body = bytes(3 * MIB)
@@ -176,7 +176,7 @@ def test_a_frame_waits_for_the_budget_and_goes_on_when_it_is_there() -> None:
     assert second.sizes == [len(body)]
 
 
-def test_a_connection_that_ends_gives_back_what_it_took_and_leaves_the_queue() -> None:
+def test_a_closed_connection_gives_back_its_budget_and_leaves_the_queue() -> None:
     budget = MemoryBudget(4 * MIB)
     first, second, third = Peer(budget), Peer(budget), Peer(budget)
     body = bytes(3 * MIB)
@@ -191,7 +191,7 @@ def test_a_connection_that_ends_gives_back_what_it_took_and_leaves_the_queue() -
     assert budget.used_bytes == 0
 
 
-def test_two_hundred_half_sent_frames_hold_a_bounded_memory_and_others_are_served() -> None:
+def test_two_hundred_half_sent_frames_hold_bounded_memory_and_other_peers_are_served() -> None:
     budget = MemoryBudget(160 * MIB)
     peers = [Peer(budget) for _ in range(200)]
     piece = bytes(MIB)
@@ -222,7 +222,7 @@ def test_two_hundred_half_sent_frames_hold_a_bounded_memory_and_others_are_serve
     assert all(peer.connection.is_closed for peer in peers)
 
 
-def test_a_half_received_frame_that_goes_on_growing_is_left_alone() -> None:
+def test_a_half_received_frame_that_keeps_growing_is_not_evicted() -> None:
     budget = MemoryBudget(4 * MIB)
     slow, waiting = Peer(budget), Peer(budget)
     data = frame(bytes(3 * MIB))
@@ -237,7 +237,7 @@ def test_a_half_received_frame_that_goes_on_growing_is_left_alone() -> None:
     assert not slow.connection.is_closed
 
 
-def test_nobody_is_evicted_while_nobody_waits_or_while_it_is_we_who_do_not_read() -> None:
+def test_half_received_frame_is_not_evicted_without_waiters_or_while_this_side_does_not_read() -> None:
     budget = MemoryBudget(4 * MIB)
     holder = Peer(budget)
     data = frame(bytes(3 * MIB))
@@ -259,7 +259,7 @@ def test_nobody_is_evicted_while_nobody_waits_or_while_it_is_we_who_do_not_read(
     assert waiting.transport.wakes == 1
 
 
-def test_half_frames_of_new_connections_leave_memory_to_those_that_have_sent_whole_ones() -> None:
+def test_half_received_frames_of_new_connections_leave_budget_for_older_connections() -> None:
     budget = MemoryBudget(160 * MIB)
     known = Peer(budget)
     whole = frame(bytes(4 * MIB))
@@ -273,7 +273,7 @@ def test_half_frames_of_new_connections_leave_memory_to_those_that_have_sent_who
         assert len(known.sizes) == count
 
 
-def test_a_known_connection_that_waits_is_served_before_new_ones() -> None:
+def test_connection_that_sent_a_whole_frame_before_gets_budget_before_new_connections() -> None:
     budget = MemoryBudget(16 * MIB)
     whole = frame(bytes(9 * MIB))
     known, holder, new = Peer(budget), Peer(budget), Peer(budget)
@@ -285,7 +285,7 @@ def test_a_known_connection_that_waits_is_served_before_new_ones() -> None:
     assert (new.transport.wakes, known.transport.wakes) == (0, 1)
 
 
-def test_a_frame_that_trickles_while_others_wait_is_closed_and_reported() -> None:
+def test_a_frame_that_arrives_too_slowly_while_others_wait_is_closed_and_reported() -> None:
     budget = MemoryBudget(4 * MIB)
     slow, waiting = Peer(budget), Peer(budget)
     data = frame(bytes(3 * MIB))
@@ -300,7 +300,7 @@ def test_a_frame_that_trickles_while_others_wait_is_closed_and_reported() -> Non
     assert waiting.transport.wakes == 1
 
 
-def test_a_pause_of_this_process_evicts_no_frame() -> None:
+def test_pause_of_this_process_evicts_no_half_received_frame() -> None:
     budget = MemoryBudget(4 * MIB)
     holder, waiting = Peer(budget), Peer(budget)
     data = frame(bytes(3 * MIB))
@@ -310,7 +310,7 @@ def test_a_pause_of_this_process_evicts_no_frame() -> None:
     assert budget.check_progress(63_000) == [holder.connection]
 
 
-def test_a_connection_that_sends_nothing_holds_no_buffer_and_an_idle_one_gives_it_back() -> None:
+def test_a_silent_connection_holds_no_buffer_and_an_idle_one_gives_it_back() -> None:
     budget = MemoryBudget(4 * MIB)
     peer = Peer(budget)
     assert peer.buffer_bytes == 0
@@ -328,7 +328,7 @@ def test_a_connection_that_sends_nothing_holds_no_buffer_and_an_idle_one_gives_i
     assert peer.sizes == [3, 3], "a half-received frame keeps its buffer"
 
 
-def test_a_large_buffer_with_the_begin_of_a_small_frame_shrinks() -> None:
+def test_a_large_buffer_with_the_start_of_a_small_frame_shrinks() -> None:
     budget = MemoryBudget(64 * MIB)
     peer = Peer(budget)
     small = frame(b"small")
@@ -339,8 +339,8 @@ def test_a_large_buffer_with_the_begin_of_a_small_frame_shrinks() -> None:
     assert peer.sizes == [10 * MIB, 5]
 
 
-def test_a_long_frame_may_follow_one_whose_buffer_was_kept() -> None:
-    """The buffer of the first is larger than the first step of the second."""
+def test_long_frame_is_received_after_a_frame_whose_large_buffer_was_kept() -> None:
+    """The kept buffer of the first frame is larger than the initial buffer for the second frame."""
     budget = MemoryBudget(64 * MIB)
     peer = Peer(budget)
     sizes = [KEPT_BUFFER_BYTES - 200_000, 3 * MIB, 10 * MIB]
@@ -351,7 +351,7 @@ def test_a_long_frame_may_follow_one_whose_buffer_was_kept() -> None:
     assert budget.used_bytes <= KEPT_BUFFER_BYTES
 
 
-def test_a_long_frame_waits_for_the_budget_with_a_kept_buffer() -> None:
+def test_long_frame_waits_for_the_budget_while_the_connection_keeps_an_earlier_buffer() -> None:
     budget = MemoryBudget(8 * MIB)
     peer = Peer(budget)
     feed(peer.connection, frame(bytes(KEPT_BUFFER_BYTES - 200_000)))
@@ -382,7 +382,7 @@ def test_frames_of_any_sizes_in_a_row_are_all_handled(sizes: list[int], piece_by
     assert budget.used_bytes == 0
 
 
-def test_a_client_connection_takes_its_answers_from_a_budget_too() -> None:
+def test_a_client_connection_takes_budget_for_its_responses() -> None:
     budget = MemoryBudget(64 * MIB)
     replies: list[int] = []
     connection = ClientConnection(RecordingTransport(), client_id="c", limits=ClientLimits(), budget=budget)

@@ -42,7 +42,7 @@ KINDS = st.sampled_from([(3, 1), (3, 9), (18, 3), (18, 0), (int(InternalKey.VOTE
 
 
 @given(st.lists(st.tuples(KINDS, st.binary(max_size=70_000)), max_size=6), st.integers(1, 80_000))
-def test_client_and_server_understand_each_other(
+def test_client_and_server_connections_exchange_requests_and_responses(
     requests: list[tuple[tuple[int, int], bytes]], piece_bytes: int
 ) -> None:
     client = Client()
@@ -64,7 +64,7 @@ def test_client_and_server_understand_each_other(
 
 
 @pytest.mark.parametrize("piece_bytes", [None, 1, 5])
-def test_answers_are_read_whole_byte_by_byte_and_with_more_behind_them(piece_bytes: int | None) -> None:
+def test_client_reads_responses_whole_byte_by_byte_and_several_at_once(piece_bytes: int | None) -> None:
     client = Client()
     first, second = client.send(), client.send()
     feed(client.connection, answer(first, b"one") + answer(second, b"two")[:-1], piece_bytes=piece_bytes)
@@ -73,21 +73,21 @@ def test_answers_are_read_whole_byte_by_byte_and_with_more_behind_them(piece_byt
     assert client.replies == [b"one", b"two"]
 
 
-def test_requests_are_pipelined_and_wake_the_driver() -> None:
+def test_client_requests_are_pipelined_and_wake_the_driver() -> None:
     client = Client()
     assert [client.send(), client.send()] == [0, 1]
     assert client.connection.in_flight == 2
     assert client.transport.wakes == 2
 
 
-def test_a_request_without_an_answer_leaves_nothing_in_flight() -> None:
+def test_a_request_without_a_response_is_not_in_flight() -> None:
     client = Client()
     client.connection.send(0, 7, [b"acks", b"=0"], None)
     assert client.connection.in_flight == 0
     assert drain(client.connection).endswith(b"acks=0")
 
 
-def test_an_answer_with_a_wrong_correlation_id_closes_the_connection() -> None:
+def test_a_response_with_a_wrong_correlation_id_closes_the_connection() -> None:
     client = Client()
     client.send()
     feed(client.connection, answer(9, b""))
@@ -107,14 +107,14 @@ def test_an_answer_with_a_wrong_correlation_id_closes_the_connection() -> None:
         (b"\x15\x03\x01\x00\x02\x02\x46", "TLS alert"),
     ],
 )
-def test_bytes_that_do_not_parse_close_the_connection(data: bytes, reason: str) -> None:
+def test_response_bytes_that_do_not_parse_close_the_client_connection(data: bytes, reason: str) -> None:
     client = Client(ClientLimits(frame_bytes_max=100 << 20))
     feed(client.connection, data)
     assert client.transport.closes == [(CloseReason.BAD_BYTES, False)]
     assert reason in (client.connection.closed_because or "")
 
 
-def test_tags_in_a_response_header_are_skipped_and_checked() -> None:
+def test_tagged_fields_in_a_response_header_are_skipped_and_checked() -> None:
     client = Client()
     client.send(version=9)
     feed(client.connection, answer(0, b"\1\5\2zzbody"))
@@ -124,7 +124,7 @@ def test_tags_in_a_response_header_are_skipped_and_checked() -> None:
     assert client.connection.is_closed
 
 
-def test_every_request_hears_of_the_end_once_and_later_ones_at_once() -> None:
+def test_end_of_connection_is_reported_once_to_pending_and_at_once_to_later_requests() -> None:
     client = Client()
     client.send()
     client.send()
@@ -136,7 +136,7 @@ def test_every_request_hears_of_the_end_once_and_later_ones_at_once() -> None:
     assert client.replies == [None, None, None]
 
 
-def test_a_closed_connection_takes_no_more_answers() -> None:
+def test_closed_client_connection_accepts_no_more_responses() -> None:
     client = Client()
     client.send()
     client.connection.close("the metadata moved on")
@@ -145,7 +145,7 @@ def test_a_closed_connection_takes_no_more_answers() -> None:
     assert client.replies == []
 
 
-def test_a_callback_may_send_the_next_request() -> None:
+def test_response_callback_may_send_the_next_request() -> None:
     client = Client()
 
     def again(body: memoryview | None) -> None:
@@ -157,7 +157,7 @@ def test_a_callback_may_send_the_next_request() -> None:
     assert client.connection.in_flight == 1
 
 
-def test_a_callback_that_closes_stops_the_answers_behind_it() -> None:
+def test_response_callback_that_closes_the_connection_stops_later_responses() -> None:
     client = Client()
     client.connection.send(3, 1, [b""], lambda _: client.connection.close("enough"))
     client.send()
@@ -166,7 +166,7 @@ def test_a_callback_that_closes_stops_the_answers_behind_it() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(1, 10))
-def test_garbage_never_raises(data: bytes, piece_bytes: int) -> None:
+def test_client_connection_that_receives_random_bytes_never_raises(data: bytes, piece_bytes: int) -> None:
     client = Client()
     client.send()
     client.send(version=9)

@@ -1,4 +1,4 @@
-"""The compiled module has none of the forms that mypyc is known to translate wrongly."""
+"""Check that the compiled module has none of the code forms that mypyc is known to translate wrongly."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def miscompiled_forms(source: str) -> Iterator[str]:
-    """A call in a slice's bound is made twice; a second handler with the same name raises TypeError; a star in a tuple
-    after `in` ends the compiler."""
+    """Return the miscompiled forms in this source.
+
+    A call in a slice's bound is executed twice. A second handler with the same name raises TypeError. A star in a tuple
+    after `in` crashes the compiler."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Slice):
@@ -40,7 +42,7 @@ def _has_star(node: ast.AST) -> bool:
     return any(isinstance(part, ast.Starred) for part in ast.walk(node))
 
 
-def test_the_compiled_module_has_no_form_that_is_miscompiled() -> None:
+def test_the_compiled_module_has_no_form_that_mypyc_miscompiles() -> None:
     assert list(miscompiled_forms((ROOT / SOURCE).read_text())) == []
 
 
@@ -59,7 +61,7 @@ def test_checks_catch_a_miscompiled_form(source: str) -> None:
     assert len(list(miscompiled_forms(source))) == 1
 
 
-def test_checks_of_forms_pass_what_is_compiled_right() -> None:
+def test_checks_of_miscompiled_forms_accept_correctly_compiled_code() -> None:
     source = "end = f()\nx = y[1:end]\nz = x in (a, b)\n"
     source += "def f():\n try: g()\n except A as first: h(first)\n except B as second: h(second)"
     assert list(miscompiled_forms(source)) == []

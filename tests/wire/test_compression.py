@@ -32,13 +32,13 @@ DECOMPRESSOBJ = zlib.decompressobj
 
 
 @given(st.binary(max_size=5000), st.integers(0, 200), st.sampled_from(Compression))
-def test_every_codec_gives_back_what_it_was_given(data: bytes, repeat: int, codec: Compression) -> None:
+def test_every_codec_decompresses_what_it_compressed(data: bytes, repeat: int, codec: Compression) -> None:
     original = data * repeat
     assert decompress(codec, compress(codec, original), output_bytes_max=LIMIT) == original
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_output_is_bounded_exactly(codec: Compression) -> None:
+def test_decompressed_output_is_limited_exactly(codec: Compression) -> None:
     packed = compress(codec, TEXT)
     assert len(packed) < len(TEXT)
     assert decompress(codec, packed, output_bytes_max=len(TEXT)) == TEXT
@@ -47,13 +47,13 @@ def test_output_is_bounded_exactly(codec: Compression) -> None:
             decompress(codec, packed, output_bytes_max=limit)
 
 
-def test_an_uncompressed_block_is_bounded_too() -> None:
+def test_output_limit_applies_to_an_uncompressed_block_too() -> None:
     with pytest.raises(WireError, match="opens to more than"):
         decompress(Compression.NONE, b"abc", output_bytes_max=2)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_cut_off_block_is_a_wire_error_or_a_beginning(codec: Compression) -> None:
+def test_a_truncated_block_is_a_wire_error_or_gives_a_prefix(codec: Compression) -> None:
     packed = compress(codec, TEXT)
     for cut in range(0, len(packed), max(1, len(packed) // 50)):
         with contextlib.suppress(WireError):
@@ -61,7 +61,9 @@ def test_a_cut_off_block_is_a_wire_error_or_a_beginning(codec: Compression) -> N
 
 
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=200), st.data())
-def test_damaged_blocks_raise_nothing_but_wire_errors(codec: Compression, noise: bytes, data: st.DataObject) -> None:
+def test_damaged_compressed_blocks_raise_only_wire_errors(
+    codec: Compression, noise: bytes, data: st.DataObject
+) -> None:
     packed = bytearray(compress(codec, TEXT[:3000]))
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
@@ -88,18 +90,18 @@ def test_snappy_is_read_in_both_framings() -> None:
         (b"\xff\xff\x03" + b"abc", "claims to hold 65535"),
     ],
 )
-def test_snappy_lengths_that_lie_are_wire_errors(block: bytes, reason: str) -> None:
+def test_wrong_snappy_lengths_are_wire_errors(block: bytes, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         decompress(Compression.SNAPPY, block, output_bytes_max=LIMIT)
 
 
-def test_gzip_members_may_follow_each_other() -> None:
+def test_concatenated_gzip_members_are_decompressed() -> None:
     data = gzip.compress(b"first") + gzip.compress(b"") + gzip.compress(b"second")
     assert decompress(Compression.GZIP, data, output_bytes_max=LIMIT) == b"firstsecond"
 
 
 @pytest.mark.parametrize("size", [16 * 1024 + shift for shift in (-1, 0, 1, 5)])
-def test_gzip_members_that_cross_the_slices_of_the_input_are_read_whole(size: int) -> None:
+def test_gzip_members_across_input_slices_are_decompressed_completely(size: int) -> None:
     noise = Random(size).randbytes(3 * size)
     packer = zlib.compressobj(0, zlib.DEFLATED, 31)
     members = packer.compress(noise) + packer.flush() + gzip.compress(b"last")
@@ -114,7 +116,7 @@ def test_gzip_members_that_cross_the_slices_of_the_input_are_read_whole(size: in
             decompress(Compression.GZIP, members[:end], output_bytes_max=LIMIT)
 
 
-def test_short_gzip_members_cost_time_in_proportion_to_their_number() -> None:
+def test_short_gzip_members_take_time_proportional_to_their_number() -> None:
     def fed_bytes(count: int) -> int:
         fed = 0
 
@@ -143,7 +145,7 @@ def test_a_gzip_block_that_ends_too_soon_is_a_wire_error() -> None:
         decompress(Compression.GZIP, gzip.compress(TEXT)[:-9], output_bytes_max=LIMIT)
 
 
-def test_lz4_blocks_are_independent_as_the_java_reader_wants_and_dependent_ones_are_read() -> None:
+def test_lz4_blocks_are_written_independent_and_dependent_ones_are_read() -> None:
     packed = compress(Compression.LZ4, TEXT)
     assert lz4.frame.get_frame_info(packed)["block_linked"] is False
     linked = lz4.frame.compress(TEXT, block_linked=True)
@@ -164,7 +166,7 @@ def test_lz4_blocks_are_independent_as_the_java_reader_wants_and_dependent_ones_
     ],
     ids=str,
 )
-def test_lz4_frames_of_every_form_are_opened_at_once_as_in_pieces(
+def test_every_lz4_frame_form_gives_the_same_in_one_call_as_in_pieces(
     options: dict[str, bool], block_size: int, repeat: int
 ) -> None:
     data = Random(1).randbytes(3) * repeat
@@ -174,14 +176,14 @@ def test_lz4_frames_of_every_form_are_opened_at_once_as_in_pieces(
 
 
 @pytest.mark.parametrize("behind", [b"x", b"\0" * 4, lz4.frame.compress(TEXT)], ids=["byte", "zeros", "frame"])
-def test_what_follows_an_lz4_frame_is_left_to_the_reader_in_pieces(behind: bytes) -> None:
+def test_lz4_frame_with_data_after_it_is_decompressed_in_pieces_instead_of_one_call(behind: bytes) -> None:
     packed = lz4.frame.compress(TEXT) + behind
     assert compression._open_lz4(packed, 1 << 20) is None
     assert decompress(Compression.LZ4, packed, output_bytes_max=1 << 20) == TEXT
 
 
 @pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD], ids=str)
-def test_a_bomb_is_not_opened_at_once(codec: Compression) -> None:
+def test_lz4_decompression_bomb_is_not_decompressed_in_one_call(codec: Compression) -> None:
     bomb = compress(codec, bytes(100 << 20))
     tracemalloc.start()
     try:
@@ -192,7 +194,7 @@ def test_a_bomb_is_not_opened_at_once(codec: Compression) -> None:
         tracemalloc.stop()
 
 
-def test_the_size_that_an_lz4_frame_claims_is_not_believed() -> None:
+def test_the_claimed_size_of_an_lz4_frame_is_not_trusted() -> None:
     packed = bytearray(lz4.frame.compress(TEXT, store_size=True))
     packed[6:14] = struct.pack("<Q", 1 << 40)
     with pytest.raises(WireError, match="damaged"):
@@ -204,13 +206,13 @@ def test_an_lz4_frame_that_ends_too_soon_is_a_wire_error() -> None:
         decompress(Compression.LZ4, compress(Compression.LZ4, TEXT)[:-6], output_bytes_max=LIMIT)
 
 
-def test_zstd_frames_without_a_content_size_and_one_after_the_other_are_read() -> None:
+def test_concatenated_zstd_frames_without_content_size_are_read() -> None:
     packer = zstandard.ZstdCompressor(write_content_size=False)
     data = packer.compress(b"first") + packer.compress(TEXT)
     assert decompress(Compression.ZSTD, data, output_bytes_max=LIMIT) == b"first" + TEXT
 
 
-def test_a_zstd_bomb_is_stopped() -> None:
+def test_a_zstd_decompression_bomb_is_stopped() -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(64 << 20))
     assert len(bomb) < 10_000
     with pytest.raises(WireError, match="opens to more than"):
@@ -218,12 +220,12 @@ def test_a_zstd_bomb_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_levels_are_used(codec: Compression) -> None:
+def test_block_compressed_at_any_level_decompresses_to_the_same_data(codec: Compression) -> None:
     for level in (1, 9):
         assert decompress(codec, compress(codec, TEXT, level), output_bytes_max=LIMIT) == TEXT
 
 
-def test_codecs_have_kafkas_names_and_numbers() -> None:
+def test_compression_codecs_have_kafkas_names_and_numbers() -> None:
     names = ["none", "gzip", "snappy", "lz4", "zstd"]
     assert [Compression.named(name) for name in names] == [Compression.of(number) for number in range(5)]
     assert Compression.named("uncompressed") is Compression.NONE
@@ -233,7 +235,7 @@ def test_codecs_have_kafkas_names_and_numbers() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_block_is_decompressed_in_small_pieces_as_they_are_asked_for(codec: Compression) -> None:
+def test_a_block_is_decompressed_lazily_in_small_pieces(codec: Compression) -> None:
     original = bytes(4 << 20)
     pieces = iter_decompressed(codec, compress(codec, original), output_bytes_max=LIMIT)
     first = next(pieces)

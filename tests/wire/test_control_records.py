@@ -83,7 +83,7 @@ def value_of(control: ControlRecord) -> bytes:
     return value
 
 
-def test_the_quorums_records_are_what_kafkas_schemas_say() -> None:
+def test_quorum_control_records_match_kafkas_schemas() -> None:
     keys = (VoterKey(1, DIRECTORY), VoterKey(2, None))
     change = value_of(ControlRecord(type=TYPE.LEADER_CHANGE, leader_change=LeaderChange(1, keys, keys[:1])))
     read, size = entity_reader(kio.schema.leader_change_message.v1.data.LeaderChangeMessage)(change, 0)
@@ -116,7 +116,7 @@ def test_a_leader_change_of_version_zero_names_voters_without_directories() -> N
     assert control.leader_change == LeaderChange(3, (VoterKey(3, None),), ())
 
 
-def test_unknown_types_and_higher_versions_are_read_and_lower_ones_are_corrupt() -> None:
+def test_control_records_of_unknown_type_or_higher_version_are_read_and_lower_ones_are_corrupt() -> None:
     assert decode_control_record(Record(5, 0, struct.pack(">hh", 0, 99), b"")).type is None
     marker = decode_control_record(Record(5, 0, struct.pack(">hh", 3, 0), struct.pack(">hi", 0, 8)))
     assert (marker.type, marker.coordinator_epoch) == (TYPE.ABORT, 8)
@@ -127,7 +127,7 @@ def test_unknown_types_and_higher_versions_are_read_and_lower_ones_are_corrupt()
         decode_control_record(Record(5, 0, struct.pack(">hh", 0, 0), b"\0"))
 
 
-def test_what_has_no_type_cannot_be_written_and_a_batch_needs_a_record() -> None:
+def test_a_control_record_needs_a_type_and_a_control_batch_a_record() -> None:
     with pytest.raises(ValueError, match="without a type"):
         encode_control(ControlRecord(type=None))
     empty = encode_batch([Record(0, 0, None, b"")])[:61]
@@ -138,7 +138,7 @@ def test_what_has_no_type_cannot_be_written_and_a_batch_needs_a_record() -> None
 
 
 @given(CONTROL, st.data())
-def test_mutated_control_records_raise_nothing_but_wire_errors(control: ControlRecord, data: st.DataObject) -> None:
+def test_mutated_control_records_raise_only_wire_errors(control: ControlRecord, data: st.DataObject) -> None:
     record = decode_batch(encode_control(control))[0]
     value = bytearray(record.value or b"")
     if value:

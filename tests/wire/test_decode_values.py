@@ -1,4 +1,4 @@
-"""Values alone: the same as those of whole records, and refused where whole records are refused."""
+"""Decoding only the values of a batch gives the same values as decoding its records, and refuses the same batches."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ records = st.builds(Record, st.just(0), st.integers(0, 1 << 40) | st.just(7), te
 
 
 @given(st.lists(records, min_size=1, max_size=20), st.integers(0, 1 << 40))
-def test_values_are_those_of_the_records(items: list[Record], base_offset: int) -> None:
+def test_decoded_values_equal_those_of_decoded_records(items: list[Record], base_offset: int) -> None:
     batch = encode_batch(items, base_offset=base_offset)
     assert decode_values(batch) == [record.value or b"" for record in decode_batch(batch)]
     assert decode_values(b"xyz" + batch, 3) == decode_values(batch)
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=400))
-def test_plain_values_come_back(values: list[bytes]) -> None:
+def test_encoded_plain_values_decode_to_the_same_values(values: list[bytes]) -> None:
     assert decode_values(encode_batch([Record(0, 5, None, value) for value in values])) == values
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_many_values_of_one_size_come_back_whatever_stands_between_them(seed: int) -> None:
+def test_values_of_one_size_are_decoded_although_different_records_are_between_them(seed: int) -> None:
     chance = random.Random(seed)
     sizes = chance.sample(range(200), 2)
     items: list[Record] = []
@@ -57,7 +57,7 @@ def test_many_values_of_one_size_come_back_whatever_stands_between_them(seed: in
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_one_damaged_record_among_many_of_one_size_is_refused_as_by_the_whole_reader(seed: int) -> None:
+def test_one_damaged_record_among_many_of_one_size_is_refused_as_by_the_general_decoder(seed: int) -> None:
     chance = random.Random(seed)
     plain = encode_batch([Record(0, 5, None, chance.randbytes(20)) for _ in range(300)])
     for _ in range(100):
@@ -75,7 +75,7 @@ def outcome(read: Callable[[bytearray], list[bytes]], batch: bytearray) -> objec
         return WireError
 
 
-def test_the_values_of_ten_thousand_like_events_cost_the_loop_a_line_each_to_read() -> None:
+def test_decoding_ten_thousand_similar_values_executes_about_one_line_of_code_for_each() -> None:
     values = [number.to_bytes(80) for number in range(10_000)]
     batch = encode_values(values, timestamp_ms=5, base_offset=0, leader_epoch=1)
     lines = 0
@@ -96,7 +96,7 @@ def test_the_values_of_ten_thousand_like_events_cost_the_loop_a_line_each_to_rea
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_damaged_records_are_refused_as_by_the_whole_reader(seed: int) -> None:
+def test_damaged_records_are_refused_as_by_the_general_decoder(seed: int) -> None:
     chance = random.Random(seed)
     plain = encode_batch([Record(0, 5, None, chance.randbytes(chance.randrange(150))) for _ in range(8)])
     for _ in range(500):
@@ -115,9 +115,7 @@ def test_damaged_records_are_refused_as_by_the_whole_reader(seed: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=20_000), min_size=1, max_size=300), st.integers(0, 1 << 40), st.integers(0, 1 << 30))
-def test_plain_values_are_written_as_the_general_writer_writes_them(
-    values: list[bytes], base_offset: int, epoch: int
-) -> None:
+def test_plain_values_are_encoded_as_by_the_general_encoder(values: list[bytes], base_offset: int, epoch: int) -> None:
     general = encode_batch(
         [Record(0, 77, None, value) for value in values], base_offset=base_offset, leader_epoch=epoch
     )

@@ -28,7 +28,7 @@ from tests.stages.fake_transport import MemoryFile, chunk_bytes
 
 VERSIONS = range(4, 19)
 STEPS = (4, 7, 12, 13, 18)
-"""The ends, and where sessions, tagged fields and topic ids came."""
+"""Versions tested in every run: the first and last, and those that added sessions, tagged fields and topic ids."""
 every_version = pytest.mark.parametrize(
     "version",
     [pytest.param(version, marks=() if version in STEPS else pytest.mark.slow) for version in VERSIONS],
@@ -93,7 +93,7 @@ def load(version: int, body: bytes, *, response: bool = False) -> Any:
 
 @every_version
 @given(data=st.data())
-def test_requests_are_what_kio_writes_and_are_read_back(version: int, data: st.DataObject) -> None:
+def test_fetch_requests_are_encoded_as_by_kio_and_decoded_again(version: int, data: st.DataObject) -> None:
     request = data.draw(requests_of(version))
     body = encode_fetch_request(version, request)
     message = load(version, body)
@@ -105,7 +105,7 @@ def test_requests_are_what_kio_writes_and_are_read_back(version: int, data: st.D
 
 @every_version
 @given(data=st.data())
-def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, data: st.DataObject) -> None:
+def test_truncated_and_mutated_fetch_requests_raise_only_wire_errors(version: int, data: st.DataObject) -> None:
     body = bytearray(encode_fetch_request(version, data.draw(requests_of(version))))
     cut = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(WireError):
@@ -118,7 +118,7 @@ def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, da
         return
 
 
-def test_a_request_says_whose_it_is() -> None:
+def test_a_fetch_request_names_its_replica_or_consumer() -> None:
     consumer = FetchRequest(500, 1, [])
     follower = FetchRequest(500, 1, [], replica_id=3, replica_epoch=9, isolation_level=1)
     assert (consumer.replica_id, consumer.replica_epoch, consumer.isolation_level) == (-1, -1, 0)
@@ -128,7 +128,7 @@ def test_a_request_says_whose_it_is() -> None:
         assert back.replica_epoch == (9 if version >= 15 else -1)
 
 
-def test_tags_of_a_follower_are_read_beside_partitions_without_tags() -> None:
+def test_follower_tags_are_read_beside_partitions_without_tags() -> None:
     directory = UUID(int=77)
     tagged = FetchPartition(1, 0, 5, 0, 0, 99, ReplicaTags(directory, 4))
     plain = FetchPartition(2, 0, 6, 0, 0, 99)
@@ -164,7 +164,7 @@ def results_of(version: int) -> st.SearchStrategy[FetchResult]:
 
 @every_version
 @given(data=st.data())
-def test_responses_are_what_kio_writes_and_are_read_in_place(version: int, data: st.DataObject) -> None:
+def test_fetch_responses_are_encoded_as_by_kio_and_decoded_in_place(version: int, data: st.DataObject) -> None:
     topics = data.draw(named(version, st.lists(results_of(version), max_size=3)))
     endpoint = st.builds(NodeEndpoint, INT32, st.text(max_size=5), st.integers(0, 99), st.none() | NAMES)
     endpoints = data.draw(st.lists(endpoint, max_size=2).map(tuple)) if version >= 16 else ()
@@ -189,7 +189,7 @@ def plain(result: FetchResult) -> FetchResult:
 
 
 @every_version
-def test_records_stay_file_ranges_and_large_buffers_are_not_copied(version: int) -> None:
+def test_fetched_records_stay_file_ranges_and_large_buffers_are_not_copied(version: int) -> None:
     file = MemoryFile(bytes(range(256)) * 10)
     large = bytes(1000)
     ranges: list[Chunk] = [FileRange(file, 100, 50), FileRange(file, 500, 20)]
@@ -204,7 +204,7 @@ def test_records_stay_file_ranges_and_large_buffers_are_not_copied(version: int)
 
 
 @given(st.data())
-def test_mutated_responses_raise_nothing_but_wire_errors(data: st.DataObject) -> None:
+def test_mutated_fetch_responses_raise_only_wire_errors(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))
     result = FetchResult(1, 6, 5, 4, 3, [(1, 2)], 7, (b"records",), (1, 2), CurrentLeader(3, 4), (5, 6))
     chunks = encode_fetch_response(version, [("t", UUID(int=1), [result])], node_endpoints=[NodeEndpoint(2, "h", 9)])
@@ -216,7 +216,7 @@ def test_mutated_responses_raise_nothing_but_wire_errors(data: st.DataObject) ->
         return
 
 
-def test_null_and_empty_aborted_transactions_are_told_apart() -> None:
+def test_null_and_empty_aborted_transactions_are_distinguished() -> None:
     for version in VERSIONS:
         results = [FetchResult(0, aborted_transactions=None), FetchResult(1, aborted_transactions=[])]
         chunks = encode_fetch_response(version, [("t", UUID(int=1), results)])

@@ -1,4 +1,6 @@
-"""The short road of Fetch requests: it takes what is usual, reads the same as the long one, and takes nothing else."""
+"""The fast codec of Fetch requests: it encodes and decodes usual requests like the general codec, and leaves all other
+requests to that codec.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def follower(**options: object) -> FetchRequest:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(topics=TOPICS, replica_epoch=INT64)
-def test_a_followers_request_goes_the_short_road_both_ways(
+def test_a_followers_usual_fetch_uses_the_fast_codec_both_ways(
     version: int, topics: list[tuple[None, UUID, list[FetchPartition]]], replica_epoch: int
 ) -> None:
     sent = follower(topics=topics, replica_epoch=replica_epoch)
@@ -50,7 +52,7 @@ def test_a_followers_request_goes_the_short_road_both_ways(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(topics=TOPICS)
-def test_a_consumers_request_is_read_on_the_short_road(
+def test_a_consumers_usual_fetch_is_decoded_by_the_fast_codec(
     version: int, topics: list[tuple[None, UUID, list[FetchPartition]]]
 ) -> None:
     sent = request(topics=topics)
@@ -70,14 +72,14 @@ RARE = [
 
 
 @pytest.mark.parametrize("sent", RARE)
-def test_what_is_rare_goes_the_long_road(sent: FetchRequest) -> None:
+def test_an_unusual_fetch_is_left_to_the_general_codec(sent: FetchRequest) -> None:
     body = encode_fetch_request(17, sent)
     assert encode_usual(sent) is None
     assert decode_usual(memoryview(body)) is None
     assert decode_fetch_request(17, body) == sent
 
 
-def test_no_part_of_a_usual_request_and_nothing_behind_it_goes_the_short_road() -> None:
+def test_the_fast_fetch_codec_refuses_truncated_requests_and_trailing_bytes() -> None:
     body = encode_fetch_request(17, follower())
     for size in range(len(body)):
         assert decode_usual(memoryview(body[:size])) is None

@@ -1,4 +1,4 @@
-"""What librdkafka, kafka-python and aiokafka write is read here as the same records, and the other way round."""
+"""Batches of librdkafka, kafka-python and aiokafka decode to the same records here, and ours do there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ ITEMS = [
 
 
 def of_batches(batches: list[bytes]) -> list[Record]:
-    """Every record of the log, each batch checked as a leader checks it (but for the offset, which it has set)."""
+    """Return every record of the log; check each batch as a leader does (except the offset, which the fake broker has
+    set)."""
     found = []
     for batch in batches:
         header = read_header(batch)
@@ -64,7 +65,7 @@ def comparable(items: list[Record]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_librdkafka_produces_is_read_here(codec: str) -> None:
+def test_batches_of_librdkafka_are_decoded(codec: str) -> None:
     with FakeBroker(shows_groups=True) as broker:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": broker.address, "compression.type": codec, "linger.ms": 50, "acks": "all"}
@@ -81,7 +82,7 @@ def test_what_librdkafka_produces_is_read_here(codec: str) -> None:
     assert (ApiKey.PRODUCE, 10) in broker.versions
 
 
-def test_an_idempotent_librdkafka_producer_numbers_its_records() -> None:
+def test_an_idempotent_librdkafka_producer_sends_sequence_numbers() -> None:
     with FakeBroker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "enable.idempotence": True})
         for number in range(5):
@@ -93,7 +94,7 @@ def test_an_idempotent_librdkafka_producer_numbers_its_records() -> None:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_what_we_write_is_read_by_librdkafka(codec: Compression) -> None:
+def test_librdkafka_reads_our_batches(codec: Compression) -> None:
     with FakeBroker() as broker:
         for _ in range(3):
             broker.append(encode_batch(ITEMS, compression=codec))
@@ -114,14 +115,15 @@ def test_what_we_write_is_read_by_librdkafka(codec: Compression) -> None:
     assert (ApiKey.FETCH, 16) in broker.versions
 
 
-def sayable_by_kafka_python(item: Record) -> bool:
-    """Its producer refuses a record without key and value, and header values that are null."""
+def expressible_by_kafka_python(item: Record) -> bool:
+    """Return whether kafka-python can send the record: its producer refuses records without key and value, and null
+    header values."""
     return item != ITEMS[1] and all(value is not None for _, value in item.headers)
 
 
 @pytest.mark.parametrize("codec", KAFKA_PYTHON_CODECS)
-def test_what_kafka_python_produces_is_read_here_and_it_reads_it_again(codec: str) -> None:
-    items = [item._replace(offset=index) for index, item in enumerate(filter(sayable_by_kafka_python, ITEMS))]
+def test_batches_of_kafka_python_are_decoded_and_it_reads_them_back(codec: str) -> None:
+    items = [item._replace(offset=index) for index, item in enumerate(filter(expressible_by_kafka_python, ITEMS))]
     with FakeBroker() as broker:
         compression = None if codec == "none" else codec
         producer = kafka.KafkaProducer(bootstrap_servers=broker.address, compression_type=compression, linger_ms=20)
@@ -146,12 +148,12 @@ KAFKA_PYTHON_NUMBERS = [int(Compression.named(codec)) for codec in KAFKA_PYTHON_
 
 
 def stamped(items: Items) -> Items:
-    """Foreign libraries take no timestamp for one that they make themselves."""
+    """Replace missing timestamps by 0, as foreign libraries would fill in the present time."""
     return [item._replace(timestamp=max(item.timestamp, 0)) for item in items]
 
 
 @given(records(), st.sampled_from(KAFKA_PYTHON_NUMBERS))
-def test_batches_of_kafka_pythons_builder_and_ours_hold_the_same_records(items: Items, codec: int) -> None:
+def test_kafka_pythons_batch_builder_and_ours_encode_the_same_records(items: Items, codec: int) -> None:
     items = stamped(items)
     builder = kafka.record.memory_records.MemoryRecordsBuilder(2, codec, 1 << 24)
     for item in items:
@@ -167,7 +169,7 @@ def test_batches_of_kafka_pythons_builder_and_ours_hold_the_same_records(items: 
 
 
 @given(records(), st.sampled_from(Compression))
-def test_batches_of_aiokafkas_builder_and_ours_hold_the_same_records(items: Items, codec: Compression) -> None:
+def test_aiokafkas_batch_builder_and_ours_encode_the_same_records(items: Items, codec: Compression) -> None:
     items = stamped(items)
     builder = aiokafka.record.default_records.DefaultRecordBatchBuilder(2, int(codec), 0, -1, -1, -1, 1 << 24)
     for index, item in enumerate(items):

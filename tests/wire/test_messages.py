@@ -44,13 +44,14 @@ from kraft.wire.messages import (
 )
 from kraft.wire.messages.compiled_readers import compile_reader
 from kraft.wire.messages.compiled_writers import EncodedStructs, compile_writer
-from kraft.wire.messages.quirks import Direction
+from kraft.wire.messages.quirks import MessageDirection
 from kraft.wire.messages.schema import ENTITY, fields_of
 from kraft.wire.varints import encode_unsigned
 from tests.wire.kio_strategies import messages
 
-WITH_TIMES = {(ApiKey.DESCRIBE_TRANSACTIONS, Direction.RESPONSE)}
-"""kio writes a time from a datetime, which has no -1; here it stays milliseconds."""
+WITH_TIMES = {(ApiKey.DESCRIBE_TRANSACTIONS, MessageDirection.RESPONSE)}
+"""Messages that are not compared with kio: it writes a time from a datetime, which cannot be -1; here a time is in
+milliseconds."""
 PAIRS = [
     pytest.param(
         key,
@@ -62,18 +63,18 @@ PAIRS = [
     for key, row in {**CONTROLLER_APIS, **BROKER_APIS}.items()
     if key not in (ApiKey.PRODUCE, ApiKey.FETCH)
     for version in range(row.min, row.max + 1)
-    for direction in Direction
+    for direction in MessageDirection
     if (key, direction) not in WITH_TIMES
 ]
 FEW = settings(max_examples=max(4, settings.default.max_examples // 5))
 
 
-def encode(key: int, version: int, direction: Direction, message: Any) -> bytes:
-    return (encode_request if direction is Direction.REQUEST else encode_response)(key, version, message)
+def encode(key: int, version: int, direction: MessageDirection, message: Any) -> bytes:
+    return (encode_request if direction is MessageDirection.REQUEST else encode_response)(key, version, message)
 
 
-def decode(key: int, version: int, direction: Direction, body: bytes | memoryview) -> Any:
-    return (decode_request if direction is Direction.REQUEST else decode_response)(key, version, body)
+def decode(key: int, version: int, direction: MessageDirection, body: bytes | memoryview) -> Any:
+    return (decode_request if direction is MessageDirection.REQUEST else decode_response)(key, version, body)
 
 
 def kio_bytes(message: Any) -> bytes:
@@ -91,8 +92,8 @@ def ours(wire: Any, message: Any) -> bytes:
 @pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
 @FEW
 @given(data=st.data())
-def test_every_version_is_written_and_read_as_kio_does(
-    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+def test_every_message_version_is_encoded_and_decoded_as_by_kio(
+    key: ApiKey, version: int, direction: MessageDirection, data: st.DataObject
 ) -> None:
     cls = versioned_class(key, version, direction)
     message = data.draw(messages(cls))
@@ -101,18 +102,18 @@ def test_every_version_is_written_and_read_as_kio_does(
     assert compile_reader(cls, cls)(memoryview(body), 0) == (message, len(body))
 
 
-def sayable(key: ApiKey, version: int, direction: Direction, message: Any) -> bool:
-    """Whether this version has words for the message."""
-    if (key, direction) == (ApiKey.DELETE_TOPICS, Direction.REQUEST) and version < 6:
+def expressible(key: ApiKey, version: int, direction: MessageDirection, message: Any) -> bool:
+    """Return whether this version can express the message."""
+    if (key, direction) == (ApiKey.DELETE_TOPICS, MessageDirection.REQUEST) and version < 6:
         return all(topic.name is not None for topic in message.topics)
-    if (key, direction, version) == (ApiKey.METADATA, Direction.REQUEST, 0):
+    if (key, direction, version) == (ApiKey.METADATA, MessageDirection.REQUEST, 0):
         return message.topics is None or len(message.topics) > 0
     if key is ApiKey.FIND_COORDINATOR and version < 4:
-        return len(message.coordinator_keys if direction is Direction.REQUEST else message.coordinators) == 1
+        return len(message.coordinator_keys if direction is MessageDirection.REQUEST else message.coordinators) == 1
     if key is ApiKey.OFFSET_FETCH and version < 8:
         return len(message.groups) == 1 and not (version < 2 and message.groups[0].topics is None)
     if key is ApiKey.LEAVE_GROUP and version < 3:
-        if direction is Direction.REQUEST:
+        if direction is MessageDirection.REQUEST:
             return len(message.members) == 1
         return not message.members or message.error_code != 0
     return True
@@ -121,11 +122,11 @@ def sayable(key: ApiKey, version: int, direction: Direction, message: Any) -> bo
 @pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
 @FEW
 @given(data=st.data())
-def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_version_lacks(
-    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+def test_a_newest_message_loses_in_an_older_version_only_the_fields_it_lacks(
+    key: ApiKey, version: int, direction: MessageDirection, data: st.DataObject
 ) -> None:
     newest = newest_class(key, direction)
-    message = data.draw(messages(newest).filter(lambda m: sayable(key, version, direction, m)))
+    message = data.draw(messages(newest).filter(lambda m: expressible(key, version, direction, m)))
     body = encode(key, version, direction, message)
     wire = versioned_class(key, version, direction)
     on_the_wire, size = entity_reader(wire)(body, 0)
@@ -145,8 +146,8 @@ def test_the_newest_message_goes_through_every_version_and_loses_only_what_that_
 @pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
 @FEW
 @given(data=st.data())
-def test_bytes_behind_a_body_are_ignored_and_a_cut_body_is_a_wire_error(
-    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+def test_bytes_after_a_body_are_ignored_and_a_truncated_body_is_a_wire_error(
+    key: ApiKey, version: int, direction: MessageDirection, data: st.DataObject
 ) -> None:
     message = data.draw(messages(versioned_class(key, version, direction)))
     body = ours(type(message), message)
@@ -159,8 +160,8 @@ def test_bytes_behind_a_body_are_ignored_and_a_cut_body_is_a_wire_error(
 @pytest.mark.parametrize(("key", "version", "direction"), PAIRS)
 @FEW
 @given(data=st.data())
-def test_mutated_bodies_raise_nothing_but_wire_errors(
-    key: ApiKey, version: int, direction: Direction, data: st.DataObject
+def test_mutated_message_bodies_raise_only_wire_errors(
+    key: ApiKey, version: int, direction: MessageDirection, data: st.DataObject
 ) -> None:
     message = data.draw(messages(versioned_class(key, version, direction)))
     body = bytearray(ours(type(message), message))
@@ -181,7 +182,7 @@ def test_unknown_tagged_fields_are_skipped_and_any_non_zero_byte_is_true() -> No
         decode_request(ApiKey.METADATA, 13, body[:-1] + b"\2\5\0\5\0")
 
 
-def test_delete_topics_by_name_reads_as_topics_and_ids_have_no_place_before_version_6() -> None:
+def test_delete_topics_by_name_decodes_to_topics_and_ids_need_version_6() -> None:
     cls = request_class(ApiKey.DELETE_TOPICS)
     topic = nested_class(cls, "topics")
     named = build(cls, topics=[build(topic, name="a"), build(topic, name="b")], timeout=500)
@@ -193,7 +194,7 @@ def test_delete_topics_by_name_reads_as_topics_and_ids_have_no_place_before_vers
         encode_request(20, 5, by_id)
 
 
-def test_metadata_version_0_says_all_topics_by_an_empty_list() -> None:
+def test_metadata_version_0_requests_all_topics_with_an_empty_list() -> None:
     cls = request_class(ApiKey.METADATA)
     assert decode_request(3, 0, struct.pack(">i", 0)).topics is None
     assert decode_request(3, 1, struct.pack(">i", 0)).topics == ()
@@ -204,7 +205,7 @@ def test_metadata_version_0_says_all_topics_by_an_empty_list() -> None:
     assert decode_request(3, 0, struct.pack(">i", 0)).allow_auto_topic_creation is True
 
 
-def test_a_null_that_an_old_version_does_not_know_becomes_the_zero_of_its_type() -> None:
+def test_a_null_that_an_old_version_does_not_permit_becomes_zero() -> None:
     cls = response_class(ApiKey.METADATA)
     topic = build(nested_class(cls, "topics"), name=None, topic_id=UUID(int=9), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
     message = build(cls, topics=[topic])
@@ -213,26 +214,28 @@ def test_a_null_that_an_old_version_does_not_know_becomes_the_zero_of_its_type()
 
 
 @pytest.mark.parametrize("key", LAST_WITH_TOPIC_NAMES)
-@pytest.mark.parametrize("direction", Direction)
-def test_a_topic_has_a_name_up_to_a_version_and_an_id_alone_from_the_next_on(key: ApiKey, direction: Direction) -> None:
+@pytest.mark.parametrize("direction", MessageDirection)
+def test_topics_in_messages_have_names_up_to_a_version_and_only_ids_in_later_versions(
+    key: ApiKey, direction: MessageDirection
+) -> None:
     cls = newest_class(key, direction)
     names, ids = LAST_WITH_TOPIC_NAMES[key], newest_version(key)
     topic = {"name": "orders", "topic_id": UUID(int=9), "partitions": []}
-    if (key, direction) == (ApiKey.OFFSET_FETCH, Direction.REQUEST):
+    if (key, direction) == (ApiKey.OFFSET_FETCH, MessageDirection.REQUEST):
         topic = {"name": "orders", "topic_id": UUID(int=9), "partition_indexes": [3]}
-    told = build(cls, **({"groups": [{"topics": [topic]}]} if key is ApiKey.OFFSET_FETCH else {"topics": [topic]}))
+    message = build(cls, **({"groups": [{"topics": [topic]}]} if key is ApiKey.OFFSET_FETCH else {"topics": [topic]}))
     for version, expected in ((names, ("orders", None)), (ids, (None, UUID(int=9)))):
-        back = decode(key, version, direction, encode(key, version, direction, told))
+        back = decode(key, version, direction, encode(key, version, direction, message))
         (found,) = back.groups[0].topics if key is ApiKey.OFFSET_FETCH else back.topics
         assert (found.name, found.topic_id) == expected
-        assert encode(key, version, direction, back) == encode(key, version, direction, told)
+        assert encode(key, version, direction, back) == encode(key, version, direction, message)
     assert versioned_class(key, ids, direction) is not cls, "what is on the wire is kio's"
 
 
 ID = UUID("11223344-5566-7788-99aa-bbccddeeff00")
 AS_JAVA_WRITES = [
     (
-        (ApiKey.OFFSET_COMMIT, Direction.REQUEST),
+        (ApiKey.OFFSET_COMMIT, MessageDirection.REQUEST),
         "026700000003026d0002112233445566778899aabbccddeeff0002000000010000000000000007000000020278000000",
         {
             "group_id": "g",
@@ -254,7 +257,7 @@ AS_JAVA_WRITES = [
         },
     ),
     (
-        (ApiKey.OFFSET_COMMIT, Direction.RESPONSE),
+        (ApiKey.OFFSET_COMMIT, MessageDirection.RESPONSE),
         "0000000002112233445566778899aabbccddeeff0002000000010064000000",
         {
             "topics": [
@@ -263,7 +266,7 @@ AS_JAVA_WRITES = [
         },
     ),
     (
-        (ApiKey.OFFSET_FETCH, Direction.REQUEST),
+        (ApiKey.OFFSET_FETCH, MessageDirection.REQUEST),
         "03026700ffffffff02112233445566778899aabbccddeeff000300000000000000010000026800ffffffff00000100",
         {
             "groups": [
@@ -274,7 +277,7 @@ AS_JAVA_WRITES = [
         },
     ),
     (
-        (ApiKey.OFFSET_FETCH, Direction.RESPONSE),
+        (ApiKey.OFFSET_FETCH, MessageDirection.RESPONSE),
         "0000000002026702112233445566778899aabbccddeeff00020000000100000000000000070000000202780000000000000000",
         {
             "groups": [
@@ -298,7 +301,7 @@ AS_JAVA_WRITES = [
         },
     ),
     (
-        (ApiKey.LIST_OFFSETS, Direction.REQUEST),
+        (ApiKey.LIST_OFFSETS, MessageDirection.REQUEST),
         "ffffffff0002076f7264657273020000000100000002fffffffffffffffa0000000001f400",
         {
             "replica_id": -1,
@@ -312,17 +315,17 @@ AS_JAVA_WRITES = [
         },
     ),
     (
-        (ApiKey.DESCRIBE_LOG_DIRS, Direction.RESPONSE),
+        (ApiKey.DESCRIBE_LOG_DIRS, MessageDirection.RESPONSE),
         "000000000000020000032f640100000000000000090000000000000004010000",
         {"results": [{"log_dir": "/d", "topics": [], "total_bytes": 9, "usable_bytes": 4, "is_cordoned": True}]},
     ),
 ]
-"""What Kafka 4.3's own serializer writes in the newest version of each."""
+"""(message, its newest version as written by Kafka 4.3's own serializer, its fields)."""
 
 
 @pytest.mark.parametrize(("what", "written", "fields"), AS_JAVA_WRITES)
-def test_the_newest_versions_are_read_and_written_as_by_kafka(
-    what: tuple[ApiKey, Direction], written: str, fields: dict[str, Any]
+def test_newest_message_versions_are_encoded_as_by_kafka(
+    what: tuple[ApiKey, MessageDirection], written: str, fields: dict[str, Any]
 ) -> None:
     key, direction = what
     message = build(newest_class(key, direction), **fields)
@@ -331,13 +334,13 @@ def test_the_newest_versions_are_read_and_written_as_by_kafka(
     assert encode(key, version, direction, message).hex() == written
 
 
-def test_a_struct_is_found_by_the_name_of_its_schema_however_deep_it_stands() -> None:
+def test_a_nested_struct_class_is_found_by_schema_name_at_any_depth() -> None:
     cls = response_class(ApiKey.OFFSET_FETCH)
     rows = nested_class(nested_class(nested_class(cls, "groups"), "topics"), "partitions")
     assert part_class(cls, "OffsetFetchResponsePartitions") is rows
 
 
-def test_update_features_version_0_says_downgrade_by_a_flag() -> None:
+def test_update_features_version_0_has_a_downgrade_flag() -> None:
     cls = request_class(ApiKey.UPDATE_FEATURES)
     update = nested_class(cls, "feature_updates")
     updates = [build(update, feature="f", max_version_level=3, upgrade_type=kind) for kind in (1, 2, 3)]
@@ -347,7 +350,7 @@ def test_update_features_version_0_says_downgrade_by_a_flag() -> None:
     assert [u.upgrade_type for u in decode_request(57, 1, body).feature_updates] == [1, 2, 3]
 
 
-def test_api_versions_leaves_out_what_an_old_reader_would_refuse() -> None:
+def test_api_versions_leaves_out_features_that_an_old_client_would_refuse() -> None:
     cls = response_class(ApiKey.API_VERSIONS)
     supported = nested_class(cls, "supported_features")
     finalized = nested_class(cls, "finalized_features")
@@ -367,7 +370,7 @@ def test_api_versions_leaves_out_what_an_old_reader_would_refuse() -> None:
     assert [[f.name for f in shown[v].finalized_features] for v in range(5)] == [[], [], [], ["on"], ["on"]]
 
 
-def test_build_fills_in_defaults_and_takes_lists_and_milliseconds() -> None:
+def test_message_build_fills_in_defaults_and_accepts_lists_and_milliseconds() -> None:
     cls = request_class(ApiKey.CREATE_TOPICS)
     topic = build(nested_class(cls, "topics"), name="t", num_partitions=3, replication_factor=1)
     message = build(cls, topics=[topic], timeout=30_000)
@@ -381,7 +384,7 @@ def test_build_fills_in_defaults_and_takes_lists_and_milliseconds() -> None:
         build(cls, nonsense=1)
 
 
-def test_build_makes_structs_of_mappings() -> None:
+def test_message_build_converts_mappings_to_structs() -> None:
     cls = request_class(ApiKey.CREATE_TOPICS)
     topic = nested_class(cls, "topics")
     config = nested_class(topic, "configs")
@@ -395,7 +398,7 @@ def test_build_makes_structs_of_mappings() -> None:
     assert build(reply, api_keys=[{"api_key": 3}]).api_keys[0].api_key == 3
 
 
-def test_error_codes_and_durations_may_be_plain_numbers() -> None:
+def test_message_fields_accept_plain_numbers_as_error_codes_and_durations() -> None:
     cls = response_class(ApiKey.INIT_PRODUCER_ID)
     message = dataclasses.replace(build(cls, producer_id=5), error_code=ErrorCode.NOT_COORDINATOR, throttle_time=77)
     back = decode_response(22, 4, encode_response(22, 4, message))
@@ -405,7 +408,7 @@ def test_error_codes_and_durations_may_be_plain_numbers() -> None:
     assert decode_response(22, 4, body).error_code == 30_000, "a code of a later release is not an error"
 
 
-def test_produce_and_fetch_have_codecs_of_their_own() -> None:
+def test_produce_and_fetch_are_not_handled_by_the_general_codec() -> None:
     for key in (ApiKey.PRODUCE, ApiKey.FETCH):
         with pytest.raises(InvariantError):
             decode_request(key, 10, b"")
@@ -418,7 +421,7 @@ def test_a_field_type_without_a_codec_is_refused_when_the_class_is_first_used() 
         compile_reader(ProduceRequest, ProduceRequest)
 
 
-def test_an_array_that_announces_more_than_there_is_is_refused_before_it_is_allocated() -> None:
+def test_an_array_length_beyond_the_body_is_refused_before_allocation() -> None:
     for body in (struct.pack(">i", 2**31 - 1), struct.pack(">i", 5) + b"\0\0\0"):
         with pytest.raises(WireError, match="an array of"):
             decode_request(ApiKey.METADATA, 1, body)
@@ -426,7 +429,7 @@ def test_an_array_that_announces_more_than_there_is_is_refused_before_it_is_allo
         decode_request(ApiKey.METADATA, 13, b"\xff\xff\xff\xff\x0f")
 
 
-def test_nulls_where_none_may_be_are_wire_errors() -> None:
+def test_nulls_in_fields_that_are_not_nullable_are_wire_errors() -> None:
     with pytest.raises(WireError, match="may not be null"):
         decode_request(ApiKey.CREATE_TOPICS, 7, b"\0")
     with pytest.raises(WireError, match="may not be null"):
@@ -438,7 +441,7 @@ def test_a_string_that_is_not_utf_8_is_a_wire_error() -> None:
         decode_request(ApiKey.METADATA, 1, struct.pack(">ih", 1, 2) + b"\xff\xff")
 
 
-def test_a_string_that_no_reader_takes_is_not_written_in_any_version() -> None:
+def test_a_string_too_long_for_readers_is_not_encoded_in_any_version() -> None:
     topic = nested_class(response_class(ApiKey.CREATE_TOPICS), "topics")
     for length, fits in ((2**15 - 1, True), (2**15, False)):
         row = build(topic, name="t", error_message="x" * length)
@@ -452,7 +455,7 @@ def test_a_string_that_no_reader_takes_is_not_written_in_any_version() -> None:
                     encode_response(ApiKey.CREATE_TOPICS, version, response)
 
 
-def test_a_string_too_long_for_an_old_version_is_not_cut_silently() -> None:
+def test_a_string_too_long_for_an_old_version_is_not_shortened_silently() -> None:
     cls = request_class(ApiKey.METADATA)
     message = build(cls, topics=[build(nested_class(cls, "topics"), name="x" * 40_000)])
     with pytest.raises(ValueError, match="16-bit"):
@@ -475,18 +478,18 @@ OTHER_CLASSES = [
 @pytest.mark.parametrize("cls", OTHER_CLASSES)
 @FEW
 @given(data=st.data())
-def test_nullable_structs_and_byte_strings_of_later_apis_are_covered(cls: Any, data: st.DataObject) -> None:
+def test_nullable_structs_and_byte_strings_of_later_apis_are_encoded_and_decoded(cls: Any, data: st.DataObject) -> None:
     message = data.draw(messages(cls))
     body = kio_bytes(message)
     assert ours(cls, message) == body
     assert compile_reader(cls, cls)(memoryview(body), 0) == (message, len(body))
 
 
-def test_every_class_is_loaded_only_when_it_is_needed() -> None:
+def test_message_classes_are_imported_on_first_use() -> None:
     assert kio.index.load_request_schema(3, 13) is request_class(3)
 
 
-def test_structs_that_were_written_for_another_version_are_refused() -> None:
+def test_pre_encoded_structs_of_another_version_are_refused() -> None:
     topic = nested_class(response_class(ApiKey.METADATA), "topics")
     for version in (9, 12):
         structs = EncodedStructs(0, (), version)
@@ -500,7 +503,7 @@ def test_structs_that_were_written_for_another_version_are_refused() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [10], [100_000], [10, 100_000, 10, 70_000, 200_000], [1_000] * 200])
-def test_an_answer_in_pieces_is_the_answer_and_what_is_long_already_is_not_copied(sizes: list[int]) -> None:
+def test_a_response_in_pieces_equals_the_whole_and_long_pieces_are_not_copied(sizes: list[int]) -> None:
     topic = nested_class(response_class(ApiKey.METADATA), "topics")
     arrays = [EncodedStructs(1, (bytes([number % 256]) * size,), 12) for number, size in enumerate(sizes)]
     topics = tuple(dataclasses.replace(build(topic, name="orders"), partitions=array) for array in arrays)

@@ -60,7 +60,7 @@ def plain(topics: Any) -> Topics:
 
 @every_version
 @given(data=st.data())
-def test_requests_are_written_as_kio_reads_them_and_read_in_place(version: int, data: st.DataObject) -> None:
+def test_produce_requests_are_encoded_as_by_kio_and_decoded_in_place(version: int, data: st.DataObject) -> None:
     topics = data.draw(topics_of(version))
     transactional_id = data.draw(st.none() | st.text(max_size=10))
     chunks: list[Buffer] = encode_produce_request(
@@ -81,7 +81,7 @@ def test_requests_are_written_as_kio_reads_them_and_read_in_place(version: int, 
 
 
 @every_version
-def test_records_are_writable_views_into_the_frame_and_are_not_copied_when_written(version: int) -> None:
+def test_produced_records_are_writable_views_and_encoding_does_not_copy_them(version: int) -> None:
     records = bytes(range(256))
     topic = (None, UUID(int=5)) if version >= 13 else ("orders", None)
     chunks = encode_produce_request(version, acks=1, timeout_ms=0, topics=[(*topic, [(0, records)])])
@@ -96,7 +96,7 @@ def test_records_are_writable_views_into_the_frame_and_are_not_copied_when_writt
 
 @every_version
 @given(data=st.data())
-def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, data: st.DataObject) -> None:
+def test_truncated_and_mutated_produce_requests_raise_only_wire_errors(version: int, data: st.DataObject) -> None:
     topics = data.draw(topics_of(version))
     body = bytearray(b"".join(encode_produce_request(version, acks=-1, timeout_ms=1, topics=topics)))
     cut = data.draw(st.integers(0, len(body) - 1))
@@ -121,14 +121,14 @@ def test_cut_and_mutated_requests_raise_nothing_but_wire_errors(version: int, da
         (3, struct.pack(">hhiih", -1, 1, 0, 1, -1) + bytes(20)),
     ],
 )
-def test_names_that_are_not_text_and_counts_that_lie_are_wire_errors(version: int, body: bytes) -> None:
+def test_invalid_names_and_wrong_counts_are_wire_errors(version: int, body: bytes) -> None:
     with pytest.raises(WireError):
         decode_produce_request(version, memoryview(body))
 
 
 @pytest.mark.parametrize("size", [0, 126, 127, 128, 16_381, 16_382, 16_383, 2_097_149, 2_097_150, 2_097_151, 5_000_000])
 @pytest.mark.parametrize("version", [10, 13])
-def test_records_of_every_length_of_length_are_read(version: int, size: int) -> None:
+def test_produced_records_are_read_with_a_length_field_of_any_size(version: int, size: int) -> None:
     topic = (None, UUID(int=5)) if version >= 13 else ("orders", None)
     chunks = encode_produce_request(version, acks=1, timeout_ms=0, topics=[(*topic, [(7, bytes(size))])])
     request = decode_produce_request(version, memoryview(b"".join(chunks)))
@@ -136,7 +136,7 @@ def test_records_of_every_length_of_length_are_read(version: int, size: int) -> 
     assert (name, topic_id, index, len(records or b"")) == (*topic, 7, size)
 
 
-def test_unknown_tags_are_skipped_at_every_level() -> None:
+def test_unknown_tagged_fields_of_produce_are_skipped_at_every_level() -> None:
     tags = b"\1\5\1z"
     body = b"\0\0\1\0\0\0\0\2" + b"\2t" + b"\2" + bytes(4) + b"\3ab" + tags + tags + tags
     request = decode_produce_request(9, memoryview(body))
@@ -164,7 +164,7 @@ def results_of(version: int) -> st.SearchStrategy[ProduceResult]:
 
 @every_version
 @given(data=st.data())
-def test_responses_are_written_as_kio_writes_them_and_read_back(version: int, data: st.DataObject) -> None:
+def test_produce_responses_are_encoded_as_by_kio_and_decoded_again(version: int, data: st.DataObject) -> None:
     name = st.none() if version >= 13 else NAMES
     topic_id = IDS if version >= 13 else st.none()
     topics = data.draw(st.lists(st.tuples(name, topic_id, st.lists(results_of(version), max_size=3)), max_size=3))
@@ -185,7 +185,7 @@ def test_responses_are_written_as_kio_writes_them_and_read_back(version: int, da
 
 @every_version
 @given(st.text(max_size=30), IDS, st.integers(0, 99), OFFSETS, OFFSETS, OFFSETS)
-def test_the_fast_success_is_the_same_bytes_as_the_general_answer(
+def test_the_fast_produce_response_equals_the_general_one(
     version: int, name: str, topic_id: UUID, partition: int, base_offset: int, append_ms: int, log_start: int
 ) -> None:
     result = ProduceResult(partition, 0, base_offset, append_ms, log_start)
@@ -196,7 +196,7 @@ def test_the_fast_success_is_the_same_bytes_as_the_general_answer(
 
 
 @given(st.data())
-def test_mutated_responses_raise_nothing_but_wire_errors(data: st.DataObject) -> None:
+def test_mutated_produce_responses_raise_only_wire_errors(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))
     result = ProduceResult(1, 6, -1, -1, -1, ((0, "bad"),), "why", CurrentLeader(2, 3))
     body = bytearray(encode_produce_response(version, [("t", UUID(int=1), [result])], 0, [NodeEndpoint(2, "h", 9)]))

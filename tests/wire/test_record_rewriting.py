@@ -1,4 +1,4 @@
-"""Batches rewritten with fewer records: what is left decodes to the same records, by our reader and by others."""
+"""Batches rewritten with fewer records: pykraft's reader and other libraries decode the same remaining records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rewritten(batch: bytearray, keeps: list[bool], horizon_ms: int | None = None
     horizon_ms=st.none() | st.integers(0, 2**42),
     stamped=st.booleans(),
 )
-def test_the_records_that_are_kept_are_the_same_and_the_batch_spans_the_same_offsets(
+def test_a_rewritten_batch_keeps_records_unchanged_and_spans_the_same_offsets(
     items: list[Record], draw: st.DataObject, codec: Compression, horizon_ms: int | None, stamped: bool
 ) -> None:
     batch = encode_batch(
@@ -68,13 +68,13 @@ def test_the_records_that_are_kept_are_the_same_and_the_batch_spans_the_same_off
 
 
 @given(items=records())
-def test_a_batch_of_all_its_records_is_the_batch_itself(items: list[Record]) -> None:
+def test_a_batch_rewritten_with_all_its_records_is_unchanged(items: list[Record]) -> None:
     batch = encode_batch(items)
     assert rewritten(batch, [True] * len(items)) == batch
 
 
 @given(items=records(), codec=st.sampled_from(Compression))
-def test_an_emptied_batch_has_a_header_and_nothing_else(items: list[Record], codec: Compression) -> None:
+def test_an_emptied_batch_has_only_a_header(items: list[Record], codec: Compression) -> None:
     batch = encode_batch(items, compression=codec, producer_id=9, producer_epoch=3, base_sequence=2**31 - 1)
     old = read_header(batch)
     result = emptied(old)
@@ -102,7 +102,7 @@ def test_aiokafka_reads_a_rewritten_batch(codec: Compression) -> None:
 
 
 @given(items=records(), cut=st.integers(0, 400), flips=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255))))
-def test_a_block_that_is_cut_or_changed_is_refused_or_scanned_but_never_worse(
+def test_scanning_a_truncated_or_changed_block_raises_only_wire_errors(
     items: list[Record], cut: int, flips: list[tuple[int, int]]
 ) -> None:
     batch = encode_batch(items)
@@ -118,14 +118,14 @@ def test_a_block_that_is_cut_or_changed_is_refused_or_scanned_but_never_worse(
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"\2\0"])
-def test_bytes_behind_the_records_are_refused(tail: bytes) -> None:
+def test_scanning_a_batch_refuses_bytes_after_its_records(tail: bytes) -> None:
     batch = encode_batch([Record(0, NOW_MS, b"k", b"v")])
     with pytest.raises(WireError, match="left over"):
         scan_records(bytes(batch[BATCH_HEADER_BYTES:]) + tail, 1)
 
 
 @given(records(), st.sampled_from(Compression), st.data())
-def test_damaged_records_raise_nothing_but_a_wire_error(
+def test_rewriting_damaged_records_raises_only_wire_errors(
     items: list[Record], codec: Compression, data: st.DataObject
 ) -> None:
     batch = encode_batch(items, compression=codec)
@@ -140,7 +140,7 @@ def test_damaged_records_raise_nothing_but_a_wire_error(
 @pytest.mark.parametrize(
     ("base_timestamp", "horizon_ms"), [(2**63 - 1, None), (-(2**63), None), (-(2**63) + 5, NOW_MS)]
 )
-def test_timestamps_beyond_64_bits_are_a_wire_error(base_timestamp: int, horizon_ms: int | None) -> None:
+def test_rewriting_with_timestamps_beyond_64_bits_is_a_wire_error(base_timestamp: int, horizon_ms: int | None) -> None:
     batch = encode_batch([Record(0, 0, b"k", b"v"), Record(1, 1, b"k", b"v"), Record(2, -1, b"k", b"v")])
     header = read_header(batch)._replace(base_timestamp=base_timestamp)
     with pytest.raises(WireError, match="64 bits"):

@@ -42,7 +42,7 @@ def refusal(batch: bytearray, **rules: Any) -> ErrorCode | None:
 
 
 def patched(form: str, position: int, value: int, **arguments: Any) -> bytearray:
-    """A good batch with one field changed and the CRC made right again."""
+    """Return a valid batch with one field changed and its CRC updated."""
     last_offset_delta = arguments.pop("last_offset_delta", len(ITEMS) - 1)
     batch = encode_batch(ITEMS, **arguments)
     struct.pack_into(">i", batch, 23, last_offset_delta)
@@ -52,7 +52,7 @@ def patched(form: str, position: int, value: int, **arguments: Any) -> bytearray
 
 
 @given(records(), st.sampled_from(Compression))
-def test_every_batch_that_a_client_writes_passes(items: list[Record], codec: Compression) -> None:
+def test_validation_accepts_every_batch_that_a_client_encodes(items: list[Record], codec: Compression) -> None:
     rules = {**RULES, "max_message_bytes": 1 << 20}
     batch = encode_batch(items, compression=codec)
     header = first_batch(batch)
@@ -62,7 +62,7 @@ def test_every_batch_that_a_client_writes_passes(items: list[Record], codec: Com
     assert check(batch) == max(-1, *(item.timestamp for item in items))
 
 
-def test_exactly_one_batch_of_magic_two_is_accepted() -> None:
+def test_validation_accepts_exactly_one_batch_of_magic_2() -> None:
     good = encode_batch(ITEMS)
     old = bytearray(good)
     old[16] = 1
@@ -72,14 +72,14 @@ def test_exactly_one_batch_of_magic_two_is_accepted() -> None:
         assert found.error is ErrorCode.INVALID_RECORD, data
 
 
-def test_a_short_tail_is_not_looked_at() -> None:
+def test_validation_ignores_an_incomplete_batch_after_the_first() -> None:
     good = encode_batch(ITEMS)
     for tail in (b"x", bytes(11), struct.pack(">qi", 0, 500) + bytes(100)):
         assert first_batch(good + tail) == read_header(good)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 4, 10, 48])
-def test_an_absurd_size_is_corrupt(length: int) -> None:
+def test_validation_refuses_an_absurd_batch_size_as_corrupt(length: int) -> None:
     batch = encode_batch(ITEMS)
     struct.pack_into(">i", batch, 8, length)
     found = first_batch(batch)
@@ -109,7 +109,9 @@ def test_an_absurd_size_is_corrupt(length: int) -> None:
         (patched(">i", 57, RECORDS_MAX + 1, last_offset_delta=RECORDS_MAX), {}, ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
-def test_the_header_checks_give_kafkas_codes(batch: bytearray, rules: dict[str, Any], error: ErrorCode | None) -> None:
+def test_header_checks_of_a_produced_batch_give_kafkas_error_codes(
+    batch: bytearray, rules: dict[str, Any], error: ErrorCode | None
+) -> None:
     assert refusal(batch, **rules) == error
 
 
@@ -125,7 +127,7 @@ def refused(batch: bytearray, **rules: Any) -> BatchRefused:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(codec: Compression) -> None:
+def test_a_compacted_topic_refuses_records_without_a_key_by_index(codec: Compression) -> None:
     batch = encode_batch(ITEMS * 4, compression=codec)
     assert check(batch) == NOW_MS + 5
     refusal = refused(batch, keys_required=True)
@@ -146,7 +148,7 @@ def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(codec: C
     ],
 )
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-def test_records_out_of_the_time_bounds_are_refused_by_index(
+def test_records_outside_the_timestamp_bounds_are_refused_by_index(
     bounds: tuple[int, int], untimely: list[int], codec: Compression
 ) -> None:
     batch = encode_batch(ITEMS, compression=codec)
@@ -162,17 +164,17 @@ def test_records_out_of_the_time_bounds_are_refused_by_index(
         assert f"within [{bounds[0]}, {bounds[1]}]" in str(what)
 
 
-def test_a_record_without_a_timestamp_is_exempt_from_the_bounds() -> None:
+def test_timestamp_bounds_do_not_apply_to_a_record_without_a_timestamp() -> None:
     batch = encode_batch([Record(0, -1, None, b"v"), Record(1, NOW_MS, None, b"w")])
     assert check(batch, timestamp_min=NOW_MS, timestamp_max=NOW_MS) == NOW_MS
     assert check(encode_batch([Record(0, -1, None, b"v")]), timestamp_min=NOW_MS, timestamp_max=NOW_MS) == -1
 
 
-def test_a_batch_of_times_before_1970_has_no_latest_time() -> None:
+def test_a_batch_of_timestamps_before_1970_has_no_latest_timestamp() -> None:
     assert check(encode_batch([Record(0, -70, None, b"v"), Record(1, -50, None, b"w")])) == -1
 
 
-def test_a_bad_timestamp_wins_over_a_missing_key_and_both_are_listed() -> None:
+def test_batch_with_a_bad_timestamp_and_a_missing_key_gets_the_timestamp_error_and_lists_both() -> None:
     refusal = refused(encode_batch(ITEMS), keys_required=True, timestamp_max=NOW_MS - 1)
     assert refusal.error is ErrorCode.INVALID_TIMESTAMP
     assert [(index, str(what)[:9]) for index, what in refusal.record_errors] == [(0, "Timestamp"), (1, "Compacted")]
@@ -191,25 +193,25 @@ def test_a_timestamp_beyond_64_bits_is_invalid(times: tuple[int, int]) -> None:
         assert refused(batch).error is ErrorCode.INVALID_RECORD
 
 
-def test_a_client_that_stamps_the_append_time_is_told_of_every_record() -> None:
+def test_a_batch_with_a_clients_append_time_is_refused_with_every_record_listed() -> None:
     batch = encode_batch(ITEMS, log_append_time_ms=5)
     refusal = validate_produce_batch(batch, read_header(batch), **{**RULES, "is_log_append_time": True})
     assert refusal is not None
     assert [index for index, _ in refusal.record_errors] == [0, 1]
 
 
-def test_records_that_do_not_follow_each_other_are_invalid() -> None:
+def test_records_with_offset_gaps_are_invalid() -> None:
     refusal = refused(encode_batch([Record(0, 5, None, b""), Record(2, 5, None, b"")], offsets=[0, 2]))
     assert refusal.error is ErrorCode.INVALID_RECORD
     assert "record 1 has offset delta 2" in refusal.message
 
 
-def test_records_that_do_not_parse_are_invalid() -> None:
+def test_produced_records_that_do_not_parse_are_invalid() -> None:
     assert refused(patched(">i", 57, 7)).error is ErrorCode.INVALID_RECORD
 
 
 @given(records(), st.data())
-def test_any_bytes_are_refused_or_accepted_but_never_raise(items: list[Record], data: st.DataObject) -> None:
+def test_produce_validation_of_any_bytes_never_raises(items: list[Record], data: st.DataObject) -> None:
     batch = encode_batch(items)
     for _ in range(data.draw(st.integers(1, 6))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -233,7 +235,7 @@ DELTAS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1]) | st.integers(-(2**63)
     timestamp_min=BASES,
     timestamp_max=BASES | st.just(2**63 + NOW_MS),
 )
-def test_timestamps_are_held_to_their_bounds_from_any_base(
+def test_timestamp_bounds_apply_with_any_base_timestamp(
     base: int, deltas: list[int], timestamp_min: int, timestamp_max: int
 ) -> None:
     bodies = [b"\0" + encode_zigzag(delta) + encode_zigzag(at) + b"\1\1\0" for at, delta in enumerate(deltas)]

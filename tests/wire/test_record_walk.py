@@ -1,4 +1,4 @@
-"""The walk over the records of a batch, compiled and interpreted: both from one source, and with the same results."""
+"""The walk over the records of a batch: compiled and interpreted, from one source, with the same results."""
 
 from __future__ import annotations
 
@@ -62,16 +62,14 @@ def record(offset: int = 0, timestamp: int = 0, key: bytes | None = b"k") -> byt
     return body(N(timestamp), N(offset), sized_key, N(1), b"v", N(0))
 
 
-def test_the_compiled_walk_is_newer_than_its_source() -> None:
+def test_compiled_record_walk_is_newer_than_its_source() -> None:
     compiled = Path(str(record_walk.__file__))
     assert compiled.stat().st_mtime >= SOURCE.stat().st_mtime, "run `make setup`: the source has changed"
 
 
 @every_build
 @given(items=records())
-def test_records_of_a_batch_are_accepted_with_their_extreme_timestamp_deltas(
-    build: ModuleType, items: list[Record]
-) -> None:
+def test_record_walk_returns_the_extreme_timestamp_deltas(build: ModuleType, items: list[Record]) -> None:
     base = items[0].timestamp
     deltas = [item.timestamp - base for item in items]
     keyless = [index for index, item in enumerate(items) if item.key is None]
@@ -80,7 +78,7 @@ def test_records_of_a_batch_are_accepted_with_their_extreme_timestamp_deltas(
 
 
 @every_build
-def test_records_out_of_the_time_bounds_are_listed_unless_exempt_or_keyless(build: ModuleType) -> None:
+def test_record_walk_lists_records_outside_the_time_bounds_unless_exempt_or_keyless(build: ModuleType) -> None:
     block = b"".join(record(index, delta) for index, delta in enumerate((-3, -2, 0, 5, 6, 77)))
     bounds = {"earliest": -2, "latest": 5, "exempt": 77}
     assert walk(build, block, 6, **bounds) == (-3, 77, [], [(0, -3), (4, 6)])  # type: ignore[arg-type]
@@ -90,7 +88,7 @@ def test_records_out_of_the_time_bounds_are_listed_unless_exempt_or_keyless(buil
 
 
 @every_build
-def test_the_lists_of_bad_records_are_bounded(build: ModuleType) -> None:
+def test_record_walk_lists_a_bounded_number_of_bad_records(build: ModuleType) -> None:
     count = build.RECORD_ERRORS_MAX + 5
     keyless = b"".join(record(index, 0, None) for index in range(count))
     assert len(walk(build, keyless, count, keys_required=True)[2]) == build.RECORD_ERRORS_MAX
@@ -99,7 +97,7 @@ def test_the_lists_of_bad_records_are_bounded(build: ModuleType) -> None:
 
 @every_build
 @pytest.mark.parametrize("delta", [-LARGEST - 1, -LARGEST, -1, 0, 63, 64, 2**32, LARGEST])
-def test_a_timestamp_delta_of_any_64_bits_is_read(build: ModuleType, delta: int) -> None:
+def test_record_walk_reads_any_64_bit_timestamp_delta(build: ModuleType, delta: int) -> None:
     assert walk(build, record(0, delta), 1) == (delta, delta, [], [])
 
 
@@ -107,12 +105,12 @@ HEADERS_GOOD = (N(0), N(0), N(-1), N(-1), N(2), N(1), b"h", N(-1), N(0), N(2), b
 
 
 @every_build
-def test_headers_are_walked(build: ModuleType) -> None:
+def test_record_walk_reads_record_headers(build: ModuleType) -> None:
     assert walk(build, body(*HEADERS_GOOD) + record(1), 2) == (0, 0, [], [])
 
 
 @every_build
-def test_more_headers_than_a_batch_may_have_end_the_walk(build: ModuleType) -> None:
+def test_record_walk_ends_at_too_many_record_headers(build: ModuleType) -> None:
     full = body(N(0), N(0), N(-1), N(-1), N(build.HEADERS_MAX), b"\0\1" * build.HEADERS_MAX)
     assert walk(build, full, 1) == (0, 0, [], [])
     with pytest.raises(OverflowError, match="the 1 headers of record 1 are more than the 0 left"):
@@ -148,7 +146,7 @@ def test_more_headers_than_a_batch_may_have_end_the_walk(build: ModuleType) -> N
         (body(b"\xff" * 10 + b"\x01", N(0), N(0), N(0), N(0)), 1, "too long"),
     ],
 )
-def test_a_block_that_is_not_what_its_header_announces_is_refused_with_the_reason(
+def test_record_walk_refuses_a_block_that_contradicts_its_header_with_the_reason(
     build: ModuleType, block: bytes, count: int, why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
@@ -156,7 +154,7 @@ def test_a_block_that_is_not_what_its_header_announces_is_refused_with_the_reaso
 
 
 @given(records(), st.data())
-def test_damaged_blocks_have_one_verdict_from_both_builds_and_the_decoder(
+def test_compiled_walk_interpreted_walk_and_decoder_agree_on_damaged_blocks(
     items: list[Record], data: st.DataObject
 ) -> None:
     batch = encode_batch(items)

@@ -32,7 +32,7 @@ ONE = Record(0, 1000, b"key", b"value", (("name", b"content"), ("null", None)))
 
 
 @given(records(base_offset=77), st.sampled_from(Compression))
-def test_what_is_encoded_decodes_to_the_same_records(items: list[Record], codec: Compression) -> None:
+def test_encoded_batches_decode_to_the_same_records(items: list[Record], codec: Compression) -> None:
     batch = encode_batch(items, base_offset=77, leader_epoch=5, compression=codec)
     header = read_header(batch)
     assert check_crc(batch, 0, header)
@@ -46,14 +46,16 @@ def test_what_is_encoded_decodes_to_the_same_records(items: list[Record], codec:
 
 
 @given(records(), st.integers(0, 50), st.integers(0, 50))
-def test_a_batch_is_read_at_any_position_and_with_bytes_behind_it(items: list[Record], before: int, after: int) -> None:
+def test_a_batch_is_decoded_at_any_position_and_with_bytes_after_it(
+    items: list[Record], before: int, after: int
+) -> None:
     batch = bytes(before) + encode_batch(items) + bytes(after)
     assert decode_batch(batch, before) == items
     assert check_crc(batch, before, read_header(batch, before))
 
 
 @given(records(), st.data())
-def test_a_batch_that_is_cut_off_is_a_wire_error(items: list[Record], data: st.DataObject) -> None:
+def test_an_incomplete_batch_is_a_wire_error(items: list[Record], data: st.DataObject) -> None:
     batch = encode_batch(items)
     cut = batch[: data.draw(st.integers(0, len(batch) - 1))]
     with pytest.raises(WireError):
@@ -63,9 +65,7 @@ def test_a_batch_that_is_cut_off_is_a_wire_error(items: list[Record], data: st.D
 
 
 @given(records(), st.sampled_from(Compression), st.data())
-def test_a_mutated_batch_raises_nothing_but_wire_errors(
-    items: list[Record], codec: Compression, data: st.DataObject
-) -> None:
+def test_a_mutated_batch_raises_only_wire_errors(items: list[Record], codec: Compression, data: st.DataObject) -> None:
     batch = encode_batch(items, compression=codec)
     for _ in range(data.draw(st.integers(1, 5))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -84,7 +84,7 @@ def test_patching_offset_and_epoch_keeps_the_crc_right(items: list[Record], base
     assert [record.offset for record in decode_batch(view, 7)] == [base_offset + i for i in range(len(items))]
 
 
-def test_stamping_the_append_time_gives_it_to_every_record_and_renews_the_crc() -> None:
+def test_stamping_the_append_time_applies_to_every_record_and_updates_the_crc() -> None:
     batch = encode_batch([ONE, ONE])
     patch_log_append_time(batch, 0, 123456)
     header = read_header(batch)
@@ -102,7 +102,7 @@ def test_stamping_the_append_time_gives_it_to_every_record_and_renews_the_crc() 
     assert decode_batch(stamped)[0].timestamp == 77
 
 
-def test_attributes_and_producer_fields_are_where_they_belong() -> None:
+def test_attributes_and_producer_fields_of_an_encoded_batch_are_read_from_its_header() -> None:
     batch = encode_batch([ONE] * 3, producer_id=9, producer_epoch=2, base_sequence=2**31 - 2, transactional=True)
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 2**31 - 2)
@@ -114,25 +114,25 @@ def test_attributes_and_producer_fields_are_where_they_belong() -> None:
     assert read_header(encode_batch([ONE])).last_sequence == -1
 
 
-def test_the_header_is_laid_out_as_the_specification_says() -> None:
+def test_the_batch_header_layout_matches_the_specification() -> None:
     batch = encode_batch([ONE], base_offset=1, leader_epoch=2, producer_id=3, producer_epoch=4, base_sequence=5)
     assert struct.unpack_from(">qiib", batch) == (1, len(batch) - 12, 2, 2)
     assert struct.unpack_from(">hiqqqhii", batch, 21) == (0, 0, 1000, 1000, 3, 4, 5, 1)
 
 
-def test_offsets_may_have_holes() -> None:
+def test_a_batch_may_have_offset_gaps() -> None:
     items = [Record(10, 5, None, b"a"), Record(13, 4, None, b"b"), Record(20, 3, None, b"c")]
     batch = encode_batch(items, base_offset=10, offsets=[10, 13, 20])
     assert decode_batch(batch) == items
     assert read_header(batch).next_offset == 21
 
 
-def test_an_empty_batch_is_not_written() -> None:
+def test_encoding_a_batch_without_records_is_an_invariant_error() -> None:
     with pytest.raises(InvariantError):
         encode_batch([])
 
 
-def test_headers_are_walked_up_to_a_partial_batch() -> None:
+def test_batch_headers_are_read_up_to_an_incomplete_batch() -> None:
     batches = [encode_batch([ONE] * count, base_offset=count) for count in (1, 2, 3)]
     data = b"".join(batches)
     found = list(iter_headers(data + batches[0][:-1]))
@@ -144,7 +144,7 @@ def test_headers_are_walked_up_to_a_partial_batch() -> None:
         list(iter_headers(data + bytes(80)))
 
 
-def test_an_old_magic_and_an_absurd_length_are_wire_errors() -> None:
+def test_batch_header_with_an_old_magic_or_an_absurd_length_is_a_wire_error() -> None:
     batch = encode_batch([ONE])
     batch[16] = 1
     with pytest.raises(WireError, match="magic 1"):
@@ -158,7 +158,7 @@ def test_an_old_magic_and_an_absurd_length_are_wire_errors() -> None:
 
 
 def with_block(block: bytes, *, count: int = 1) -> bytearray:
-    """A batch whose records are these bytes."""
+    """Return a batch with these bytes as its records."""
     batch = encode_batch([ONE])[:BATCH_HEADER_BYTES] + block
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">i", batch, 57, count)
@@ -189,12 +189,12 @@ N = encode_zigzag
         (b"", "past the end"),
     ],
 )
-def test_a_damaged_record_is_a_wire_error_that_says_what_is_wrong(block: bytes, reason: str) -> None:
+def test_a_damaged_record_is_a_wire_error_with_the_reason(block: bytes, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         decode_batch(with_block(block))
 
 
-def test_a_record_count_that_lies_is_a_wire_error() -> None:
+def test_a_wrong_record_count_is_a_wire_error() -> None:
     whole = record(N(0), N(0), N(-1), N(-1), N(0))
     assert len(decode_batch(with_block(whole * 3, count=3))) == 3
     with pytest.raises(WireError):
@@ -203,12 +203,12 @@ def test_a_record_count_that_lies_is_a_wire_error() -> None:
         decode_batch(with_block(whole * 3, count=4))
 
 
-def test_a_record_longer_than_the_bound_is_refused_before_it_is_gathered() -> None:
+def test_a_record_longer_than_the_limit_is_refused_before_it_is_collected() -> None:
     with pytest.raises(WireError, match="5000 may be opened"):
         decode_batch(with_block(record(length=1 << 30), count=1000), output_bytes_max=5000)
 
 
-def test_records_of_a_large_batch_are_read_one_by_one_in_little_memory() -> None:
+def test_records_of_a_large_batch_are_decoded_one_by_one_in_little_memory() -> None:
     batch = encode_batch([Record(0, 0, None, bytes(2000))] * 5000, compression=Compression.ZSTD)
     tracemalloc.start()
     try:

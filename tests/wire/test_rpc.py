@@ -40,7 +40,7 @@ assert kraft.wire.rpc.quorum_messages
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a field's type."""
+    """Return a strategy for values of a field's type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return st.integers(*arguments[1])
@@ -71,7 +71,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 @every_message
 @given(data=st.data())
-def test_every_message_survives_in_its_newest_version(cls: type[RpcMessage], data: st.DataObject) -> None:
+def test_every_internal_message_decodes_to_what_was_encoded(cls: type[RpcMessage], data: st.DataObject) -> None:
     message = data.draw(values(cls))
     body = encode_rpc(message)
     assert decode_rpc(cls, cls.max_version, body) == message
@@ -82,7 +82,7 @@ def test_every_message_survives_in_its_newest_version(cls: type[RpcMessage], dat
 
 @every_message
 @given(data=st.data())
-def test_mutated_messages_raise_nothing_but_wire_errors(cls: type[RpcMessage], data: st.DataObject) -> None:
+def test_mutated_internal_messages_raise_only_wire_errors(cls: type[RpcMessage], data: st.DataObject) -> None:
     body = bytearray(encode_rpc(data.draw(values(cls))))
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -92,7 +92,7 @@ def test_mutated_messages_raise_nothing_but_wire_errors(cls: type[RpcMessage], d
 
 
 @every_message
-def test_every_message_has_a_key_of_its_own_kind_a_bound_and_unknown_trailing_fields_ignored(
+def test_every_internal_message_has_key_and_size_limit_and_ignores_trailing_fields(
     cls: type[RpcMessage],
 ) -> None:
     assert cls.api_key >= FIRST_INTERNAL_KEY
@@ -171,13 +171,13 @@ FULL = SampleRequest(
 )
 
 
-def test_every_type_survives() -> None:
+def test_every_internal_field_type_decodes_to_what_was_encoded() -> None:
     back = decode_rpc(SampleRequest, 2, encode_rpc(FULL))
     assert back == dataclasses.replace(FULL, anything=(1, "two"))
     assert type(back.color) is Color
 
 
-def test_older_versions_leave_out_what_came_later_and_readers_fill_in_defaults() -> None:
+def test_older_internal_versions_omit_later_fields_and_readers_fill_in_defaults() -> None:
     for version, second, third in ((0, 7, "three"), (1, 8, "three"), (2, 8, "drei")):
         back = decode_rpc(SampleRequest, version, encode_rpc(FULL, version))
         assert (back.second, back.third) == (second, third)
@@ -220,7 +220,7 @@ def test_a_value_of_another_type_is_a_wire_error(fields: list[Any]) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"\xc1", b"\x93\1", msgpack.packb({"a": 1}), msgpack.packb(5), b"\x91" * 5000, b"\x81\x90\1"]
 )
-def test_what_is_not_an_array_in_msgpack_is_a_wire_error(body: bytes) -> None:
+def test_an_internal_body_that_is_not_a_msgpack_array_is_a_wire_error(body: bytes) -> None:
     with pytest.raises(WireError):
         decode_rpc(WideRequest, 0, body)
 
@@ -261,7 +261,7 @@ def test_every_integer_of_every_message_is_refused_outside_its_range(
                     decode_rpc(cls, cls.max_version, msgpack.packb(damaged))
 
 
-def test_a_string_that_16_bit_lengths_cannot_say_is_a_wire_error() -> None:
+def test_a_string_longer_than_16_bit_lengths_is_a_wire_error() -> None:
     longest = "x" * STRING_BYTES_MAX
     (codec,) = compile_codec(dataclasses.make_dataclass("Odd", [("value", str)]))
     assert codec.unpack(longest) == longest
@@ -270,31 +270,31 @@ def test_a_string_that_16_bit_lengths_cannot_say_is_a_wire_error() -> None:
             codec.unpack(longer)
 
 
-def test_a_compact_string_that_16_bit_lengths_cannot_say_is_a_wire_error() -> None:
+def test_a_compact_string_longer_than_16_bit_lengths_is_a_wire_error() -> None:
     longest = compact_string("x" * STRING_BYTES_MAX)
     assert read_compact_string(memoryview(longest), 0)[1] == len(longest)
     with pytest.raises(WireError, match="has 32768 bytes, at most 32767 are allowed"):
         read_compact_string(memoryview(encode_unsigned(STRING_BYTES_MAX + 2) + b"x" * (STRING_BYTES_MAX + 1)), 0)
 
 
-def test_size_limits_hold_both_ways() -> None:
+def test_internal_message_size_limits_apply_to_encoding_and_decoding() -> None:
     with pytest.raises(WireError, match="over its bound of 200"):
         decode_rpc(SampleRequest, 2, bytes(201))
     with pytest.raises(CannotEncode, match="over its bound of 200"):
         encode_rpc(SampleRequest(name="x" * 300))
 
 
-def test_versions_are_negotiated_and_checked() -> None:
+def test_internal_message_versions_are_negotiated_and_checked() -> None:
     assert choose_version(SampleRequest, 0, 5) == 2
     assert choose_version(SampleRequest, 0, 1) == 1
     assert choose_version(SampleRequest, 3, 5) is None
-    with pytest.raises(WireError, match="version 3 is not spoken"):
+    with pytest.raises(WireError, match="version 3 is not supported"):
         decode_rpc(SampleRequest, 3, b"")
     with pytest.raises(InvariantError, match="no version 9"):
         encode_rpc(FULL, 9)
 
 
-def test_messages_are_found_by_their_key() -> None:
+def test_internal_messages_are_found_by_api_key() -> None:
     assert decode_rpc_request(19990, 2, encode_rpc(SampleRequest(name="n"))) == SampleRequest(name="n")
     assert decode_rpc_response(19990, 0, encode_rpc(SampleResponse(ok=True))) == SampleResponse(ok=True)
     for decode in (decode_rpc_request, decode_rpc_response):
@@ -302,7 +302,7 @@ def test_messages_are_found_by_their_key() -> None:
             decode(12345, 0, b"")
 
 
-def test_two_messages_with_one_key_are_a_bug_of_ours() -> None:
+def test_two_internal_message_classes_with_the_same_api_key_are_refused() -> None:
     with pytest.raises(InvariantError, match="two messages claim"):
 
         class OtherRequest(RpcMessage):
@@ -310,7 +310,7 @@ def test_two_messages_with_one_key_are_a_bug_of_ours() -> None:
 
 
 @pytest.mark.parametrize("hint", [int, complex, list[Int32], Int32 | str])
-def test_a_type_that_has_no_place_on_the_wire_is_refused(hint: Any) -> None:
+def test_a_field_type_without_an_rpc_codec_is_refused(hint: Any) -> None:
     cls = dataclasses.make_dataclass("Odd", [("value", hint)])
     with pytest.raises(TypeError, match=r"has no place|has a place"):
         compile_codec(cls)

@@ -14,7 +14,6 @@ from kraft.wire.budget import MemoryBudget
 from kraft.wire.framing import JOIN_BYTES_MAX
 from kraft.wire.rpc import InternalKey
 from kraft.wire.server import (
-    BROKER_TABLE,
     CONTROLLER_TABLE,
     EVERY_TABLE,
     ApiTable,
@@ -25,10 +24,11 @@ from kraft.wire.server import (
 )
 from kraft.wire.varints import encode_unsigned
 from tests.stages.fake_transport import MemoryFile, RecordingTransport, drain, feed, frame, frames_in, take_turns
+from tests.wire.fake_broker import BROKER_TABLE
 
 
 class Server:
-    """A connection whose handler keeps the requests, or answers each with its body if `echo`."""
+    """A connection whose handler keeps the requests, or answers each with its own body if `echo`."""
 
     def __init__(
         self, *, echo: bool = False, limits: ServerLimits | None = None, table: ApiTable = EVERY_TABLE
@@ -60,7 +60,7 @@ def answers(data: bytes) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("piece_bytes", [None, 1, 7, 1000])
-def test_frames_are_handled_however_they_are_cut(piece_bytes: int | None) -> None:
+def test_server_handles_frames_however_their_bytes_are_split(piece_bytes: int | None) -> None:
     server = Server(echo=True)
     data = b"".join(frame(b"body %d" % i, correlation_id=i) for i in range(20))
     feed(server.connection, data, piece_bytes=piece_bytes)
@@ -68,7 +68,7 @@ def test_frames_are_handled_however_they_are_cut(piece_bytes: int | None) -> Non
     assert {(r.api_key, r.api_version, r.client_id) for r in server.requests} == {(3, 1, "test")}
 
 
-def test_a_begun_frame_after_a_whole_one_waits_for_its_rest() -> None:
+def test_an_incomplete_frame_after_a_whole_one_waits_for_its_remainder() -> None:
     server = Server()
     first, second = frame(b"one"), frame(b"two")
     feed(server.connection, first + second[:9])
@@ -86,7 +86,7 @@ def test_frames_of_any_size_in_pieces_of_any_size_give_the_same_bodies(bodies: l
     assert not server.transport.closes
 
 
-def test_the_body_is_a_writable_view_that_can_be_patched_in_place() -> None:
+def test_a_request_body_is_a_writable_view_that_can_be_patched_in_place() -> None:
     seen = []
 
     def patch(request: Request) -> None:
@@ -115,7 +115,7 @@ def test_a_flexible_request_header_may_carry_tagged_fields_which_are_skipped() -
     assert server.bodies == [b"plain", b"tagged"]
 
 
-def test_a_flexible_answer_has_tags_in_its_header_but_not_for_api_versions_and_internal_requests() -> None:
+def test_flexible_response_headers_have_tags_except_api_versions_and_internal_ones() -> None:
     server = Server()
     feed(
         server.connection,
@@ -126,7 +126,7 @@ def test_a_flexible_answer_has_tags_in_its_header_but_not_for_api_versions_and_i
     assert [content[4:] for content in frames_in(drain(server.connection))] == [b"\0body", b"body", b"body"]
 
 
-def test_answers_leave_in_request_order_whatever_the_order_in_which_they_are_given() -> None:
+def test_responses_are_sent_in_request_order_whatever_the_answering_order() -> None:
     server = Server()
     feed(server.connection, b"".join(frame(correlation_id=i) for i in range(5)))
     leaves: dict[int, list[int]] = {3: [], 1: [], 4: [], 0: [0, 1], 2: [2, 3, 4]}
@@ -137,7 +137,7 @@ def test_answers_leave_in_request_order_whatever_the_order_in_which_they_are_giv
 
 
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
-def test_any_order_of_answering_gives_request_order(order: list[int], silent: set[int]) -> None:
+def test_random_answering_orders_give_responses_in_request_order(order: list[int], silent: set[int]) -> None:
     server = Server()
     feed(server.connection, b"".join(frame(correlation_id=i) for i in range(8)))
     data = b""
@@ -150,7 +150,7 @@ def test_any_order_of_answering_gives_request_order(order: list[int], silent: se
     assert answers(data) == [(i, b"%d" % i) for i in range(8) if i not in silent]
 
 
-def test_an_answer_given_inside_the_handler_waits_behind_an_earlier_parked_request() -> None:
+def test_a_response_given_in_the_handler_waits_for_an_earlier_parked_request() -> None:
     parked = []
 
     def handle(request: Request) -> None:
@@ -169,14 +169,14 @@ def test_an_answer_given_inside_the_handler_waits_behind_an_earlier_parked_reque
     assert answers(drain(connection)) == [(0, b"later"), (1, b"now"), (3, b"now")]
 
 
-def test_a_request_that_gets_no_answer_leaves_nothing_behind() -> None:
+def test_request_that_expects_no_response_frees_its_slot_on_the_connection() -> None:
     connection = ServerConnection(RecordingTransport(), Request.respond_nothing, limits=ServerLimits(), budget=None)
     feed(connection, frame() + frame())
     assert connection.in_flight == 0
     assert not connection.output()
 
 
-def test_a_late_answer_wakes_the_driver_and_one_inside_the_handler_does_not() -> None:
+def test_a_later_response_wakes_the_driver_and_one_in_the_handler_does_not() -> None:
     server = Server(echo=True)
     feed(server.connection, frame())
     assert server.transport.wakes == 0
@@ -186,7 +186,7 @@ def test_a_late_answer_wakes_the_driver_and_one_inside_the_handler_does_not() ->
     assert server.transport.wakes == 1
 
 
-def test_requests_that_wait_hold_no_memory_that_the_budget_does_not_count() -> None:
+def test_pending_requests_hold_no_memory_outside_the_budget() -> None:
     parked: list[Request] = []
     budget = MemoryBudget(64 << 20)
     connection = ServerConnection(RecordingTransport(), parked.append, limits=ServerLimits(), budget=budget)
@@ -202,7 +202,7 @@ def test_requests_that_wait_hold_no_memory_that_the_budget_does_not_count() -> N
     assert held_bytes <= budget.used_bytes + (1 << 20)
 
 
-def test_a_second_answer_is_a_bug_of_ours() -> None:
+def test_a_second_response_to_a_request_is_an_invariant_error() -> None:
     server = Server(echo=True)
     feed(server.connection, frame())
     assert server.requests[0].is_answered
@@ -212,7 +212,7 @@ def test_a_second_answer_is_a_bug_of_ours() -> None:
         server.requests[0].respond_nothing()
 
 
-def test_small_chunks_are_joined_and_large_ones_are_not_copied() -> None:
+def test_small_chunks_of_output_are_joined_and_large_ones_are_not_copied() -> None:
     server = Server()
     feed(server.connection, b"".join(frame(correlation_id=i) for i in range(3)))
     large = bytes(JOIN_BYTES_MAX + 1)
@@ -247,7 +247,7 @@ def test_a_short_file_range_is_joined_and_a_long_or_uncached_one_is_left_to_the_
 
 
 @given(st.lists(st.integers(1, 90_000), min_size=1, max_size=20))
-def test_a_partly_sent_output_goes_on_where_it_stopped(counts: list[int]) -> None:
+def test_partly_sent_output_continues_where_it_stopped(counts: list[int]) -> None:
     server = Server()
     file = MemoryFile(bytes(range(256)) * 300)
     feed(server.connection, frame(correlation_id=1) + frame(correlation_id=2))
@@ -284,7 +284,8 @@ def test_too_many_open_requests_stop_reading_until_half_are_answered() -> None:
 
 
 def give(connection: ServerConnection, data: bytes) -> None:
-    """One read of a driver; turns that the connection waits for are not given."""
+    """Pass bytes to the connection as one read of a driver does, without the further turns for which the connection
+    waits."""
     connection.space()[: len(data)] = data
     connection.received(len(data))
 
@@ -292,7 +293,7 @@ def give(connection: ServerConnection, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("key", "count"), [(ApiKey.PRODUCE, 16), (ApiKey.FETCH, 16), (ApiKey.METADATA, 2), (ApiKey.DESCRIBE_CONFIGS, 2)]
 )
-def test_a_turn_handles_a_bounded_number_of_requests_and_the_next_one_goes_on(key: ApiKey, count: int) -> None:
+def test_a_turn_handles_a_bounded_number_of_requests_and_the_next_turn_continues(key: ApiKey, count: int) -> None:
     server = Server(echo=True)
     version = BROKER_TABLE.ranges[key][0]
     give(server.connection, b"".join(frame(key=key, version=version, correlation_id=i) for i in range(3 * count)))
@@ -307,7 +308,7 @@ def test_a_turn_handles_a_bounded_number_of_requests_and_the_next_one_goes_on(ke
     assert len(server.connection.space()) > 0
 
 
-def test_a_connection_that_is_closed_drops_the_requests_that_wait_for_a_turn() -> None:
+def test_a_closed_connection_drops_requests_that_wait_for_a_turn() -> None:
     server = Server(echo=True)
     give(server.connection, b"".join(frame(correlation_id=i) for i in range(50)))
     handled = len(server.requests)
@@ -316,7 +317,7 @@ def test_a_connection_that_is_closed_drops_the_requests_that_wait_for_a_turn() -
     assert len(server.requests) == handled < 50
 
 
-def test_answers_that_wait_behind_an_earlier_request_count_as_output() -> None:
+def test_responses_that_wait_for_an_earlier_request_count_as_output() -> None:
     server = Server(limits=ServerLimits(outstanding_bytes_max=10_000))
     feed(server.connection, b"".join(frame(correlation_id=i) for i in range(5)))
     for request in server.requests[1:]:
@@ -329,7 +330,7 @@ def test_answers_that_wait_behind_an_earlier_request_count_as_output() -> None:
     assert len(server.requests) == 6
 
 
-def test_a_reader_that_is_slow_holds_a_bounded_queue_and_is_not_read_meanwhile() -> None:
+def test_a_slow_peer_has_a_bounded_output_queue_and_is_not_read_meanwhile() -> None:
     server = Server(echo=True, limits=ServerLimits(outstanding_bytes_max=10_000))
     data = b"".join(frame(bytes(3000), correlation_id=i) for i in range(20))
     feed(server.connection, data)
@@ -345,7 +346,7 @@ def test_a_reader_that_is_slow_holds_a_bounded_queue_and_is_not_read_meanwhile()
     assert [number for number, _ in answers(sent)] == list(range(taken))
 
 
-def test_muting_stops_reading_and_handling_and_unmuting_goes_on() -> None:
+def test_muted_server_connection_reads_and_handles_nothing_until_it_is_unmuted() -> None:
     server = Server(echo=True)
     server.connection.mute()
     assert len(server.connection.space()) == 0
@@ -363,7 +364,7 @@ def test_muting_stops_reading_and_handling_and_unmuting_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("cost", "count"), [(0, 16), (3, 4), (100, 1)])
-def test_a_request_that_costs_more_ends_the_turn_sooner(cost: int, count: int) -> None:
+def test_an_expensive_request_ends_the_turn_sooner(cost: int, count: int) -> None:
     server = Server()
 
     def handle(request: Request) -> None:
@@ -391,13 +392,13 @@ def test_after_a_long_request_nothing_is_handled_until_it_is_answered(answer: Ca
     assert not isinstance(server.requests[1], LongRequest)
 
 
-def test_long_requests_of_the_data_path_pause_nothing() -> None:
+def test_long_produce_and_fetch_requests_do_not_pause_the_connection() -> None:
     server = Server(limits=ServerLimits(long_request_bytes=100))
     give(server.connection, b"".join(frame(bytes(200), key=key, version=4) for key in (ApiKey.PRODUCE, ApiKey.FETCH)))
     assert [type(request) for request in server.requests] == [Request, Request]
 
 
-def test_a_paused_connection_goes_on_after_the_last_resume() -> None:
+def test_a_paused_connection_continues_after_the_last_resume() -> None:
     server = Server()
     connection = server.connection
     feed(connection, frame(b"one"))
@@ -420,7 +421,7 @@ def test_a_paused_connection_goes_on_after_the_last_resume() -> None:
     assert server.transport.wakes == wakes + 1
 
 
-def test_frames_that_a_block_had_left_are_handled_when_only_the_output_is_asked_for() -> None:
+def test_frames_left_while_reading_was_blocked_are_handled_when_the_driver_only_calls_output() -> None:
     server = Server(echo=True)
     space = server.connection.space()
     server.connection.mute()
@@ -431,7 +432,7 @@ def test_frames_that_a_block_had_left_are_handled_when_only_the_output_is_asked_
     assert answers(drain(server.connection)) == [(1, b"left")]
 
 
-def test_a_large_answer_blocks_reading_until_it_has_left() -> None:
+def test_a_large_response_blocks_reading_until_it_is_sent() -> None:
     server = Server(limits=ServerLimits(outstanding_bytes_max=100_000))
     feed(server.connection, frame())
     server.requests[0].respond(bytes(300_000))
@@ -444,7 +445,7 @@ def test_a_large_answer_blocks_reading_until_it_has_left() -> None:
     assert len(server.connection.space()) > 0
 
 
-def test_held_requests_wait_unread_but_for_the_keys_that_are_let_through() -> None:
+def test_server_connection_that_holds_requests_still_handles_those_with_unheld_keys() -> None:
     server = Server(echo=True)
     server.connection.hold_requests = True
     feed(
@@ -479,7 +480,7 @@ def test_held_requests_wait_unread_but_for_the_keys_that_are_let_through() -> No
         (frame(b"\xff\xff\xff\xff\xff\xff", version=9), "too long"),
     ],
 )
-def test_bytes_that_do_not_parse_close_that_connection_and_say_why(data: bytes, reason: str) -> None:
+def test_bytes_that_do_not_parse_close_the_connection_with_the_reason(data: bytes, reason: str) -> None:
     server = Server()
     feed(server.connection, data)
     assert server.transport.closes == [(CloseReason.BAD_BYTES, False)]
@@ -488,13 +489,13 @@ def test_bytes_that_do_not_parse_close_that_connection_and_say_why(data: bytes, 
     assert not server.requests
 
 
-def test_an_oversized_frame_is_refused_at_its_first_four_bytes() -> None:
+def test_an_oversized_frame_is_refused_after_its_first_four_bytes() -> None:
     server = Server(limits=ServerLimits(frame_bytes_max=1000))
     feed(server.connection, struct.pack(">i", 1001))
     assert server.connection.is_closed
 
 
-def test_api_versions_is_handed_on_in_a_version_that_nobody_speaks() -> None:
+def test_api_versions_in_an_unsupported_version_reaches_the_handler() -> None:
     server = Server(table=BROKER_TABLE)
     feed(server.connection, frame(b"\0whatever", key=18, version=77))
     assert server.requests[0].api_version == 77
@@ -502,7 +503,7 @@ def test_api_versions_is_handed_on_in_a_version_that_nobody_speaks() -> None:
     assert answers(drain(server.connection)) == [(1, b"v0")]
 
 
-def test_each_listener_serves_its_own_keys() -> None:
+def test_each_listener_accepts_only_its_own_api_keys() -> None:
     assert ApiKey.PRODUCE in BROKER_TABLE.ranges
     assert InternalKey.VOTE not in BROKER_TABLE.ranges
     assert InternalKey.IDENTIFY in BROKER_TABLE.ranges
@@ -527,7 +528,7 @@ def test_a_wire_error_in_the_handler_closes_the_connection_and_later_frames_are_
     assert connection.closed_because == "the body does not parse"
 
 
-def test_failing_a_request_closes_the_connection_and_names_the_request() -> None:
+def test_failing_a_request_closes_the_connection_with_the_requests_name() -> None:
     server = Server()
     feed(server.connection, frame(key=0, version=7) + frame(key=InternalKey.VOTE, version=0))
     server.requests[0].fail("acks=0 and topic orders has no leader here", CloseReason.LOCAL)
@@ -538,14 +539,14 @@ def test_failing_a_request_closes_the_connection_and_names_the_request() -> None
     )
 
 
-def test_a_request_of_an_unnamed_key_is_failed_by_number() -> None:
+def test_failing_a_request_with_an_unknown_key_gives_its_number() -> None:
     server = Server()
     request = Request(server.connection, 12345, 0, 1, "", memoryview(b""), False)
     request.fail("no")
     assert (server.connection.closed_because or "").startswith("key 12345")
 
 
-def test_after_the_end_answers_go_nowhere_and_the_owner_is_told_once() -> None:
+def test_responses_after_the_end_of_a_connection_are_discarded_and_its_owner_is_notified_once() -> None:
     server = Server()
     server.connection.session = "who"
     feed(server.connection, frame() + frame())
@@ -561,16 +562,16 @@ def test_after_the_end_answers_go_nowhere_and_the_owner_is_told_once() -> None:
     assert server.transport.wakes == wakes
 
 
-def test_connection_numbers_rise() -> None:
+def test_server_connections_get_increasing_numbers() -> None:
     assert Server().connection.number < Server().connection.number
 
 
-def test_the_transport_is_reachable_for_the_session() -> None:
+def test_a_server_connection_exposes_its_transport() -> None:
     assert Server().connection.transport.listener == "PLAINTEXT"
 
 
 @given(st.data())
-def test_mutated_frames_never_raise_anything_and_never_answer_out_of_order(data: st.DataObject) -> None:
+def test_mutated_frames_never_raise_and_never_cause_responses_out_of_order(data: st.DataObject) -> None:
     stream = bytearray(b"".join(frame(b"\0body %d" % i, version=9, correlation_id=i) for i in range(4)))
     for _ in range(data.draw(st.integers(1, 4))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))

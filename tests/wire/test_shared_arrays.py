@@ -1,4 +1,6 @@
-"""Answers in which many topics have the same settings: what is alike is read once, and nothing else is taken for it."""
+"""Responses in which many topics have equal settings: an array is decoded once, and different arrays are
+distinguished.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def decoded(data: bytes) -> Any:
 TEN = [str(value) for value in range(10)]
 
 
-def test_arrays_that_are_alike_are_one_value() -> None:
+def test_equal_arrays_decode_to_one_shared_value() -> None:
     made = answer(configs(*TEN), configs(*TEN), configs(*TEN))
     read = decoded(encoded(made))
     assert read == made
@@ -44,7 +46,7 @@ def test_arrays_that_are_alike_are_one_value() -> None:
     assert first is second is third
 
 
-def test_arrays_that_begin_alike_are_told_apart() -> None:
+def test_arrays_with_a_common_prefix_are_distinguished() -> None:
     more, other, less = [*TEN, "10"], [*TEN[:9], "x"], TEN[:9]
     for values in (TEN, more, other, less):
         for then in (TEN, more, other, less, []):
@@ -52,7 +54,7 @@ def test_arrays_that_begin_alike_are_told_apart() -> None:
             assert decoded(encoded(made)) == made
 
 
-def test_a_message_that_ends_within_an_array_that_was_read_before_does_not_parse() -> None:
+def test_a_message_that_ends_within_a_cached_array_does_not_parse() -> None:
     data = encoded(answer(configs(*TEN)))
     decoded(data)
     for size in range(len(data)):

@@ -1,15 +1,15 @@
-"""Async: Fetch from request to answer: sessions, reading, and parked fetches. May import kraft.broker.logs and below.
+"""Async: Fetch from request to response: sessions, reading, and parked fetches. May import kraft.broker.logs and below.
 
-The way of a request:
+The path of a request:
 
-1. `FetchHandler.handle` decodes it, finds its session (`sessions`) and applies what changed. A long request does this
-   in steps, which the dispatcher takes in turns (`FetchHandler._begin_in_steps`).
+1. `FetchHandler.handle` decodes it, finds its session (`sessions`) and applies the changes that it names. A long
+request does this in steps, which the dispatcher runs in turns with other work (`FetchHandler._begin_in_steps`).
 2. `FetchOperation.start` reads the partitions that may have changed (`partition_reading`) and answers if there is
-   enough.
-3. Bytes that are not in memory are read by a thread (`FetchOperation._warm`); then everything is read again.
+enough.
+3. A thread reads bytes that are not in memory (`FetchOperation._warm`); then everything is read again.
 4. A fetch that finds too little is parked (`FetchOperation._park`), and watches its partitions.
 5. `Partition.settle`, at the end of a pass, calls `CachedPartition.partition_changed` of each watcher. A change that
-   matters wakes the fetch, and `ReplicaManager` calls `FetchOperation.check_again` after all partitions have settled.
+matters wakes the fetch, and `ReplicaManager` calls `FetchOperation.check_again` after all partitions have settled.
 6. A fetch also ends at its deadline (`FetchOperation.expire`), and when the session's next request arrives
-   (`FetchOperation.answer_empty`).
+(`FetchOperation.answer_empty`).
 """

@@ -1,4 +1,5 @@
-"""Fetch: decode, find the session, then read, answer or park. See the package for the way of a request.
+"""Fetch handler: decode a request, find its session, then read, answer or park. The package's docstring has the path of
+a request.
 
 Source: FetchRequest 4 to 18, KIP-227, KIP-392, KIP-516.
 """
@@ -32,19 +33,20 @@ if TYPE_CHECKING:
 CONSUMER = -1
 
 TURN_BYTES = 512
-"""Bytes of a request whose partitions cost about as much as a request of one partition."""
+"""Number of request bytes that count as one unit of a connection's turn: partitions in that many bytes cost about as
+much as a request of one partition."""
 LONG_BYTES = 16 * 1024
-"""A longer request, which names some hundreds of partitions, is handled in turns."""
+"""Bytes above which a request is long. A long request names some hundreds of partitions and is handled in turns."""
 STEP_PARTITIONS = 256
-"""Partitions, or topics without partitions, that are added to a new session in one step."""
+"""Maximum number of partitions (or topics without partitions) that one step adds to a new session."""
 
 
 class FetchHandler:
     """The Fetch handler of one broker."""
 
     def __init__(self, ports: FetchPorts, *, bytes_max: int, selects_by_rack: bool) -> None:
-        """`bytes_max` bounds a response to a consumer (fetch.max.bytes). `selects_by_rack`: consumers are sent to a
-        replica in their rack (replica.selector.class)."""
+        """`bytes_max` bounds a response to a consumer (fetch.max.bytes). With `selects_by_rack`, consumers are sent to
+        a replica in their rack (replica.selector.class)."""
         self._selects_by_rack = selects_by_rack
         self._ports = ports
         self._bytes_max = bytes_max
@@ -52,8 +54,8 @@ class FetchHandler:
         self._sessions = ports.sessions
 
     def handle(self, request: Request, session: Session) -> Steps | None:
-        """Answer one fetch, now or once there is enough to return (`FetchOperation.start`). Return the steps of a long
-        one: the dispatcher takes them in turns."""
+        """Answer one fetch, now or once there is enough to return (`FetchOperation.start`). For a long fetch, return
+        its steps, which the dispatcher runs in turns with other work."""
         body = request.body
         if len(body) > LONG_BYTES:
             return self._begin_in_steps(request, session, bytes(body))
@@ -67,8 +69,8 @@ class FetchHandler:
         return None
 
     def _begin_in_steps(self, request: Request, session: Session, body: bytes) -> Steps:
-        """Begin a long fetch in steps. A new session, which only this request knows, is filled in several. A session
-        that exists changes in one. Continues in `FetchOperation.start_long` or `start`."""
+        """Begin a long fetch in steps. A new session, which only this request uses, is filled in several steps. An
+        existing session is changed in one step. Continues in `FetchOperation.start_long` or `start`."""
         memory = self._ports.gates.memory
         memory.take(len(body))
         try:
@@ -91,8 +93,8 @@ class FetchHandler:
             operation.start()
 
     def _find_session(self, request: Request, fetch: FetchRequest) -> FetchSession | None:
-        """Return the session that the request continues or begins. None if there is no such session: then the error is
-        answered."""
+        """Return the session that the request continues or begins. If there is no such session, answer with the error
+        and return None."""
         version = request.api_version
         kept = self._sessions.find(
             fetch.session_id,
@@ -112,7 +114,7 @@ class FetchHandler:
         return kept
 
     def _operation(self, request: Request, session: Session, fetch: FetchRequest, kept: FetchSession) -> FetchOperation:
-        """Return the operation, not begun, that fetches the partitions of the session."""
+        """Return a FetchOperation, not yet started, for the partitions of the session."""
         version, replica_id = request.api_version, _replica_id(fetch)
         if kept.session_id and not kept.partitions:
             self._sessions.remove(kept.session_id)
@@ -145,7 +147,7 @@ def _replica_id(fetch: FetchRequest) -> int:
 
 
 def _apply_request(kept: FetchSession, fetch: FetchRequest) -> None:
-    """Add, change and forget partitions of the session, as the request names them."""
+    """Add, change and remove partitions of the session, as the request names them."""
     kept.read_committed = fetch.isolation_level == 1
     kept.named = []
     for name, topic_id, indexes in fetch.forgotten:

@@ -1,10 +1,11 @@
-"""`__cluster_metadata` as clients see it: partition 0 of the cluster's own log, up to this broker's high watermark.
+"""MetadataTopic: `__cluster_metadata` as clients see it, partition 0 of the metadata log up to this broker's high
+watermark.
 
-Clients read it by name or id with ALTER or CLUSTER_ACTION on the cluster. It is never listed and never written. Every
-broker observes the log and can serve it. All brokers name the same one as its leader: the live broker with the lowest
-id. Secrets are redacted, so records leave as bytes and not as file ranges. A broker that lags behind another answers
-OFFSET_NOT_AVAILABLE, and the consumer retries. Committed records are never truncated, and no response here implies that
-they were.
+Clients with ALTER or CLUSTER_ACTION on the cluster can read it by name or id. It is never listed and never written.
+Every broker observes the log and can serve it. All brokers name the same broker as its leader: the live broker with the
+lowest id. Secrets are redacted, so records are sent as bytes and not as file ranges. A broker that lags behind another
+one answers OFFSET_NOT_AVAILABLE, and the consumer retries. Committed records are never truncated, and no response of
+this topic implies a truncation.
 Source: docs/decisions/06-metadata-log.md.
 """
 
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
     from kraft.storage.reading import TimestampedOffset
 
 METADATA_TOPIC_ID = UUID(int=1)
-"""Kafka's own id of it, which no other topic has."""
+"""Topic id of the metadata log, as in Kafka. No other topic has it."""
 PARTITION = 0
 WAITING_KEPT_MAX = 64
 OPEN_END = 2**63 - 1
-"""End offset of the epoch that is in force, as far as this broker knows. Another broker may have reported a later end,
-and a consumer would take a smaller number for a loss."""
+"""End offset that is returned for the current epoch. Another broker may have reported a later end than this broker's,
+and a consumer would take the smaller number for a truncation."""
 
 
 def is_metadata_topic(key: str | UUID) -> bool:
-    """Whether a topic's name or id means the metadata log."""
+    """Return whether a topic name or topic id is that of the metadata log."""
     return key in (METADATA_TOPIC, METADATA_TOPIC_ID)
 
 
 class WaitingFetch(Protocol):
-    """A parked fetch."""
+    """A parked fetch that reads the metadata log."""
 
     @property
     def is_done(self) -> bool: ...
@@ -53,7 +54,7 @@ class WaitingFetch(Protocol):
 
 
 class MetadataTopic:
-    """The one partition of it, on one broker."""
+    """The single partition of `__cluster_metadata`, on one broker."""
 
     def __init__(self, quorum: Quorum, gates: Gates) -> None:
         self._quorum = quorum
@@ -61,12 +62,12 @@ class MetadataTopic:
         self._waiting: dict[WaitingFetch, None] = {}
 
     def may_read(self, session: Session) -> bool:
-        """Return whether the session may read the log: it may alter the cluster, or act for it."""
+        """Return whether the session may read the metadata log: it needs ALTER or CLUSTER_ACTION on the cluster."""
         allowed = self._gates.authorize_cluster
         return allowed(session, Operation.ALTER) or allowed(session, Operation.CLUSTER_ACTION)
 
     def state(self, alive: Iterable[int]) -> PartitionState:
-        """Return the partition as Metadata describes it: every live broker is an in-sync replica."""
+        """Return the partition as the Metadata API describes it: every live broker is an in-sync replica."""
         brokers = tuple(sorted(alive))
         return PartitionState(brokers, brokers, min(brokers, default=-1), self._quorum.leader_and_epoch[1], 0)
 
@@ -83,7 +84,7 @@ class MetadataTopic:
     def read(
         self, entry: CachedPartition, bytes_max: int, waiter: WaitingFetch, *, read_committed: bool
     ) -> FetchResult:
-        """The answer to a fetch. `waiter` is woken when there is more. ColdRead."""
+        """Return the response to a fetch. `waiter` is woken when there are more records. Raises ColdRead."""
         start, end, offset = self.log_start_offset, self.high_watermark, entry.fetch_offset
         if entry.index != PARTITION:
             return FetchResult(entry.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -99,13 +100,13 @@ class MetadataTopic:
         return FetchResult(entry.index, 0, end, end, start, [] if read_committed else None, -1, records)
 
     async def offset_at(self, timestamp: int) -> TimestampedOffset | None:
-        """The first committed record that was appended at this time or later."""
+        """Return the first committed record that was appended at this time or later."""
         hit = await self._quorum.offset_at(timestamp)
         return hit if hit is not None and hit.offset < self.high_watermark else None
 
     def end_of_epoch(self, epoch: int) -> tuple[ErrorCode, int, int]:
-        """(error, the newest committed epoch that is not above `epoch`, its end): what a consumer asks after a change
-        of the leader. -1 and -1 with the error."""
+        """Return (error, newest committed epoch not above `epoch`, end offset of that epoch). A consumer requests it
+        after a change of the leader. With an error, epoch and offset are -1."""
         epochs = self._quorum.committed_epochs
         if not epochs or epoch > epochs[-1][0]:
             return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
@@ -121,8 +122,8 @@ class MetadataTopic:
         self._waiting[waiter] = None
 
     def published(self) -> bool:
-        """Wake the waiting fetches: the high watermark has moved. Return whether there was one; it is checked at the
-        end of the pass."""
+        """Wake the waiting fetches, because the high watermark has moved. Return whether any fetch waited; woken
+        fetches are checked at the end of the pass."""
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             waiter.wake()

@@ -1,8 +1,8 @@
 """Read one partition for a fetch: the checks in Kafka's order, then a slice of the log.
 
-Invariants: the offsets in an answer are those captured before the read. A consumer gets nothing at or beyond the high
-watermark (or the last stable offset). A follower's progress is counted only for a fetch that passed every check, and
-only after its read. Nothing here suspends: bytes that are not in memory raise.
+Invariants: the offsets in a response are those captured before the read. A consumer gets no record at or beyond the
+high watermark (or the last stable offset). A follower's progress is counted only for a fetch that passed every check,
+and only after its read. Nothing here suspends: a read of bytes that are not in memory raises.
 Source: FetchRequest 4 to 18, Kafka's Partition, ReplicaManager, KIP-320, KIP-392.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kraft.broker.api.fetch.sessions import CachedPartition
-from kraft.broker.partition.blank_log import BlankLog
 from kraft.broker.partition.partition_checks import leader_epoch_error
+from kraft.broker.partition.unwritten_log import UnwrittenLog
 from kraft.broker.replica.selector import ReplicaView, select_rack_aware
 from kraft.seam import FileRange, StorageCorrupt
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kraft.storage.log import Log
 
 HOT_TAIL_BYTES = 32 * 1024 * 1024
-"""Distance from the end of a log within which bytes are assumed to be in memory."""
+"""Number of bytes at the end of a log that are assumed to be in memory."""
 PROBE_STRIDE_BYTES = 128 * 1024
 
 
 class FetchParams(NamedTuple):
-    """Parameters of a fetch that hold for every partition. `replica_id` is -1 for consumers. `prefers_near`: the broker
-    selects read replicas by rack."""
+    """Parameters that apply to every partition of a fetch. `replica_id` is -1 for consumers. With `prefers_near`, the
+    broker selects read replicas by rack."""
 
     version: int
     replica_id: int = -1
@@ -46,7 +46,8 @@ class FetchParams(NamedTuple):
 
 
 class NotInMemory(Exception):
-    """The bytes to send would be read from the device: have them read off the loop first."""
+    """Raised if sending the bytes would read them from the device. They must first be read into memory, off the event
+    loop."""
 
     def __init__(self, ranges: tuple[FileRange, ...]) -> None:
         super().__init__(f"{sum(piece.count for piece in ranges)} bytes")
@@ -63,15 +64,15 @@ def read_partition(
     counts_progress: bool,
     probes: bool,
 ) -> FetchResult:
-    """The answer for one hosted partition: NOT_LEADER_OR_FOLLOWER too while it `waits_for_log`. KAFKA_STORAGE_ERROR
-    where its log is damaged. NotInMemory (only with `probes`), ColdRead."""
+    """Return the fetch result of one hosted partition. The error is NOT_LEADER_OR_FOLLOWER also while the partition
+    `waits_for_log`, and KAFKA_STORAGE_ERROR if its log is damaged. Raises ColdRead and, with `probes`, NotInMemory."""
     log = partition.log
     if log is None:
         if partition.is_offline:
             return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
-        if partition.is_blank:
+        if partition.is_unwritten:
             return _read_blank(partition, entry, params, counts_progress=counts_progress)
-        partition.host.want_open(partition)
+        partition.host.request_open(partition)
         return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     entry.seen_leader_epoch = partition.leader_epoch
     offset, high_watermark = entry.fetch_offset, partition.high_watermark
@@ -94,7 +95,7 @@ def read_partition(
         except OffsetOutOfRange:
             return FetchResult(entry.index, ErrorCode.OFFSET_OUT_OF_RANGE)
         except StorageCorrupt as damage:
-            partition.host.met_damage(partition, damage)
+            partition.host.damage_found(partition, damage)
             return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
         ranges = piece.ranges
         if aborted is not None and piece.size_bytes:
@@ -111,7 +112,7 @@ def read_partition(
 def _read_blank(
     partition: Partition, entry: CachedPartition, params: FetchParams, *, counts_progress: bool
 ) -> FetchResult:
-    """The same for a replica that was never written: nothing is read."""
+    """Do the same as `read_partition` for a replica that was never written: no log is read."""
     entry.seen_leader_epoch = partition.leader_epoch
     log = partition.readable
     assert log is not None
@@ -126,8 +127,8 @@ def _read_blank(
 
 
 def _is_usual(partition: Partition, log: Log, entry: CachedPartition, params: FetchParams) -> bool:
-    """Return whether `_refusal` has nothing to refuse. This broker leads in the epoch that the fetcher knows, the
-    fetcher is a consumer or a registered follower, and its history ends in the latest epoch."""
+    """Return whether `_refusal` would certainly find no error. Then this broker leads in the epoch that the fetcher
+    sent, the fetcher is a consumer or a registered follower, and its log ends in the latest epoch."""
     leader = partition.leader
     if leader is None or entry.leader_epoch not in (-1, leader.leader_epoch):
         return False
@@ -142,10 +143,11 @@ def _is_usual(partition: Partition, log: Log, entry: CachedPartition, params: Fe
 
 
 def _refusal(
-    partition: Partition, log: Log | BlankLog, entry: CachedPartition, params: FetchParams
+    partition: Partition, log: Log | UnwrittenLog, entry: CachedPartition, params: FetchParams
 ) -> FetchResult | None:
     """Check the epoch, the leadership, the membership and the divergence, before the read. A log that is being
-    truncated, which has no leader here, is not checked: its contents mean nothing until that ends."""
+    truncated has no leader on this broker. Its divergence is not checked, because its contents are not valid until the
+    truncation ends."""
     if entry.leader_epoch >= 0:
         error = leader_epoch_error(partition, entry.leader_epoch)
         if error != ErrorCode.NONE:
@@ -179,10 +181,12 @@ def _refusal(
     return None
 
 
-def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: CachedPartition, replica_id: int) -> bool:
-    """Return whether the follower's log may differ from what was deleted here. The follower ends where our log begins,
-    and the epochs of what it has were deleted with the records. A follower in sync has everything that was committed,
-    and so everything that was deleted. A follower that has deleted it too was compared before."""
+def _may_differ_below(leader: LeaderState, log: Log | UnwrittenLog, entry: CachedPartition, replica_id: int) -> bool:
+    """Return whether the follower's log may differ from records that were deleted on this leader.
+
+    The follower's log ends where the leader's log begins, and the epochs of the follower's records were deleted with
+    the leader's records. A follower in sync has everything that was committed, and so everything that was deleted. A
+    follower that has deleted those records too was compared before."""
     return (
         entry.log_start_offset < log.log_start_offset == entry.fetch_offset
         and replica_id not in leader.isr.committed
@@ -191,7 +195,8 @@ def _may_differ_below(leader: LeaderState, log: Log | BlankLog, entry: CachedPar
 
 
 def _preferred(partition: Partition, log: Log, entry: CachedPartition, params: FetchParams) -> int:
-    """The id of another replica that is nearer to the consumer; -1 to read here."""
+    """Return the id of another replica that is nearer to the consumer, or -1 if the consumer should read from this
+    broker."""
     leader = partition.leader
     if leader is None or not params.rack_id or not log.log_start_offset <= entry.fetch_offset <= log.log_end_offset:
         return -1

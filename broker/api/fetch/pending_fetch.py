@@ -1,8 +1,9 @@
 """A pending fetch: read its partitions, answer, or park until there is enough to return.
 
-Invariants: it is answered once. A parked fetch is checked only at the end of a pass in which one of its partitions
-changed, and then everything is read again. Records leave as file ranges. Reading and parking are one step, so no change
-comes between. A long fetch does that step in a turn of the queue of long requests, also when it is woken.
+Invariants: each fetch is answered once. A parked fetch is checked only at the end of a pass in which one of its
+partitions changed, and then all its partitions are read again. Records are sent as file ranges. Reading and parking are
+one step, so no change can come between them. A long fetch runs that step in a turn of the queue of long requests, also
+when it is woken.
 Source: Kafka's DelayedFetch, FetchSession, KIP-227.
 """
 
@@ -55,28 +56,29 @@ HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EP
 FIRST_WITH_STORAGE_ERROR = 6
 WARM_PIECE_BYTES = 1024 * 1024
 WARMS_PER_PARTITION_MAX = 20
-"""Maximum reads into memory per partition of a fetch: for its indexes and its bytes, and some that do not help."""
+"""Maximum number of reads into memory per partition of a fetch: reads of its indexes, reads of its records, and some
+reads without success."""
 LOG_WAIT_MS_MIN = 500
-"""Minimum time that a fetch waits for a log that is being opened or truncated. That usually takes milliseconds, and an
-error would cost the client more."""
+"""Minimum milliseconds that a fetch waits for a log that is being opened or truncated. That usually takes only
+milliseconds, and after an error the client would wait longer."""
 ANSWER_PARTITIONS_MAX = 250
-"""Maximum changed partitions of a session per response, which bounds the work of both sides. The remaining ones lead
-the next response."""
+"""Maximum number of changed partitions of a session in one response, which bounds the work of both sides. The remaining
+partitions come first in the next response."""
 NO_TOPIC_ID = UUID(int=0)
 
 Read = tuple[CachedPartition, FetchResult, int]
-"""A partition of the session, its result, and the bytes of records in it."""
+"""A partition of the session, its result, and the number of record bytes in the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPorts:
     """The parts of a broker that Fetch uses. `find` and `locate` are those of `ReplicaIndex`. Fetches in `woken` are
-    checked at the end of the pass. `await_role` is `AwaitedRoles.wait`, `disk_failed_at` that of `DiskFailures`,
-    `records_read` is `RefusedReads.given`.
+    checked at the end of the pass. `await_role` is `FetchesAwaitingRoles.wait`, `disk_failed_at` is that of
+    `DiskFailures`, `records_read` is `RepeatedReadChecks.bytes_sent`.
 
-    A request continues later in one of three ways, in which an error fails this request alone. `finish(request,
-    function, *arguments)` calls the function. `continue_in_steps(request, steps)` takes the steps in turns.
-    `answer_later(request, function, *arguments)` awaits the function in a task."""
+    A request continues later in one of three ways; in each, an error fails only this request. `finish(request,
+    function, *arguments)` calls the function. `continue_in_steps(request, steps)` runs the steps in turns with other
+    work. `answer_later(request, function, *arguments)` awaits the function in a task."""
 
     loop: Loop
     gates: Gates
@@ -96,7 +98,7 @@ class FetchPorts:
 
 
 class FetchOperation(Parked):
-    """One fetch request of a session. `kept` is that session, with id 0 if it lasts for this request only."""
+    """One fetch request of a session. `kept` is that session; its id is 0 if it lasts for this request only."""
 
     delayed_operation = "Fetch"
     __slots__ = (
@@ -156,44 +158,45 @@ class FetchOperation(Parked):
     # from start to end
 
     def start(self) -> None:
-        """Answer now, or park (`_park`)."""
+        """Answer now, or park the fetch (`_park`)."""
         previous = self.kept.parked
         if previous is not None:
             previous.answer_empty()
         self._try()
 
     def start_long(self) -> None:
-        """Answer or park a fetch of very many partitions in a new session. Its connection is paused until it is
-        answered, so that a connection holds the memory of one such fetch at most."""
+        """Answer or park a fetch of very many partitions in a new session. Its connection is not read until the fetch
+        is answered, so that one connection holds the memory of at most one such fetch."""
         self.is_long = True
         self.request.connection.pause()
         self._try_or_end()
 
     def wake(self) -> None:
-        """Note that one of the partitions changed in this pass. Continues in `check_again`, at the end of the pass."""
+        """Record that one of the partitions changed in this pass. Continues in `check_again`, at the end of the
+        pass."""
         self.ports.woken[self] = None
 
     def check_again(self) -> None:
-        """Try again: at the end of a pass with changes, or once missing bytes are in memory."""
+        """Try again, at the end of a pass with changes, or once missing bytes are in memory."""
         if not self.is_done:
             self._go_on()
 
     def expire(self) -> None:
-        """Answer with what there is: max_wait_ms is over."""
+        """Answer with the records found so far, because max_wait_ms has passed."""
         if not self.is_done:
             self.bucket = -1
             self.is_final = True
             self._go_on()
 
     def answer_empty(self) -> None:
-        """Answer with no partitions, because the session's next request has arrived. That request reads them, so that
-        its offsets count as the follower's progress."""
+        """Answer with no partitions, because the session's next request has arrived. That next request reads the
+        partitions, so that its fetch offsets count as the follower's progress."""
         if not self.is_done:
             self._finish([], 0)
 
     def _go_on(self) -> None:
-        """Try again, outside of the request's turn. An error ends this fetch alone. A long fetch continues in
-        `_try_in_turn`, behind the long requests that wait."""
+        """Try again, outside of the request's turn. An error ends only this fetch. A long fetch continues in
+        `_try_in_turn`, behind the long requests that already wait."""
         if not self.is_long:
             self.ports.finish(self.request, self._try_or_end)
         elif not self.is_queued:
@@ -201,7 +204,7 @@ class FetchOperation(Parked):
             self.ports.continue_in_steps(self.request, self._try_in_turn())
 
     def _try_in_turn(self) -> Steps:
-        """Try once, as one step, with all changes so far."""
+        """Try a long fetch once, as one step that sees all changes so far."""
         self.is_queued = False
         if not self.is_done:
             self._try_or_end()
@@ -215,7 +218,7 @@ class FetchOperation(Parked):
             raise
 
     def _abandon(self) -> None:
-        """Release everything after an exception, whose handler answers the client."""
+        """Release everything that the fetch holds, after an exception; the exception's handler answers the client."""
         self._end()
         if not self.kept.session_id:
             self.kept.close()
@@ -223,7 +226,7 @@ class FetchOperation(Parked):
             self.request.connection.resume()
 
     def _try(self) -> None:
-        """Read everything, then answer or park. Where bytes are not in memory, continues in `_warm`."""
+        """Read all partitions, then answer or park. If bytes are not in memory, continue in `_warm`."""
         try:
             reads, size, is_urgent, waits_for_log = self._read()
         except (ColdRead, NotInMemory) as cold:
@@ -244,13 +247,12 @@ class FetchOperation(Parked):
             self._park(self.max_wait_ms)
 
     def _park(self, wait_ms: int) -> None:
-        """Wait until a partition changes, or until `wait_ms` after the first wait.
+        """Wait until a partition changes, or until `wait_ms` after the fetch first waited.
 
-        A change continues in `CachedPartition.partition_changed`, which `Partition.settle` calls at the end of the
-        pass. It calls `wake` if there is something to return, and `ReplicaManager` calls `check_again` after all
-        partitions have settled. At the deadline the request continues in `expire`. The session's next request calls
-        `answer_empty`.
-        """
+        After a change the fetch continues in `CachedPartition.partition_changed`, which `Partition.settle` calls at the
+        end of the pass. That method calls `wake` if there is something to return, and `ReplicaManager` calls
+        `check_again` after all partitions have settled. At the deadline the fetch continues in `expire`. The session's
+        next request calls `answer_empty`."""
         self.kept.parked = self
         if not self.is_watching:
             self._watch()
@@ -259,7 +261,7 @@ class FetchOperation(Parked):
             loop.deadlines.add(self, loop.clock.monotonic_ms() + wait_ms)
 
     async def _warm(self, cold: ColdRead | NotInMemory) -> None:
-        """Read what is missing into memory, in a thread, then continue with `check_again`."""
+        """Read the missing bytes into memory, in a thread, then continue with `check_again`."""
         disk = self.ports.loop.disk
         try:
             if isinstance(cold, ColdRead):
@@ -276,7 +278,8 @@ class FetchOperation(Parked):
         self.check_again()
 
     def _give_up(self, cold: ColdRead | NotInMemory) -> None:
-        """Answer with KAFKA_STORAGE_ERROR, because the bytes do not stay in memory: each try finds them gone again."""
+        """Answer with KAFKA_STORAGE_ERROR, because the bytes do not stay in memory: at each try they were missing
+        again."""
         log.warning("fetch is given up: what it reads does not stay in memory", why=str(cold))
         failed = ErrorCode.KAFKA_STORAGE_ERROR
         self._finish([(entry, FetchResult(entry.index, failed), 0) for entry in self.kept.partitions.values()], 0)
@@ -284,11 +287,12 @@ class FetchOperation(Parked):
     # reading
 
     def _read(self) -> tuple[list[Read], int, bool, bool]:
-        """Read the partitions that may have changed, in order: ANSWER_PARTITIONS_MAX of a session's partitions, and
-        further ones until there is something to answer.
+        """Read the partitions that may have changed, in order: at most ANSWER_PARTITIONS_MAX of a session, and more
+        only while there is nothing to return.
 
-        Return the results, their bytes of records, and two flags. Urgent: a result cannot wait, or further partitions
-        are left for the next response. Waiting: a result is an error only because its log is not open yet."""
+        Return the results, their number of record bytes, and two flags. The first flag (urgent): a result cannot wait,
+        or further partitions remain for the next response. The second flag (waiting): a result is an error only because
+        its log is not open yet."""
         kept, is_follower = self.kept, self.is_follower
         allowed = is_follower and self.ports.gates.authorizer.authorize(self.session, Operation.CLUSTER_ACTION, CLUSTER)
         bound = len(kept.partitions) if self.is_full else ANSWER_PARTITIONS_MAX
@@ -321,8 +325,8 @@ class FetchOperation(Parked):
     def _read_entry(
         self, entry: CachedPartition, left: int, *, at_least_one: bool, allowed: bool
     ) -> FetchResult | None:
-        """Return one partition's result, with at most `left` bytes. None if it waits until this broker has applied its
-        role: it continues in `AwaitedRoles.hosted`."""
+        """Return one partition's result, with at most `left` bytes. Return None if the partition waits until this
+        broker has applied its role; it then continues in `FetchesAwaitingRoles.hosted`."""
         partition = entry.partition
         if partition is None or partition.log_state is REMOVED:
             partition = self._find(entry)
@@ -343,16 +347,16 @@ class FetchOperation(Parked):
             self.params,
             room,
             at_least_one=at_least_one,
-            counts_progress=self.counts_progress or entry.is_awaited,
+            counts_progress=self.counts_progress or entry.awaits_role,
             probes=self.probes,
         )
-        entry.is_awaited = False
+        entry.awaits_role = False
         return result
 
     def _read_named(self, reads: list[Read], *, allowed: bool) -> None:
-        """Count the follower's progress that this request names, because producers wait for it. Records of these
-        partitions come in a later response. Partitions whose log is being opened are left out: their progress and
-        records both come later."""
+        """Count the follower's progress on the partitions that this request names and that were not read, because
+        producers wait for that progress. The records of these partitions come in a later response. Partitions whose log
+        is being opened are skipped: their progress and records both come later."""
         seen = {entry for entry, _, _ in reads}
         for entry in self.kept.named:
             if entry not in seen:
@@ -361,14 +365,15 @@ class FetchOperation(Parked):
                     reads.append((entry, result, 0))
 
     def _is_throttled(self, entry: CachedPartition, partition: Partition) -> bool:
-        """Return whether the replication quota holds back this out-of-sync follower. If so, others come first."""
+        """Return whether the replication quota holds back this out-of-sync follower. If it does, other partitions are
+        read first."""
         if not self.ports.leader_quota.holds_back(partition, self.params.replica_id):
             return False
         self.kept.move_behind(entry)
         return True
 
     def _find(self, entry: CachedPartition) -> Partition | None:
-        """Find, and watch, the replica of the entry, which is not watched yet or was removed."""
+        """Find and watch the replica of an entry that has no replica yet or whose replica was removed."""
         partition = self.ports.find(entry.topic_key, entry.index)
         if self.is_watching:
             entry.watch(partition)
@@ -389,7 +394,8 @@ class FetchOperation(Parked):
         return FetchResult(entry.index, self._missing(entry))
 
     def _missing(self, entry: CachedPartition) -> ErrorCode:
-        """Return why a partition is not hosted here: unknown id, not allowed, unknown, or another broker's."""
+        """Return the error of a partition that is not hosted here: unknown topic id, not authorized, unknown partition,
+        or hosted by another broker."""
         ports = self.ports
         key = entry.topic_key
         name = key if isinstance(key, str) else ports.newest_image().topics.name_of(key)
@@ -407,7 +413,7 @@ class FetchOperation(Parked):
     # answering
 
     def _end(self) -> None:
-        """Stop waiting."""
+        """Mark the fetch as done, and remove its deadline."""
         self.is_done = True
         if self.bucket >= 0:
             self.ports.loop.deadlines.remove(self)
@@ -492,7 +498,8 @@ class FetchOperation(Parked):
         )
 
     def _encodable_error(self, entry: CachedPartition, result: FetchResult) -> FetchResult:
-        """Return the error as this version encodes it, with the current leader where the client can use it."""
+        """Return the error code that this version of the response can encode, with the current leader if the client can
+        use it."""
         version = self.params.version
         if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_WITH_STORAGE_ERROR:
             return result._replace(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -507,7 +514,7 @@ class FetchOperation(Parked):
 
 
 def read_through(ranges: tuple[FileRange, ...]) -> None:
-    """Read the ranges and discard the bytes, so that they are in memory. *Blocking.*"""
+    """Read the ranges and discard the bytes, so that the page cache holds them. *Blocking.*"""
     for piece in ranges:
         end = piece.position + piece.count
         for position in range(piece.position, end, WARM_PIECE_BYTES):

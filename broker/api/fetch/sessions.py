@@ -1,11 +1,12 @@
-"""Fetch sessions (KIP-227): the partitions that a client or follower fetches, kept here between its requests.
+"""Fetch sessions (KIP-227): the partitions that a client or follower fetches, kept on the broker between its requests.
 
 Invariants:
-- a response costs what changed: a session keeps the set of its partitions that may have changed (`dirty`), fed by the
-  partitions themselves. A request names only what changed on its side;
-- a request is accepted or refused as a whole before anything is read. An accepted one advances the epoch, whatever its
-  partitions answer;
-- without a free slot a client is still served, with session id 0.
+- the cost of a response depends only on the changed partitions. A session keeps the set of its partitions that may have
+  changed (`dirty`), and the partitions themselves add to that set. A request names only the partitions that the fetcher
+  changed;
+- a request is accepted or rejected as a whole before anything is read. An accepted request advances the epoch, whatever
+  the results of its partitions are;
+- a client that finds no free slot is still served, with session id 0.
 Source: KIP-227, Kafka's FetchSession.
 """
 
@@ -16,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from kraft.broker.partition.blank_log import BLANK_LOG
+from kraft.broker.partition.unwritten_log import UNWRITTEN_LOG
 from kraft.seam import Random
 from kraft.wire.error_codes import ErrorCode
 
@@ -32,19 +33,19 @@ SESSION_ID_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 
 TopicKey = str | UUID
-"""How the asker names topics: by name below version 13, by id from there on."""
+"""A topic as the fetcher names it: by name below version 13, by id from version 13 on."""
 PartitionKey = tuple[TopicKey, int]
 
 
 class Wakeable(Protocol):
-    """A parked fetch."""
+    """Interface of a parked fetch, as its session uses it."""
 
     def wake(self) -> None:
-        """Check at the end of this pass: there may be something to answer."""
+        """Record that the fetch must be checked at the end of this pass, because there may be something to return."""
         ...
 
     def answer_empty(self) -> None:
-        """The session's next request is here: answer with nothing."""
+        """Answer with no partitions, because the session's next request has arrived."""
         ...
 
 
@@ -53,10 +54,10 @@ class CachedPartition:
     `Partition`."""
 
     __slots__ = (
+        "awaits_role",
         "bytes_max",
         "fetch_offset",
         "index",
-        "is_awaited",
         "is_behind",
         "known_high_watermark",
         "known_log_start",
@@ -81,18 +82,20 @@ class CachedPartition:
         self.log_start_offset = -1
         self.seen_leader_epoch = -1
         self.is_behind = False
-        self.is_awaited = False
-        """Its role was not taken when it was asked for: what was asked counts when it is read."""
+        self.awaits_role = False
+        """Whether this broker had not yet applied the partition's role when the fetch arrived. The progress in the
+        request then counts as soon as the partition is read."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 
     def set_request(
         self, fetch_offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, log_start_offset: int
     ) -> None:
-        """Store what a request asks for. Epochs and log start are -1 where the request has none.
+        """Store the fields of a request. Epochs and log start offset are -1 if the request has none.
 
-        A follower has two requests in flight. It drops a result for an offset that it has left meanwhile, and the high
-        watermark in it. So when a follower names the partition again, the marks are reported again."""
+        A follower has two requests in flight. It drops a result whose fetch offset is no longer its own, and with it
+        the high watermark in that result. So when a follower names the partition again, the offsets are reported again.
+        """
         self.fetch_offset = fetch_offset
         self.bytes_max = bytes_max
         self.leader_epoch = leader_epoch
@@ -102,14 +105,14 @@ class CachedPartition:
         if self.session.is_follower:
             self.forget_reported()
 
-    def ask_again(self, leader: LeaderState) -> None:
-        """Count the partition as named by the session's next request, if the leader does not know the follower's
-        progress any more. A follower with nothing new does not name the partition again."""
-        if leader.is_unheard(self.session.replica_id):
+    def refresh_followers(self, leader: LeaderState) -> None:
+        """Count the partition as named by the session's next request, if the leader has lost the follower's progress. A
+        follower without new records does not name the partition again itself."""
+        if leader.has_not_reported(self.session.replica_id):
             self.session.named_next[self] = None
 
     def forget_reported(self) -> None:
-        """Report the next successful result, whatever it is."""
+        """Forget the last reported result, so that the next successful result is reported whatever it is."""
         self.known_high_watermark = -1
         self.known_log_start = -1
 
@@ -118,7 +121,7 @@ class CachedPartition:
         return result.high_watermark != self.known_high_watermark or result.log_start_offset != self.known_log_start
 
     def watch(self, partition: Partition | None) -> None:
-        """Watch `partition`, which the topic key stands for now (None: not hosted here)."""
+        """Watch `partition`, to which the topic key currently refers (None if it is not hosted here)."""
         if self.partition is not partition:
             self.unwatch()
             self.partition = partition
@@ -127,10 +130,10 @@ class CachedPartition:
 
     @property
     def has_more(self) -> bool:
-        """There is something behind what was asked for last."""
+        """Return whether there are records behind the fetch offset that was requested last."""
         partition, session = self.partition, self.session
         if partition is None or partition.log is None:
-            return partition is None or not partition.is_blank
+            return partition is None or not partition.is_unwritten
         if session.is_follower:
             return partition.log.log_end_offset > self.fetch_offset
         end = partition.last_stable_offset if session.read_committed else partition.high_watermark
@@ -142,12 +145,12 @@ class CachedPartition:
             self.partition = None
 
     def partition_changed(self) -> None:
-        """The partition has moved in this pass: note it, and wake a parked fetch if there is something for it."""
+        """Record that the partition changed in this pass, and wake a parked fetch if there is something to return."""
         partition, session = self.partition, self.session
         if partition is None or partition.leader_epoch != self.seen_leader_epoch:
             session.note(self)
             return
-        log = partition.log or (BLANK_LOG if partition.is_blank else None)
+        log = partition.log or (UNWRITTEN_LOG if partition.is_unwritten else None)
         if log is None:
             session.note(self)
             return
@@ -155,7 +158,8 @@ class CachedPartition:
         if session.is_follower:
             end = log_end
             if end > self.fetch_offset and partition.leader is not None and not self.is_behind:
-                # It had all there was when it last asked for anything, even if it did not name this partition then.
+                # A follower's latest request implies that it had all records up to its fetch offset, even if that
+                # request did not name this partition.
                 self.is_behind = True
                 partition.leader.was_caught_up(session.replica_id, self.fetch_offset, session.used_ms)
         else:
@@ -167,7 +171,8 @@ class CachedPartition:
 
 
 class FetchSession:
-    """The partitions of one fetcher. A session with id 0 lasts for one request, and watches while that is parked."""
+    """The partitions of one fetcher. A session with id 0 lasts for one request, and watches its partitions only while
+    that request is parked."""
 
     __slots__ = (
         "created_ms",
@@ -196,15 +201,16 @@ class FetchSession:
         self.used_ms = now_ms
         self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.dirty: dict[CachedPartition, None] = {}
-        """Partitions that may have changed; the first of them lead the next response."""
+        """Partitions that may have changed. They are read in this order, and the first ones come first in the next
+        response."""
         self.named: list[CachedPartition] = []
         """Partitions that the latest request names."""
         self.named_next: dict[CachedPartition, None] = {}
-        """Partitions that count as named by the next request too."""
+        """Partitions that count as named by the next request even if it does not name them."""
         self.parked: Wakeable | None = None
 
     def partition(self, topic_key: TopicKey, index: int) -> CachedPartition:
-        """The entry of this partition, new at the end of the order if there is none."""
+        """Return the entry of this partition. A new entry is added at the end of the order."""
         key = (topic_key, index)
         entry = self.partitions.get(key)
         if entry is None:
@@ -212,7 +218,7 @@ class FetchSession:
         return entry
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
-        """These are not fetched any more."""
+        """Remove partitions that are no longer fetched."""
         for key in keys:
             entry = self.partitions.pop(key, None)
             if entry is not None:
@@ -220,7 +226,7 @@ class FetchSession:
                 self.dirty.pop(entry, None)
 
     def name_again(self) -> None:
-        """Count the `named_next` partitions as named by the request that continues this session."""
+        """Count the partitions in `named_next` as named by the request that now continues this session."""
         named_next, self.named_next = self.named_next, {}
         for entry in named_next:
             if self.partitions.get((entry.topic_key, entry.index)) is entry:
@@ -228,14 +234,15 @@ class FetchSession:
                 self.dirty.setdefault(entry)
 
     def note(self, entry: CachedPartition) -> None:
-        """Note that `entry` has changed, and wake a parked fetch."""
+        """Record that `entry` has changed, and wake a parked fetch."""
         self.dirty[entry] = None
         if self.parked is not None:
             self.parked.wake()
 
     def in_turn(self, first: int) -> Iterator[CachedPartition]:
-        """Yield the partitions that may have changed, as of this moment. Those after the `first` are copied only when
-        they are reached: a long list is slow to make, and slower if a garbage collection falls into that."""
+        """Yield the partitions that may have changed, as of this moment. Only the `first` ones are copied at once; the
+        others are copied when they are reached, because building a long list takes long, and longer if a garbage
+        collection starts meanwhile."""
         entries = list(islice(self.dirty, first))
         yield from entries
         if len(entries) == first:
@@ -243,13 +250,13 @@ class FetchSession:
             yield from [entry for entry in self.dirty if entry not in seen]
 
     def move_behind(self, entry: CachedPartition) -> None:
-        """Move `entry`, which has had its turn and may still have records, behind the other changed partitions."""
+        """Move `entry`, which was just read and may still have records, behind the other changed partitions."""
         self.dirty.pop(entry, None)
         self.dirty[entry] = None
 
     def note_reported(self, entry: CachedPartition, result: FetchResult, size: int) -> bool:
-        """Remember the result that a response reports of a partition, with `size` bytes of records. Return False if it
-        can be left out."""
+        """Remember the result that a response reports for a partition, with `size` bytes of records. Return False if
+        the result is the same as the last one, so that the response can omit it."""
         if not result.is_plain:
             entry.forget_reported()
             self.move_behind(entry)
@@ -267,8 +274,8 @@ class FetchSession:
         return changed
 
     def close(self) -> None:
-        """Stop watching, and drop the entries. They refer to their session, so keeping them would leave a reference
-        cycle that only a garbage collection finds."""
+        """Stop watching the partitions, and drop the entries. Entries refer to their session, so keeping them would
+        leave a reference cycle that only a garbage collection finds."""
         for entry in self.partitions.values():
             entry.unwatch()
         for entries in (self.partitions, self.dirty, self.named_next):
@@ -276,12 +283,12 @@ class FetchSession:
         self.named = []
 
     def advance(self) -> None:
-        """A request was accepted: the next one has the next epoch."""
+        """Advance the epoch, because a request was accepted: the next request must have the next epoch."""
         self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
 
 
 class FetchSessionCache:
-    """All sessions of this broker, at most `slots`."""
+    """All fetch sessions of this broker, at most `slots`."""
 
     def __init__(self, slots: int, random: Random) -> None:
         self._slots = slots
@@ -298,16 +305,16 @@ class FetchSessionCache:
 
     @property
     def partitions(self) -> int:
-        """Partitions in all sessions."""
+        """Return the total number of partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def find(
         self, session_id: int, epoch: int, replica_id: int, *, uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | ErrorCode:
-        """The session that a request belongs to, or the top-level error.
+        """Return the session to which a request belongs, or the top-level error.
 
-        A full request (epoch 0 or -1) gives a new session without partitions and with id 0; `keep` may give it a slot.
-        """
+        A full request (epoch 0 or -1) gets a new session without partitions and with id 0; `keep` may give that session
+        a slot."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.remove(session_id)
             return FetchSession(replica_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
@@ -323,7 +330,7 @@ class FetchSessionCache:
         return session
 
     def keep(self, session: FetchSession, now_ms: int) -> None:
-        """Give a new session a slot and an id, if there is one for it."""
+        """Give a new session a slot and an id, if a slot is free or can be freed for it."""
         if not session.partitions or (len(self._sessions) >= self._slots and not self._evict(session, now_ms)):
             return
         session_id = 0
@@ -334,7 +341,7 @@ class FetchSessionCache:
         self._sessions[session_id] = session
 
     def remove(self, session_id: int) -> None:
-        """Close a session. No effect if there is none of this id."""
+        """Close a session. No effect if no session has this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             if session.parked is not None:  # left alone, it would watch its partitions again
@@ -342,8 +349,8 @@ class FetchSessionCache:
             session.close()
 
     def _evict(self, candidate: FetchSession, now_ms: int) -> bool:
-        """Make room for `candidate`: one that is idle for long, else a consumer's for a follower's, else a smaller one
-        that has lived long enough."""
+        """Free a slot for `candidate`: evict a session that is idle for long, else a consumer's session if `candidate`
+        is a follower's, else a smaller session that has lived long enough."""
         idle = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
         if idle is None:
             return False

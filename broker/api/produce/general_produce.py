@@ -1,4 +1,5 @@
-"""Produce, the general path: any number of partitions, each checked in the documented order, and every refusal.
+"""Produce, the general path: any number of partitions, each checked in the documented order, with an error for every
+rejected batch.
 
 Source: ProduceRequest 3 to 13, docs/produce-checks.md.
 """
@@ -44,7 +45,7 @@ _WRITE = Operation.WRITE
 
 
 def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int) -> None:
-    """Count a batch that was refused for its content or its size. Source: Kafka's BrokerTopicMetrics."""
+    """Count a batch that was rejected for its content or its size. Source: Kafka's BrokerTopicMetrics."""
     meters = partition.meters
     if error in TOO_LARGE:
         meters.bytes_rejected.count += size_bytes
@@ -57,9 +58,8 @@ def count_refused(partition: Partition, error: ErrorCode | int, size_bytes: int)
 class GeneralProduce:
     """One Produce request on the general path.
 
-    Batches that wait keep a reference to this object, but not to the frame: views into the frame are used in `run` and
-    `take_over` only.
-    """
+    Batches that wait keep a reference to this object, but not to the request's frame. Views into the frame are used in
+    `run` and `take_over` only."""
 
     def __init__(self, ports: ProducePorts, request: Request, session: Session, produce: ProduceRequest) -> None:
         self._ports = ports
@@ -69,7 +69,7 @@ class GeneralProduce:
         self._operation = ProduceOperation(ports, request, session, produce.acks)
 
     def run(self, produce: ProduceRequest) -> None:
-        """Try every partition, then answer or wait (`ProduceOperation.settle`)."""
+        """Try to append to every partition, then answer or wait (`ProduceOperation.settle`)."""
         operation = self._operation
         transactional = [found for found in self._headers(produce) if found.is_transactional]
         whole = self._whole_request_error(produce.transactional_id, transactional)
@@ -94,7 +94,8 @@ class GeneralProduce:
     def take_over(
         self, produce: ProduceRequest, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
     ) -> None:
-        """Continue with a plain batch whose append failed after all checks: wait for the files, or refuse."""
+        """Continue with a plain batch that passed all checks but whose append failed: wait until the files are open, or
+        reject the batch."""
         name, topic_id, _ = produce.topics[0]
         slot = self._operation.slot(self._operation.topic(name, topic_id), partition.index)
         self._in_trouble(slot, partition, data, header, trouble)
@@ -121,7 +122,7 @@ class GeneralProduce:
         return None
 
     def _topic(self, name: str | None, topic_id: UUID | None) -> tuple[str, ErrorCode | None]:
-        """Return the topic's name, and why none of its partitions is appended to (None if they may be)."""
+        """Return the topic's name, and the error of all its partitions (None if they may be appended to)."""
         if name is None:
             name = self._ports.newest_image().topics.name_of(topic_id or NO_TOPIC_ID)
             if name is None:
@@ -170,12 +171,12 @@ class GeneralProduce:
         self._admit(slot, partition, data[:size], header)
 
     def _admit(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
-        """Check the partition, the header and the records, then append: at once, or after the batches that wait.
+        """Check the partition, the header and the records. Then append the batch: at once, or after the partition's
+        waiting batches.
 
-        A batch that waits continues in `_append`, when `Partition.run_pending` takes it from the partition's queue: the
-        log's files are open (`Partition.readied`) or the budget of dirty bytes has room (`AppendBudget`). A batch whose
-        records take long continues in `_open_and_append`.
-        """
+        A batch that waits continues in `_append`, when `Partition.run_pending` removes it from the partition's queue.
+        That happens when the log's files are open (`Partition.readied`) or the budget of dirty bytes has room
+        (`AppendBudget`). A batch whose records take long to check continues in `_open_and_append`."""
         partition.meters.produces.count += 1
         error = partition.append_error()
         if error != ErrorCode.NONE:
@@ -214,7 +215,7 @@ class GeneralProduce:
             self._ports.budget_may_be_full(partition)
 
     def _append(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
-        """Append the batch, unless the producer's state refuses it, and continue with `_wait`."""
+        """Append the batch, unless the producer's state makes it invalid, and continue with `_wait`."""
         try:
             info = partition.append_as_leader(data, header, self._ports.loop.clock.wall_ms())
         except AppendRefused as refused:
@@ -256,13 +257,13 @@ class GeneralProduce:
     def _in_trouble(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader, trouble: Exception
     ) -> None:
-        """Refuse the batch after an error of the disk. After ColdRead, queue it first: it continues in `_append` once
-        the log's files are open again (`Partition.cooled`)."""
+        """Reject the batch after a disk error. After ColdRead, queue the batch first instead: it continues in `_append`
+        once the log's files are open again (`Partition.reopen_files_for`)."""
         if isinstance(trouble, DiskError):
             self._ports.disk_failed(partition, trouble)
             slot.refuse(ErrorCode.KAFKA_STORAGE_ERROR)
         else:
-            partition.cooled(self._parked(slot, partition, data, header))
+            partition.reopen_files_for(self._parked(slot, partition, data, header))
 
     def _refuse(self, slot: PartitionProduce, partition: Partition, refusal: BatchRefused, size: int) -> None:
         readable = partition.readable if refusal.error in RECORD_LEVEL else None
@@ -282,7 +283,8 @@ class GeneralProduce:
     def _parked(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> PendingAppend:
-        """Return an append of a copy of the batch, for the partition's queue: `Partition.run_pending` runs it."""
+        """Return a function that appends a copy of the batch, for the partition's queue: `Partition.run_pending` calls
+        it."""
         copy = memoryview(bytearray(data))
         release = self._hold(len(copy))
 
@@ -298,8 +300,8 @@ class GeneralProduce:
         return PendingAppend(run)
 
     def _hold(self, count: int) -> Callable[[], None]:
-        """Take `count` bytes, which cannot be refused, from the memory budget until the returned function is called. If
-        the budget is overdrawn, the connection is not read until then."""
+        """Charge `count` bytes to the memory budget until the returned function is called. The budget cannot reject
+        them; if it is overdrawn, the connection is not read until then."""
         connection, memory = self._request.connection, self._ports.gates.memory
         memory.take(count)
         is_overdrawn = memory.used_bytes > memory.total_bytes
@@ -316,12 +318,12 @@ class GeneralProduce:
     def _open_and_append(
         self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
     ) -> None:
-        """Walk the records in a thread: there are many, or the codec changes. Later batches of the partition wait.
+        """Check the records in a thread, because there are many or the codec changes. Later batches of the partition
+        wait.
 
-        The request continues in `open_batch` after the thread, and then in `run`, when `Partition.run_pending` takes
+        After the thread the request continues in `open_batch`, and then in `run`, when `Partition.run_pending` removes
         the batch from the queue. The connection is not read until then, so that a client that sends many such batches
-        does not fill the memory or delay the batches of other clients.
-        """
+        does not fill the memory or delay the batches of other clients."""
         source = bytes(data)
         release = self._hold(len(source))
         connection, memory = self._request.connection, self._ports.gates.memory

@@ -1,7 +1,7 @@
-"""Produce: decode, check, append, answer: the fast path. See the package for the way of a request.
+"""Produce, the fast path: decode, check, append, answer. The package's docstring has the path of a request.
 
-A request that is not plain (`_append_plain`), and every refusal, goes the general path (`general_produce`), which makes
-the same checks in their documented order.
+A request that is not plain (`_append_plain`), and every batch that is rejected, goes through the general path
+(`general_produce`), which makes the same checks in their documented order.
 Source: ProduceRequest 3 to 13, docs/produce-checks.md.
 """
 
@@ -51,7 +51,7 @@ class ProduceHandler:
         self._gates = ports.gates
 
     def handle(self, request: Request, session: Session) -> None:
-        """Append the batches of the request. Answer as its acks require, in this call or later (`_answer_plain`,
+        """Append the batches of the request. Answer as its acks require, during this call or later (`_answer_plain`,
         `GeneralProduce.run`)."""
         produce = decode_produce_request(request.api_version, request.body)
         topics = produce.topics
@@ -59,8 +59,8 @@ class ProduceHandler:
             GeneralProduce(self._ports, request, session, produce).run(produce)
 
     def _append_plain(self, request: Request, session: Session, produce: ProduceRequest) -> bool:
-        """Append the one batch of a plain request, and continue in `_answer_plain`. Return False, with nothing changed,
-        if the request is not plain. `GeneralProduce.run` then handles it."""
+        """Append the single batch of a plain request, and continue in `_answer_plain`. If the request is not plain,
+        change nothing and return False; `GeneralProduce.run` then handles it."""
         name, topic_id, partitions = produce.topics[0]
         index, data = partitions[0]
         version = request.api_version
@@ -122,12 +122,11 @@ class ProduceHandler:
         header: BatchHeader,
         info: AppendInfo,
     ) -> None:
-        """Count an appended plain batch. Answer, or park the answer until the batch is acknowledged.
+        """Count an appended plain batch. Answer, or park the response until the batch is acknowledged.
 
-        A parked answer continues in `SingleProduce.acknowledged`, which is called by `Partition.settle` at the end of
-        the pass in which the high watermark passes the batch, or by `Partition.synced` for a topic whose every append
-        is flushed. At the deadline of the request it continues in `SingleProduce.expire`.
-        """
+        A parked response continues in `SingleProduce.acknowledged`. `Partition.settle` calls that at the end of the
+        pass in which the high watermark passes the batch; for a topic that flushes each append, `Partition.synced`
+        calls it. At the deadline of the request it continues in `SingleProduce.expire`."""
         meters = partition.meters
         meters.messages_in.count += header.record_count
         meters.bytes_in.count += header.batch_length

@@ -1,8 +1,9 @@
-"""A pending produce: the results of its partitions, the high watermarks that it waits for, and its one answer.
+"""A pending Produce request: the results of its partitions, the high watermarks for which it waits, and its single
+response.
 
-Invariants: each partition answers once. The answer leaves when all partitions have answered, or at the deadline, with
-REQUEST_TIMED_OUT for the others, whose outcome is unknown to the client. With acks=0 there is no answer, and any error
-closes the connection. Source: ProduceRequest 3 to 13, Kafka's DelayedProduce.
+Invariants: each partition gets one result. The response is sent when all partitions have results. At the deadline it is
+sent with REQUEST_TIMED_OUT for the remaining partitions, whose outcome is unknown to the client. With acks=0 there is
+no response, and any error closes the connection. Source: ProduceRequest 3 to 13, Kafka's DelayedProduce.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from kraft.wire.server import Request
 
 HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
-"""Errors whose answer names the leader (v10 and newer)."""
+"""Errors for which the response also names the current leader (v10 and newer)."""
 OPENINGS_AT_ONCE_MAX = 1
-"""Produced batches that are opened off the loop at the same time: the largest may hold 150 MB for 30 ms."""
+"""Maximum number of produced batches that are decompressed in threads at the same time. The largest may use 150 MB for
+30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,12 @@ class ProducePorts:
     budget_may_be_full: Callable[[Partition], None]
     finish: Callable[..., None]
     openings: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX))
-    """Limits the threads that open produced batches."""
+    """Limits the number of threads that decompress produced batches."""
 
 
 class SingleProduce(Parked):
-    """A parked plain produce: its one batch is appended and the answer is built; the acknowledgement is missing."""
+    """A parked plain Produce request: its single batch is appended and the response is built; only the acknowledgement
+    is missing."""
 
     delayed_operation = "Produce"
     __slots__ = ("partition_index", "ports", "request", "success", "topic", "topic_id")
@@ -83,7 +86,7 @@ class SingleProduce(Parked):
         self.partition_index = index
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Answer: the high watermark has passed the batch (NONE), or it never will on this broker."""
+        """Answer the request. The high watermark has passed the batch (NONE), or never will on this broker."""
         if self.bucket < 0:
             return
         self.ports.loop.deadlines.remove(self)
@@ -110,7 +113,7 @@ ProduceRows = list[tuple[str | None, UUID | None, list[ProduceResult]]]
 
 
 class ProduceOperation(Parked):
-    """The produce of any number of partitions, each with its own result."""
+    """A pending Produce request for any number of partitions, each with its own result."""
 
     delayed_operation = "Produce"
     __slots__ = ("acks", "ports", "remaining", "request", "rows", "session", "slots", "throttle_ms")
@@ -141,10 +144,9 @@ class ProduceOperation(Parked):
         return slot
 
     def settle(self, timeout_ms: int) -> None:
-        """Answer if every partition has its result, else wait: all have been tried.
+        """Answer if every partition has its result, otherwise wait. All partitions have been tried before.
 
-        The request continues in `one_done` with the last result, or in `expire` at its deadline.
-        """
+        The request continues in `one_done` with the last result, or in `expire` at its deadline."""
         if self.remaining == 0:
             self._answer()
         elif timeout_ms <= 0:
@@ -154,7 +156,7 @@ class ProduceOperation(Parked):
             loop.deadlines.add(self, loop.clock.monotonic_ms() + timeout_ms)
 
     def one_done(self) -> None:
-        """Count a result; after the last one, answer."""
+        """Count a result; after the last result, answer."""
         self.remaining -= 1
         if self.remaining == 0 and self.bucket >= 0:
             self.ports.loop.deadlines.remove(self)
@@ -180,8 +182,8 @@ class ProduceOperation(Parked):
 
 
 class PartitionProduce:
-    """One partition of a ProduceOperation. Its row is REQUEST_TIMED_OUT until the result is known: a batch that is
-    appended and not acknowledged at the deadline is not a success."""
+    """One partition of a ProduceOperation. Its row in the response is REQUEST_TIMED_OUT until the result is known,
+    because a batch that is appended but not acknowledged at the deadline is not a success."""
 
     __slots__ = ("index", "is_done", "operation", "place", "rows", "success")
 
@@ -201,17 +203,17 @@ class PartitionProduce:
             self.operation.one_done()
 
     def refuse(self, error: ErrorCode, message: str | None = None) -> None:
-        """Finish with this error: nothing is appended."""
+        """Finish with this error; nothing was appended."""
         self.finish(ProduceResult(self.index, error, error_message=message))
 
     def appended(self, info: AppendInfo, log_start_offset: int) -> None:
-        """Keep the offsets of the batch for the answer."""
+        """Keep the offsets of the batch for the response."""
         self.success = ProduceResult(
             self.index, ErrorCode.NONE, info.base_offset, info.log_append_time_ms, log_start_offset
         )
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
-        """Finish: the append is as durable as acks requires (NONE), or its outcome is unknown."""
+        """Finish the partition. The append is as durable as acks requires (NONE), or its outcome is unknown."""
         if error == ErrorCode.NONE and self.success is not None:
             self.finish(self.success)
         else:
@@ -245,7 +247,7 @@ def answer_produce(
 
 
 def _count_errors(ports: ProducePorts, request: Request, rows: ProduceRows) -> None:
-    """Count the errors of an answer. A topic's own count includes only replicas hosted here, so that a client cannot
+    """Count the errors of a response. The metrics of a topic include only replicas hosted here, so that a client cannot
     create metrics by naming topics that do not exist."""
     meter = request.connection.meter
     for name, topic_id, results in rows:
@@ -261,6 +263,6 @@ NO_TOPIC_ID = UUID(int=0)
 
 
 def success_for(partition: Partition, version: int, topic: str | None, topic_id: UUID | None) -> ProduceSuccess:
-    """Prepare, and keep, the successful response for one partition and version."""
+    """Return the successful response for one partition and version. Prepared responses are cached."""
     success = partition.success_answers[version] = ProduceSuccess(version, topic, topic_id, partition.index)
     return success

@@ -1,7 +1,8 @@
-"""From a produced batch to the one that is appended: walk its records, correct its latest timestamp, convert its codec.
+"""Turn a produced batch into the batch to append: check its records, correct its latest timestamp, convert its codec.
 
-Invariants: a compressed batch is opened with a bound, and on the loop only if that is quick. Its records' bytes stay as
-the client made them, in another codec too, and so do producer id, epoch, sequence and the transactional bit.
+Invariants: a compressed batch is decompressed up to a bound, and on the event loop only if that is quick. The bytes of
+its records stay as the client made them, in another codec too. So do producer id, epoch, sequence and the transactional
+bit.
 Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
@@ -44,34 +45,37 @@ AT_ONCE_BYTES_MAX = (
     if WALK_IS_COMPILED
     else (64 * 1024, 16 * 1024, 16 * 1024, 64 * 1024, 64 * 1024)
 )
-"""By codec (none, gzip, snappy, lz4, zstd), batches up to this size are opened on the loop. That takes usually 0.3 ms,
-and some milliseconds at worst (thousands of tiny gzip members or snappy blocks) …"""
+"""By codec (none, gzip, snappy, lz4, zstd), maximum bytes of a batch that is decompressed on the event loop. That
+usually takes 0.3 ms, and some milliseconds at worst (thousands of tiny gzip members or snappy blocks)."""
 OPENED_AT_ONCE_BYTES_MAX = (1024 if WALK_IS_COMPILED else 64) * 1024
-"""… if they do not hold more than this."""
+"""Maximum bytes after decompression of a batch that is decompressed on the event loop."""
 RECORDS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
-"""Records that are walked on the loop: two milliseconds' worth …"""
+"""Maximum number of records of a batch that is checked on the event loop; that many take two milliseconds."""
 HEADERS_AT_ONCE_MAX = 100_000 if WALK_IS_COMPILED else 2_000
-"""… with this many record headers."""
+"""Maximum number of record headers of a batch that is checked on the event loop."""
 TURN_BYTES = (64 * 1024, 1024, 1024, 64 * 1024, 64 * 1024)
-"""By codec, the bytes of a batch that cost about what a plain request does, at worst …"""
+"""By codec, number of bytes of a batch that cost at worst about as much as a plain request."""
 TURN_COST_OF_OPENING = 4
-"""… and what it costs that a batch is compressed: it may open to much more."""
+"""Added cost of a compressed batch, in plain requests, because it may decompress to much more."""
 USUAL_EXPANSION = 16
 LARGE_EXPANSION_MAX = 4
-"""Where a topic takes batches so large that `OPENED_BYTES_MAX` would refuse what hardly shrinks."""
+"""Maximum ratio of decompressed to compressed size in topics with large batches. There, `OPENED_BYTES_MAX` alone would
+reject batches that hardly shrink by compression."""
 OPENED_USUALLY_BYTES_MIN = 1024 * 1024
 
 Prepared = tuple[memoryview, BatchHeader]
 
 
 def takes_long(header: BatchHeader) -> bool:
-    """Its records are not walked on the loop. Its codec exists (`check_batch`)."""
+    """Return whether the batch's records take too long to be checked on the event loop. Its codec must be valid
+    (`check_batch`)."""
     at_once_bytes_max = AT_ONCE_BYTES_MAX[header.attributes & ATTRIBUTE_CODEC_MASK]
     return header.record_count > RECORDS_AT_ONCE_MAX or header.size_bytes > at_once_bytes_max
 
 
 def turn_cost(header: BatchHeader) -> int:
-    """Return the worst-case cost of preparing the batch on the loop, in the unit of a connection's turn."""
+    """Return the worst-case cost of preparing the batch on the event loop, in the unit of a connection's turn (a plain
+    request)."""
     codec = header.attributes & ATTRIBUTE_CODEC_MASK
     return header.size_bytes // TURN_BYTES[codec] + (TURN_COST_OF_OPENING if codec else 0)
 
@@ -79,8 +83,9 @@ def turn_cost(header: BatchHeader) -> int:
 def prepare_at_once(
     data: memoryview, header: BatchHeader, rules: BatchRules, now_ms: int
 ) -> BatchHeader | BatchRefused | None:
-    """Check a batch that keeps its codec, and correct its header in place; the header that it then has, or why it is
-    refused. None: its records take long, `prepare_batch` walks them. `now_ms` is wall clock."""
+    """Check a batch whose codec does not change, and correct its header in place. Return the new header, or why the
+    batch is rejected. Return None if its records take too long; then `prepare_batch` checks them. `now_ms` is wall
+    clock."""
     refused = check_batch(data, header, rules)
     if refused is not None:
         return refused
@@ -109,8 +114,8 @@ async def open_off_the_loop(
     header: BatchHeader,
     rules: BatchRules,
 ) -> Prepared | BatchRefused:
-    """`prepare_batch` in a thread, with a bound that usually is enough and then the largest. What it may open to is the
-    memory budget's."""
+    """Call `prepare_batch` in a thread, with a bound that is usually enough, and then with the largest bound. The
+    decompressed size counts against the memory budget."""
     refusal: BatchRefused | None = None
     async with openings:
         for bound in _opened_bytes_bounds(header):
@@ -128,8 +133,8 @@ async def open_off_the_loop(
 def prepare_batch(
     source: bytes, header: BatchHeader, rules: BatchRules, now_ms: int, opened_bytes_max: int
 ) -> Prepared | BatchRefused:
-    """The batch to append, writable, and its header; or why it is refused after all. OpensTooLarge: the next of the
-    bounds is due. Its header was checked before (`check_batch`). `now_ms` is wall clock. *Blocking.*"""
+    """Return the batch to append, writable, and its header, or why the batch is rejected. Raises OpensTooLarge if the
+    next larger bound must be tried. `check_batch` has checked the header before. `now_ms` is wall clock. *Blocking.*"""
     try:
         block = open_records(source, 0, header, output_bytes_max=opened_bytes_max)
     except OpensTooLarge:
@@ -162,8 +167,8 @@ def _opened_bytes_bounds(header: BatchHeader) -> Iterator[int]:
 
 
 def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest: int) -> BatchHeader:
-    """Return the header, with the records' latest timestamp and marked as made by the client. A log that stamps records
-    does so itself."""
+    """Return the header with the records' latest timestamp and the timestamp type CreateTime. A log that stamps records
+    itself changes both later."""
     is_stamped = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
     if (newest == header.max_timestamp and not is_stamped) or rules.log_append_time:
         return header
@@ -172,7 +177,7 @@ def _corrected(data: memoryview, header: BatchHeader, rules: BatchRules, newest:
 
 
 def _check_converted(batch: bytearray, rules: BatchRules) -> BatchRefused | None:
-    """Refuse a recompressed batch that is above max.message.bytes or segment.bytes."""
+    """Reject a recompressed batch that is larger than max.message.bytes or segment.bytes."""
     header = read_header(batch)
     if len(batch) > rules.max_message_bytes:
         return BatchRefused(

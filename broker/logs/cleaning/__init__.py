@@ -1,2 +1,3 @@
-"""Async: compaction in a running broker: which log is cleaned next, and one round over it. May import what
-kraft.broker.logs imports."""
+"""Async: compaction in a running broker: choosing the next log to clean, and one round over that log. May import the
+same rooms as kraft.broker.logs.
+"""

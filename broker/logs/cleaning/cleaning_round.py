@@ -1,7 +1,8 @@
-"""Run one round of compaction: its steps in a thread, its replacements under the log's lock, at a limited rate.
+"""Run one round of compaction at a limited rate. Its steps run in a thread, its segment replacements under the log's
+lock.
 
-Invariant: no truncation happens between `stage`, after which a crash would end with the new segment, and the moment
-when the log is read through that segment. Both are inside `partition.blocking`.
+Invariant: the log cannot be truncated between `stage` and the moment when the log is read through the new segment.
+After `stage`, a crash would leave the new segment in the log. Both happen inside `partition.blocking`.
 Source: Kafka's LogCleaner, docs/decisions/15-compaction.md.
 """
 
@@ -23,20 +24,21 @@ if TYPE_CHECKING:
     from kraft.broker.serving.loop import Loop
 
 PAUSE_MS_MIN = 1
-"""Shorter pauses are put off until they have come to this."""
+"""Minimum milliseconds of a pause for the rate limit. Shorter pauses are added up until they reach this."""
 
 
-class GivenUp(Exception):
-    """The log was closed, cut or trimmed under the round: what was read of it counts for nothing."""
+class RoundAbandoned(Exception):
+    """Raised when the log was closed, truncated or trimmed during the round, so that the data read in the round are no
+    longer valid."""
 
 
 class RoundRunner:
-    """Runs rounds, each in the task that asks for it."""
+    """Runs rounds, each in the calling task."""
 
     def __init__(
         self, loop: Loop, removal: FileRemoval, counting: Callable[[int], AbstractContextManager[None]]
     ) -> None:
-        """`counting(size_bytes)` charges what a round holds to the memory budget."""
+        """`counting(size_bytes)` charges the memory of a round to the memory budget."""
         self._loop = loop
         self._removal = removal
         self._counting = counting
@@ -44,8 +46,10 @@ class RoundRunner:
     async def run(
         self, partition: Partition, cleaning: CleaningRound, bytes_per_second_max: Callable[[], float]
     ) -> None:
-        """All steps of a round. GivenUp; StorageCorrupt, UnreadableBatch, WireError and DiskError from a step (which
-        may come from a log that was taken away: see `is_current`)."""
+        """Run all steps of a round.
+
+        Raises RoundAbandoned. Also raises StorageCorrupt, UnreadableBatch, WireError and DiskError from a step; the log
+        may have been removed from the broker meanwhile (see `is_current`)."""
         with self._counting(OPENING_BYTES):
             await self._run(partition, cleaning, bytes_per_second_max)
 
@@ -63,7 +67,7 @@ class RoundRunner:
                 if replacement is not None:
                     await self._replace(partition, cleaning, replacement)
                 elif not is_current(partition, cleaning):
-                    raise GivenUp
+                    raise RoundAbandoned
                 due_ms = (cleaning.stats.io_bytes - io_bytes) * 1000 / bytes_per_second_max()
                 behind_ms = max(behind_ms + due_ms - (clock.monotonic_ms() - began_ms), 0.0)
                 if behind_ms >= PAUSE_MS_MIN:
@@ -75,34 +79,35 @@ class RoundRunner:
                     await offload(cleaning.discard)
 
     async def _replace(self, partition: Partition, cleaning: CleaningRound, replacement: Replacement) -> None:
-        """Put a group's new segment in the place of the old ones. GivenUp if they are not the log's any more: then the
-        new one's files go. A `.cleaned` that stayed would make recovery throw a later round's complete `.swap` away."""
+        """Replace the old segments of a group with the new segment. If the old segments no longer belong to the log,
+        remove the new files and raise RoundAbandoned. A remaining `.cleaned` file would make recovery discard the
+        complete `.swap` file of a later round."""
         offload = self._loop.disk.offload
         if is_current(partition, cleaning):
             await offload(replacement.sync)
         async with partition.blocking:
-            with trio.CancelScope(shield=True):  # a cancel lands before or behind all of it
+            with trio.CancelScope(shield=True):  # a cancellation takes effect before or after all of it
                 if not is_current(partition, cleaning):
                     if partition.log is cleaning.log:
                         await offload(replacement.discard)
-                    raise GivenUp
+                    raise RoundAbandoned
                 await offload(replacement.stage)
                 if partition.log is not cleaning.log:
-                    raise GivenUp  # its directory is offline: not another write
+                    raise RoundAbandoned  # its directory is offline and must not be written to
                 if not replacement.publish():
                     await offload(replacement.discard)
-                    raise GivenUp
+                    raise RoundAbandoned
                 paths = await offload(replacement.finish)
         self._removal.remove_later(partition.config.file_delete_delay_ms, paths, partition)
 
 
 def is_current(partition: Partition, cleaning: CleaningRound) -> bool:
-    """The log is open, and is the one that the round began with."""
+    """Return whether `log` is open and is still the log with which the round began."""
     return partition.log is cleaning.log and cleaning.is_current
 
 
 def _advance(steps: Generator[Replacement | None, None, None]) -> tuple[bool, Replacement | None]:
-    """One step: whether it was the last, and what it asks for. *Blocking.*"""
+    """Run one step. Return whether it was the last one, and the request that the round makes next. *Blocking.*"""
     for replacement in steps:
         return False, replacement
     return True, None

@@ -1,7 +1,7 @@
-"""The log cleaner of a broker: choose the compacted log that needs it most, and run a round over it off the loop.
+"""LogCleaner: choose the compacted log that most needs cleaning, and run a round over it off the event loop.
 
-Invariants: one round per log at a time. The cleaner checkpoint moves only after a whole round. A log whose bytes do not
-read is left alone until a restart (uncleanable), and its directory stays online.
+Invariants: at most one round per log runs at a time. The cleaner checkpoint moves only after a whole round. A log with
+unreadable bytes is marked uncleanable until a restart, and its directory stays online.
 Source: Kafka's LogCleaner, LogCleanerManager, docs/storage.md#what-compaction-keeps.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from kraft.broker.logs.cleaning.cleaning_round import GivenUp, RoundRunner, is_current
+from kraft.broker.logs.cleaning.cleaning_round import RoundAbandoned, RoundRunner, is_current
 from kraft.seam import DiskError, StorageCorrupt, WireError
 from kraft.storage.compaction.dirty_range import CleanableRange, find_range
 from kraft.storage.compaction.round import CleanerLimits, CleanerStats, CleaningRound
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("kraft.broker.cleaner")
 
 COLD_TRIES_MAX = 1000
-LOOKS_PER_STEP = 100
-"""So many logs are looked at before others have a turn: a look takes tens of microseconds."""
+LOGS_PER_STEP = 100
+"""Number of logs examined before other tasks run; examining one log takes tens of microseconds."""
 BACKOFF_MS_MIN = 10
 READ_BYTES_MIN = 4096
 MAP_BYTES_MIN = 4096
@@ -43,7 +43,8 @@ MAP_BYTES_MIN = 4096
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """The `log.cleaner.` keys; what the threads share is already divided."""
+    """The config keys that begin with `log.cleaner.`. Limits that all cleaner threads share are already divided by the
+    number of threads."""
 
     threads: int
     backoff_ms: int
@@ -68,7 +69,7 @@ class CleanerSettings:
 
 
 class LastRound(NamedTuple):
-    """What a worker did last."""
+    """The statistics of a worker's last round."""
 
     stats: CleanerStats
     took_ms: int
@@ -76,19 +77,19 @@ class LastRound(NamedTuple):
 
 @dataclass(slots=True)
 class CleanerState:
-    """What the metrics show. `last_run_ms` is on the monotonic clock."""
+    """The values behind the cleaner's metrics. `last_run_ms` is on the monotonic clock."""
 
     last_run_ms: int
     dirty_ratio_max: float = 0.0
     compaction_delay_ms_max: int = 0
     last_rounds: dict[int, LastRound] = field(default_factory=dict)
-    """By worker."""
+    """The last round of each worker, by worker number."""
     uncleanable: dict[Partition, int] = field(default_factory=dict)
-    """Logs that are left alone, and their bytes that should be cleaned."""
+    """Uncleanable logs, with the number of bytes in each that should be cleaned."""
 
 
-class Candidate(NamedTuple):
-    """A log that a round may be run over."""
+class CleaningCandidate(NamedTuple):
+    """A log that may be cleaned, with the range to clean."""
 
     partition: Partition
     log: Log
@@ -96,7 +97,7 @@ class Candidate(NamedTuple):
 
 
 class LogCleaner:
-    """`run` is a task; `clean_dirtiest` is a single round, for tests."""
+    """Chooses logs and cleans them. `run` is a task; `clean_dirtiest` runs a single round, for tests."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class LogCleaner:
         configs.on_change(self._configure)
 
     async def run(self) -> None:
-        """Clean until cancelled, with as many workers as log.cleaner.threads says."""
+        """Clean until cancelled, with log.cleaner.threads workers."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._start_workers()
@@ -143,14 +144,16 @@ class LogCleaner:
                 self._nursery.start_soon(self._work, number)
 
     async def _work(self, number: int) -> None:
-        """A worker. It ends when there are to be fewer."""
+        """Run one cleaner worker. It ends when the configured number of workers is lowered below this worker's
+        number."""
         while number < self.settings.threads:
             if not await self.clean_dirtiest(number):
                 await self._loop.clock.sleep_ms(self.settings.backoff_ms)
         self._workers.discard(number)
 
     async def clean_dirtiest(self, worker: int = 0) -> bool:
-        """One round over the log that needs it most. False if none does, or the round came to nothing."""
+        """Run one round over the log that most needs it. Return False if no log needs cleaning, or the round was
+        abandoned."""
         chosen = await self._choose()
         if chosen is None:
             return False
@@ -160,27 +163,27 @@ class LogCleaner:
         finally:
             self._busy.discard(chosen.partition)
 
-    # choosing
+    # choosing the log
 
-    async def _choose(self) -> Candidate | None:
-        """The dirtiest of the logs that are due; the metrics follow from the look at all of them."""
+    async def _choose(self) -> CleaningCandidate | None:
+        """Examine all logs, update the metrics, and return the dirtiest of the logs that are due for cleaning."""
         state = self.state
         state.last_run_ms = self._loop.clock.monotonic_ms()
         state.uncleanable = {one: size for one, size in state.uncleanable.items() if not one.is_removed}
-        candidates: list[Candidate] = []
+        candidates: list[CleaningCandidate] = []
         for one in self._open_logs():
-            candidate = await self._look_at(one)
+            candidate = await self._examine(one)
             if candidate is not None:
                 candidates.append(candidate)
-                if not len(candidates) % LOOKS_PER_STEP:
+                if not len(candidates) % LOGS_PER_STEP:
                     await trio.lowlevel.checkpoint()
         state.dirty_ratio_max = max((one.cleanable.dirty_ratio for one in candidates), default=0.0)
         state.compaction_delay_ms_max = max((one.cleanable.delay_ms for one in candidates), default=0)
         due = [one for one in candidates if one.cleanable.is_due(one.log.config) and one.partition not in self._busy]
         return max(due, key=lambda one: one.cleanable.dirty_ratio, default=None)
 
-    async def _look_at(self, partition: Partition) -> Candidate | None:
-        """None if the log is not compacted, not open, or left alone."""
+    async def _examine(self, partition: Partition) -> CleaningCandidate | None:
+        """Examine one log. Return None if the log is not compacted, not open, being cleaned, or uncleanable."""
         opened = partition.log
         if opened is None or not opened.config.compacts or partition in self._busy:
             return None
@@ -188,10 +191,11 @@ class LogCleaner:
         if cleanable is not None and partition in self.state.uncleanable:
             self.state.uncleanable[partition] = cleanable.dirty_bytes
             return None
-        return None if cleanable is None else Candidate(partition, opened, cleanable)
+        return None if cleanable is None else CleaningCandidate(partition, opened, cleanable)
 
     async def _find_range(self, partition: Partition, opened: Log) -> CleanableRange | None:
-        """What of the log may be cleaned; None if it is not there any more, is being cut, or cannot be read."""
+        """Return the offset range of the log that may be cleaned; None if the log was closed, is being truncated, or
+        cannot be read."""
         directory = partition.directory
         for _ in range(COLD_TRIES_MAX):
             if partition.log is not opened or directory is None or partition.is_truncating:
@@ -202,22 +206,23 @@ class LogCleaner:
                 if not await self._failures.warmed(partition, cold):
                     return None
             except StorageCorrupt as error:
-                self._damaged_logs.met(partition, error)
+                self._damaged_logs.damage_found(partition, error)
                 return None
         return None
 
-    # a round
+    # cleaning one log
 
-    async def _clean(self, worker: int, chosen: Candidate) -> bool:
+    async def _clean(self, worker: int, chosen: CleaningCandidate) -> bool:
         clock, partition = self._loop.clock, chosen.partition
-        cleanable = await self._find_range(partition, chosen.log)  # it may have been cleaned, cut or trimmed meanwhile
+        # it may have been cleaned, truncated or trimmed meanwhile
+        cleanable = await self._find_range(partition, chosen.log)
         if cleanable is None or not cleanable.is_due(chosen.log.config):
             return False
         began_ms = clock.monotonic_ms()
         cleaning = CleaningRound(chosen.log, cleanable, self.settings.limits, clock.wall_ms())
         try:
             await self._rounds.run(partition, cleaning, lambda: self.settings.bytes_per_second_max)
-        except GivenUp:
+        except RoundAbandoned:
             return False
         except DiskError as error:
             if is_current(partition, cleaning):
@@ -234,7 +239,7 @@ class LogCleaner:
         return True
 
     async def _note(self, partition: Partition, cleaning: CleaningRound, took_ms: int) -> None:
-        """The round is whole: the next one begins where it ended."""
+        """Record a completed round: the next round begins where this one ended."""
         stats, directory = cleaning.stats, partition.directory
         log.info(
             "log is compacted",

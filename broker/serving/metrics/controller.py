@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Labelled, MetricKind, Metrics
 from kraft.controller.partition_tally import PartitionTally
 from kraft.image.registrations import BrokerRegistration
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 GROUP = "kafka.controller"
 CONTROLLER = "KafkaController"
 FENCED, SHUTTING_DOWN, ACTIVE = 10, 20, 30
-"""Kafka's BrokerRegistrationState."""
+"""Values of Kafka's BrokerRegistrationState metric."""
 
 
 def register_image_counts(publisher: MetadataPublisher, metrics: Metrics) -> None:
-    """What a controller counts of the committed metadata, active or not. Before the quorum runs."""
+    """Register a controller's counts of the committed metadata, which exist whether or not the controller is active.
+    Called before the quorum runs."""
     tally = PartitionTally()
     publisher.subscribe(tally.published)
 
@@ -37,22 +38,22 @@ def register_image_counts(publisher: MetadataPublisher, metrics: Metrics) -> Non
     brokers("ActiveBrokerCount", lambda broker: not broker.fenced)
     brokers("FencedBrokerCount", lambda broker: broker.fenced)
     brokers("ControlledShutdownBrokerCount", lambda broker: broker.in_controlled_shutdown)
-    metrics.enumerate(GROUP, CONTROLLER, "BrokerRegistrationState", Kind.GAUGE, lambda: _registrations(publisher))
+    metrics.enumerate(GROUP, CONTROLLER, "BrokerRegistrationState", MetricKind.GAUGE, lambda: _registrations(publisher))
     unclean, eligible = "UncleanLeaderElectionsPerSec", "ElectionFromEligibleLeaderReplicasPerSec"
     metrics.counter(GROUP, "ControllerStats", unclean, lambda: tally.unclean_elections)
     metrics.counter(GROUP, "ControllerStats", eligible, lambda: tally.eligible_elections)
 
 
 def register_controller_metrics(controller: Controller, metrics: Metrics) -> None:
-    """What the controller's own work shows."""
-    line, quorum, publisher, clock = controller.line, controller.quorum, controller.publisher, controller.clock
+    """Register the metrics of the controller's own work."""
+    queue, quorum, publisher, clock = controller.queue, controller.quorum, controller.publisher, controller.clock
 
     def gauge(name: str, value: Callable[[], float]) -> None:
         metrics.gauge(GROUP, CONTROLLER, name, value)
 
     def lag_ms() -> float:
         applied_ms = publisher.applied_time_ms
-        return 0 if line.is_active or applied_ms < 0 else max(0, clock.wall_ms() - applied_ms)
+        return 0 if queue.is_active or applied_ms < 0 else max(0, clock.wall_ms() - applied_ms)
 
     gauge("ActiveControllerCount", lambda: float(quorum.is_leader))
     gauge("MetadataErrorCount", lambda: 0)  # an event that cannot be read stops the node
@@ -62,13 +63,13 @@ def register_controller_metrics(controller: Controller, metrics: Metrics) -> Non
     gauge("LastAppliedRecordLagMs", lag_ms)
     gauge("TimedOutBrokerHeartbeatCount", lambda: controller.periodic.sessions_expired)
     gauge("NewActiveControllersCount", lambda: publisher.leaders_seen)
-    gauge("EventQueueOperationsStartedCount", lambda: line.started)
-    gauge("EventQueueOperationsTimedOutCount", lambda: line.timed_out)
+    gauge("EventQueueOperationsStartedCount", lambda: queue.started)
+    gauge("EventQueueOperationsTimedOutCount", lambda: queue.timed_out)
     metrics.enumerate(
-        GROUP, CONTROLLER, "TimeSinceLastHeartbeatReceivedMs", Kind.GAUGE, lambda: _since_heartbeats(controller)
+        GROUP, CONTROLLER, "TimeSinceLastHeartbeatReceivedMs", MetricKind.GAUGE, lambda: _since_heartbeats(controller)
     )
-    metrics.expose(GROUP, "ControllerEventManager", "EventQueueTimeMs", line.queue_ms)
-    metrics.expose(GROUP, "ControllerEventManager", "EventQueueProcessingTimeMs", line.processing_ms)
+    metrics.expose(GROUP, "ControllerEventManager", "EventQueueTimeMs", queue.queue_ms)
+    metrics.expose(GROUP, "ControllerEventManager", "EventQueueProcessingTimeMs", queue.processing_ms)
 
 
 def _registrations(publisher: MetadataPublisher) -> Labelled:

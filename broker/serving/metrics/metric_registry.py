@@ -1,10 +1,11 @@
-"""One registry of metrics with Kafka's names, filled by the drivers, exported on demand.
+"""Metrics: one registry of metrics under Kafka's names, updated by the drivers, exported on demand.
 
-The hot path adds to plain attributes (`meter.count += 1`); nothing is computed until somebody collects. A metric's name
-is Kafka's MBean in three parts: group (`kafka.server`), type (`BrokerTopicMetrics`) and name (`MessagesInPerSec`), and
-its tags. The Prometheus form joins them in lower case, as the usual JMX exporter rules do.
+The hot path increments plain attributes (`meter.count += 1`); nothing is computed until the metrics are collected. A
+metric's name is Kafka's MBean in three parts: group (`kafka.server`), type (`BrokerTopicMetrics`) and name
+(`MessagesInPerSec`), and its tags. The Prometheus form joins the parts in lower case, as the usual JMX exporter rules
+do.
 
-Invariant: a name has one kind for the life of the process, so its form does not depend on what was registered first.
+Invariant: a name keeps one kind until the process ends, so its form does not depend on what was registered first.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Tags = tuple[tuple[str, str], ...]
 Gauge = Callable[[], float]
 
 
-class Kind(Enum):
-    """What a metric is for Prometheus. A histogram is a summary: percentiles by the label `quantile`, count and sum. An
-    info metric has a text as a label, and is always 1."""
+class MetricKind(Enum):
+    """The kind of a metric in Prometheus. A histogram is exported as a summary: percentiles by the label `quantile`,
+    count and sum. An info metric has a text as a label, and is always 1."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -53,7 +54,7 @@ class MetricName(NamedTuple):
 
 
 class Meter:
-    """Counts events; Kafka's `…PerSec` meters. Whoever reads takes the rate from two readings of `count`."""
+    """Counts events, as Kafka's `…PerSec` meters do. Readers compute the rate from two readings of `count`."""
 
     __slots__ = ("count",)
 
@@ -65,38 +66,39 @@ class Meter:
 
 
 Labelled = Iterable[tuple[dict[str, str], float | Histogram]]
-"""(labels, value) of each member of a family; the values of a histogram family are Histograms."""
+"""(labels, value) of each member of a metric family; the values in a histogram family are Histograms."""
 
 
-Look = Generator[None, None, Mapping[str, float]]
-"""One look at many objects: a `yield` behind every PIECES_PER_STEP of them, at the end the value of each name."""
+ScanSteps = Generator[None, None, Mapping[str, float]]
+"""One scan over many objects: it yields after every PIECES_PER_STEP objects, and returns the value of each name."""
 PIECES_PER_STEP = 1_000
-"""Objects, each read within a microsecond or two, at which a look lets others have a turn of the loop."""
+"""Number of objects after which a scan lets other tasks run; each object is read within a microsecond or two."""
 
 
-class SharedLook:
-    """The newest values of the metrics that come from one look."""
+class SharedScan:
+    """The newest values of the metrics that one scan computes together."""
 
     __slots__ = ("_take", "values")
 
-    def __init__(self, take: Callable[[], Look]) -> None:
+    def __init__(self, take: Callable[[], ScanSteps]) -> None:
         self._take = take
         self.values: Mapping[str, float] = MappingProxyType({})
 
     def steps(self) -> Iterator[None]:
-        """Look again. The values are those of the look before until it is over."""
+        """Run the scan again. Until it ends, the values are those of the previous scan."""
         self.values = yield from self._take()
 
     def value(self, name: str) -> float:
         return self.values.get(name, 0)
 
 
-class Family:
-    """All metrics of one name: those that are kept, by their tags, and those that are enumerated when they are read."""
+class MetricFamily:
+    """All metrics of one name. Registered members are kept by their tags; other members are enumerated when they are
+    read."""
 
     __slots__ = ("is_on_demand", "kept", "kind", "name", "prometheus", "read", "starts")
 
-    def __init__(self, name: MetricName, kind: Kind, *, is_on_demand: bool) -> None:
+    def __init__(self, name: MetricName, kind: MetricKind, *, is_on_demand: bool) -> None:
         self.name = name
         self.prometheus = name.prometheus
         self.kind = kind
@@ -104,11 +106,13 @@ class Family:
         self.kept: dict[Tags, Meter | Histogram | Gauge] = {}
         self.read: Callable[[], Labelled] = tuple
         self.starts: dict[Tags, str] = {}
-        """Name and labels as text, kept between scrapes."""
+        """Start of each output line (name and labels) as text, kept between scrapes."""
 
     def members(self) -> Iterator[tuple[Tags, float | Histogram]]:
-        """Tags and present value of each. Others may have a turn of the loop between two of them: what is kept may
-        come and go meanwhile, and of what is enumerated only families on demand are read while they are written."""
+        """Yield the tags and current value of each member.
+
+        Other tasks may run between two members. Registered members may be added or removed meanwhile. Of the enumerated
+        families, only those on demand are read while the text is written."""
         for tags in tuple(self.kept):
             kept = self.kept.get(tags)
             if kept is None:
@@ -123,38 +127,46 @@ class Family:
 
 
 class Metrics:
-    """The registry of one node. Asking for a name twice gives the same object; a gauge's newest function wins."""
+    """The registry of one node. Requesting a name twice returns the same object; if a gauge is registered twice, its
+    newest function is used."""
 
     def __init__(self) -> None:
-        self._families: dict[tuple[str, str, str], Family] = {}
-        self._looks: list[SharedLook] = []
+        self._families: dict[tuple[str, str, str], MetricFamily] = {}
+        self._looks: list[SharedScan] = []
 
     def meter(self, group: str, type: str, name: str, **tags: str) -> Meter:
-        meter = self._family(group, type, name, Kind.COUNTER).kept.setdefault(_tags(tags), Meter())
+        meter = self._family(group, type, name, MetricKind.COUNTER).kept.setdefault(_tags(tags), Meter())
         assert isinstance(meter, Meter)
         return meter
 
     def histogram(self, group: str, type: str, name: str, **tags: str) -> Histogram:
-        histogram = self._family(group, type, name, Kind.HISTOGRAM).kept.setdefault(_tags(tags), Histogram())
+        histogram = self._family(group, type, name, MetricKind.HISTOGRAM).kept.setdefault(_tags(tags), Histogram())
         assert isinstance(histogram, Histogram)
         return histogram
 
     def expose(self, group: str, type: str, name: str, histogram: Histogram, **tags: str) -> None:
-        """Show a histogram that code below this floor fills."""
-        self._family(group, type, name, Kind.HISTOGRAM).kept[_tags(tags)] = histogram
+        """Show a histogram that a lower layer (below kraft.broker) fills."""
+        self._family(group, type, name, MetricKind.HISTOGRAM).kept[_tags(tags)] = histogram
 
     def gauge(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
-        self._family(group, type, name, Kind.GAUGE).kept[_tags(tags)] = function
+        self._family(group, type, name, MetricKind.GAUGE).kept[_tags(tags)] = function
 
     def counter(self, group: str, type: str, name: str, function: Gauge, **tags: str) -> None:
-        """A meter whose count is computed when somebody asks: the total of others."""
-        self._family(group, type, name, Kind.COUNTER).kept[_tags(tags)] = function
+        """Register a meter whose count is computed when it is read, as the total of other meters."""
+        self._family(group, type, name, MetricKind.COUNTER).kept[_tags(tags)] = function
 
     def enumerate(
-        self, group: str, type: str, name: str, kind: Kind, read: Callable[[], Labelled], *, is_on_demand: bool = False
+        self,
+        group: str,
+        type: str,
+        name: str,
+        kind: MetricKind,
+        read: Callable[[], Labelled],
+        *,
+        is_on_demand: bool = False,
     ) -> None:
-        """A family whose members are enumerated when somebody asks; `is_on_demand`: only who asks for partitions gets
-        it, for it has a member for each partition."""
+        """Register a family whose members are enumerated when they are read. A family with `is_on_demand` is shown only
+        to readers that request partitions, because it has a member for each partition."""
         family = self._family(group, type, name, kind)
         family.read, family.is_on_demand = read, is_on_demand
 
@@ -163,66 +175,68 @@ class Metrics:
         group: str,
         type: str,
         names: Iterable[str],
-        look: Callable[[], Look],
+        look: Callable[[], ScanSteps],
         *,
-        kind: Kind = Kind.GAUGE,
+        kind: MetricKind = MetricKind.GAUGE,
         **tags: str,
     ) -> None:
-        """Gauges or counters whose values come from one look, which is taken at the begin of each reading."""
-        shared = SharedLook(look)
+        """Register gauges or counters whose values come from one shared scan, which runs at the beginning of each
+        reading."""
+        shared = SharedScan(look)
         self._looks.append(shared)
         for name in names:
             self._family(group, type, name, kind).kept[_tags(tags)] = partial(shared.value, name)
 
     def remove(self, group: str, type: str, name: str, **tags: str) -> None:
-        """Forget one metric: a topic was deleted. Costs the same however many others there are."""
+        """Remove one metric, because its topic was deleted. The cost does not depend on the number of other metrics."""
         family, key = self._families.get((group, type, name)), _tags(tags)
         if family is not None:
             family.kept.pop(key, None)
             family.starts.pop(key, None)
 
-    def _family(self, group: str, type: str, name: str, kind: Kind) -> Family:
+    def _family(self, group: str, type: str, name: str, kind: MetricKind) -> MetricFamily:
         key = (group, type, name)
         family = self._families.get(key)
         if family is None:
-            family = self._families[key] = Family(MetricName(*key), kind, is_on_demand=False)
+            family = self._families[key] = MetricFamily(MetricName(*key), kind, is_on_demand=False)
         require(family.kind is kind, f"metric {family.name.mbean} is a {family.kind.value}, not a {kind.value}")
         return family
 
     # reading
 
-    def families_shown(self, *, partitions: bool) -> Iterator[Family]:
-        """Every name; those with a member per partition only with `partitions`."""
+    def families_shown(self, *, partitions: bool) -> Iterator[MetricFamily]:
+        """Return every metric family; those with a member per partition only with `partitions`."""
         return (family for family in self._families.values() if partitions or not family.is_on_demand)
 
-    def look_in_steps(self) -> Iterator[None]:
-        """Begin a reading: take all shared looks. Others may have a turn of the loop at each step."""
+    def scan_in_steps(self) -> Iterator[None]:
+        """Begin a reading: run all shared scans. Other tasks may run at each step."""
         return chain.from_iterable(look.steps() for look in self._looks)
 
     def readings(self) -> Iterator[tuple[MetricName, float]]:
-        """Every metric's present value; of a histogram its count."""
-        self._look()
+        """Return the current value of every metric; of a histogram its count."""
+        self._scan()
         for family in self._families.values():
             for tags, value in family.members():
                 yield family.name._replace(tags=tags), value.count if isinstance(value, Histogram) else value
 
     def value(self, group: str, type: str, name: str, **tags: str) -> float | None:
-        """The present value of a meter, counter or gauge, or the count of a histogram; None if there is none of this
-        name."""
+        """Return the current value of a meter, counter or gauge, or the count of a histogram; None if no metric has
+        this name."""
         family = self._families.get((group, type, name))
         wanted = _tags(tags)
-        self._look()
+        self._scan()
         for found, value in () if family is None else family.members():
             if found == wanted:
                 return value.count if isinstance(value, Histogram) else value
         return None
 
     def exposition(self, *, partitions: bool = False) -> bytes:
-        """The text that a Prometheus server scrapes; see `text_in_steps` for how to share the loop meanwhile."""
+        """Return the text that a Prometheus server scrapes. `text_in_steps` produces the same text while other tasks
+        run."""
         return "".join(text_in_steps(self, partitions=partitions)).encode()
 
-    def _look(self) -> None:
-        for _ in self.look_in_steps():
+    def _scan(self) -> None:
+        for _ in self.scan_in_steps():
             pass
 
 

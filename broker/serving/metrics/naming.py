@@ -1,7 +1,8 @@
-"""The names under which dashboards look for Kafka's metrics: one registry, a row for each family of names.
+"""The names under which dashboards read Kafka's metrics: one registry, with a row for each family of names.
 
 The families are `reporter` (Strimzi Metrics Reporter), `strimzi` (the jmx_exporter rules of Strimzi's examples) and
-`confluent` (those of Confluent's stacks). Source: Strimzi Metrics Reporter, Strimzi examples, jmx-monitoring-stacks.
+`confluent` (the rules of Confluent's stacks). Source: Strimzi Metrics Reporter, Strimzi examples,
+jmx-monitoring-stacks.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kraft.broker.serving.metrics.metric_registry import Family, Tags
+    from kraft.broker.serving.metrics.metric_registry import MetricFamily, Tags
 
 SUFFIXES = MappingProxyType({"counter": "_total", "info": "_info"})
 _PER_SECOND, _PERCENT = "PerSec", "Percent"
 _HANDLERS_IDLE = "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent"
-"""The reporter's is a counter of nanoseconds. The other families read a share; one loop does what Kafka's network and
-request threads do, so they get that of the network thread under both names."""
+"""Metric of the idle share of Kafka's request handlers. In the `reporter` family it is a counter of nanoseconds; the
+other families read a fraction. One event loop does the work of Kafka's network and request threads, so the other
+families get the network threads' fraction under both names."""
 _NETWORK_IDLE = "kafka_network_socketserver_networkprocessoravgidlepercent"
 _STRIMZI_STARTS = MappingProxyType(
     {
@@ -29,7 +31,7 @@ _STRIMZI_STARTS = MappingProxyType(
 )
 _CONFLUENT_STARTS = MappingProxyType({"kafka_server_socket_server_metrics_": "kafka_server_socketservermetrics_"})
 _CONNECTIONS = "kafka_server_socket_server_metrics_connections"
-"""By client software."""
+"""Metric of the number of connections by client software."""
 _SOFTWARE_LABELS = MappingProxyType(
     {"clientSoftwareName": "client_software_name", "clientSoftwareVersion": "client_software_version"}
 )
@@ -37,20 +39,20 @@ _SOFTWARE_LABELS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """`of_family` gives each name under which a family's samples are written (of a histogram the name of its
-    percentiles); `of_tags` gives their labels."""
+    """The names of one family. `of_family` returns each name under which a metric's samples are written (for a
+    histogram, the name of its percentiles); `of_tags` returns their labels."""
 
-    of_family: Callable[[Family], tuple[str, ...]]
+    of_family: Callable[[MetricFamily], tuple[str, ...]]
     of_tags: Callable[[Tags], Tags]
 
 
-def _reporter(family: Family) -> tuple[str, ...]:
+def _reporter(family: MetricFamily) -> tuple[str, ...]:
     return (family.prometheus + SUFFIXES.get(family.kind.value, ""),)
 
 
-def _strimzi(family: Family) -> tuple[str, ...]:
-    """Rules tell `PerSec` and `Percent` by their capitals: names of Kafka's newer metrics, such as max-dirty-percent,
-    are left as they are."""
+def _strimzi(family: MetricFamily) -> tuple[str, ...]:
+    """Apply Strimzi's rules, which recognize `PerSec` and `Percent` by their capitals. Names of Kafka's newer metrics,
+    such as max-dirty-percent, stay unchanged."""
     if family.prometheus == _HANDLERS_IDLE:
         return ()
     if family.prometheus == _CONNECTIONS:
@@ -64,7 +66,7 @@ def _strimzi(family: Family) -> tuple[str, ...]:
     return tuple(one.removesuffix(_PERCENT.lower()) + "_percent" for one in both)
 
 
-def _confluent(family: Family) -> tuple[str, ...]:
+def _confluent(family: MetricFamily) -> tuple[str, ...]:
     if family.prometheus == _HANDLERS_IDLE:
         return ()
     name = _renamed(family.prometheus, _CONFLUENT_STARTS)
@@ -91,7 +93,7 @@ def _confluent_tags(tags: Tags) -> Tags:
 
 
 def _with_broker(tags: Tags) -> Tags:
-    """Host and port of a broker as one label."""
+    """Join host and port of a broker into one label."""
     if not any(name == "brokerHost" for name, _ in tags):
         return tags
     found = dict(tags)

@@ -1,5 +1,6 @@
-"""The metrics of the process: those of prometheus-client's process collector, which dashboards read, and Kafka's two of
-the disk. In a process of its own alone: in a simulated world there is none."""
+"""The metrics of the process: those of prometheus-client's process collector, which dashboards read, and Kafka's two
+disk metrics. Only a node that runs as its own process has them; a simulated node has none.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from kraft.broker.serving.metrics.metric_registry import Metrics
 
 
 def register_process_metrics(usage: Mapping[str, Callable[[], float]], metrics: Metrics) -> None:
-    """`usage`: name → present value, as `kraft.runtime.process.USAGE`."""
+    """Register the metrics of the process. `usage` maps each name to a function that returns its current value, as
+    `kraft.runtime.process.USAGE` does."""
     metrics.counter("process", "cpu", "seconds", usage["cpu_seconds"])
     metrics.gauge("process", "virtual", "memory_bytes", usage["virtual_memory_bytes"])
     metrics.gauge("process", "resident", "memory_bytes", usage["resident_memory_bytes"])

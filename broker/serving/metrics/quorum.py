@@ -1,5 +1,6 @@
-"""The metrics of the metadata quorum and of the metadata that it gives. Source: Kafka's KafkaRaftMetrics,
-MetadataLoaderMetrics and SnapshotEmitterMetrics (KIP-595, KIP-938)."""
+"""The metrics of the metadata quorum and of the metadata replayed from it. Source: Kafka's KafkaRaftMetrics,
+MetadataLoaderMetrics and SnapshotEmitterMetrics (KIP-595, KIP-938).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Labelled, MetricKind, Metrics
 from kraft.image.image import METADATA_VERSION_FEATURE
 from kraft.raft.identity import ReplicaKey
 from kraft.raft.state import Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -32,17 +33,19 @@ STATES = MappingProxyType(
         Unattached: "unattached",
     }
 )
-NOBODY = -1
+NO_NODE = -1
 
 
 def register_quorum_metrics(quorum: Quorum, rates: Rates, idle: Rate, metrics: Metrics) -> None:
-    """The state of this node's replica, and its connections to the others."""
+    """Register the metrics of this node's quorum state, and of its connections to the other quorum nodes."""
 
     def gauge(name: str, value: Callable[[], float]) -> None:
         metrics.gauge(GROUP, RAFT, name, value)
 
     measures, peers = quorum.measures, quorum.peers
-    metrics.enumerate(GROUP, RAFT, "current-state", Kind.INFO, lambda: [({"current_state": quorum_state(quorum)}, 1)])
+    metrics.enumerate(
+        GROUP, RAFT, "current-state", MetricKind.INFO, lambda: [({"current_state": quorum_state(quorum)}, 1)]
+    )
     gauge("current-leader", lambda: _id(quorum.leader_and_epoch[0]))
     gauge("current-epoch", lambda: quorum.leader_and_epoch[1])
     gauge("current-vote", lambda: _vote(quorum))
@@ -51,7 +54,7 @@ def register_quorum_metrics(quorum: Quorum, rates: Rates, idle: Rate, metrics: M
     gauge("log-end-epoch", lambda: 0 if quorum.replica is None else quorum.replica.log.last_epoch)
     gauge("number-of-voters", lambda: len(quorum.voters))
     gauge("number-of-observers", lambda: len(quorum.describe().observers))
-    gauge("number-unknown-voter-connections", lambda: 0)  # the address of each voter stands in the set
+    gauge("number-unknown-voter-connections", lambda: 0)  # the set contains the address of each voter
     gauge("uncommitted-voter-change", lambda: _has_uncommitted_voters(quorum))
     gauge("append-records-rate", rates.of(lambda: measures.appended))
     gauge("fetch-records-rate", rates.of(lambda: measures.fetched))
@@ -66,7 +69,7 @@ def register_quorum_metrics(quorum: Quorum, rates: Rates, idle: Rate, metrics: M
 
 
 def register_metadata_metrics(publisher: MetadataPublisher, quorum: Quorum, clock: Clock, metrics: Metrics) -> None:
-    """What of the metadata log this node has replayed, and its snapshots."""
+    """Register the metrics of the replayed metadata log and its snapshots."""
 
     def applied(name: str, value: Callable[[], float]) -> None:
         metrics.gauge(GROUP, APPLIED, name, value)
@@ -82,7 +85,7 @@ def register_metadata_metrics(publisher: MetadataPublisher, quorum: Quorum, cloc
     loader("CurrentMetadataVersion", lambda: publisher.image.features.get(METADATA_VERSION_FEATURE, 0))
     loader("CurrentControllerId", lambda: _id(publisher.leader_id))
     loader("HandleLoadSnapshotCount", lambda: publisher.snapshots_loaded)
-    metrics.enumerate(GROUP, "MetadataLoader", "FinalizedLevel", Kind.GAUGE, lambda: _levels(publisher))
+    metrics.enumerate(GROUP, "MetadataLoader", "FinalizedLevel", MetricKind.GAUGE, lambda: _levels(publisher))
     measures, emitter = quorum.measures, "SnapshotEmitter"
     metrics.gauge(GROUP, emitter, "LatestSnapshotGeneratedBytes", lambda: measures.snapshot_bytes)
     metrics.gauge(GROUP, emitter, "LatestSnapshotGeneratedAgeMs", lambda: _snapshot_age_ms(measures, clock))
@@ -98,7 +101,7 @@ def quorum_state(quorum: Quorum) -> str:
 
 def _vote(quorum: Quorum) -> int:
     voted = None if quorum.replica is None else quorum.replica.voted
-    return voted.node_id if isinstance(voted, ReplicaKey) else NOBODY
+    return voted.node_id if isinstance(voted, ReplicaKey) else NO_NODE
 
 
 def _has_uncommitted_voters(quorum: Quorum) -> bool:
@@ -132,4 +135,4 @@ def _levels(publisher: MetadataPublisher) -> Labelled:
 
 
 def _id(node_id: int | None) -> int:
-    return NOBODY if node_id is None else node_id
+    return NO_NODE if node_id is None else node_id

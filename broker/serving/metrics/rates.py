@@ -1,4 +1,4 @@
-"""Rates over the last half minute, for the metrics that Kafka shows as rates and not as counts."""
+"""Rates over the last half minute, for the metrics that Kafka reports as rates and not as counts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from kraft.seam import Clock
 
 SAMPLES = 31
-"""One a second: the window of Kafka's rates, 30 s."""
+"""Number of samples, one a second: the window of Kafka's rates is 30 s."""
 NS_PER_SECOND = 1e9
 
 Count = Callable[[], float]
 
 
 class Rate:
-    """How fast one count rises, per second."""
+    """The rate at which one count rises, per second."""
 
     __slots__ = ("_count", "_samples")
 
@@ -27,7 +27,7 @@ class Rate:
         self._samples.append((now_ns, self._count()))
 
     def __call__(self) -> float:
-        """Between the oldest and the newest sample; 0 before there are two."""
+        """Return the rate between the oldest and the newest sample; 0 before there are two."""
         if len(self._samples) < 2:
             return 0.0
         (since_ns, before), (until_ns, after) = self._samples[0], self._samples[-1]
@@ -35,14 +35,14 @@ class Rate:
 
 
 class Rates:
-    """All rates of a node. `second_over` is called once a second."""
+    """All rates of a node. `second_over` must be called once a second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rates: list[Rate] = []
 
     def of(self, count: Count) -> Rate:
-        """The rate of this count."""
+        """Return the rate of this count."""
         rate = Rate(count)
         rate.sample(self._clock.monotonic_ns())
         self._rates.append(rate)

@@ -1,4 +1,4 @@
-"""RequestMetrics: what the listeners of this node served. Source: Kafka's RequestMetrics."""
+"""RequestMetrics: the requests that the listeners of this node served. Source: Kafka's RequestMetrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kraft.broker.serving.metrics.metric_registry import Kind, Labelled, Metrics
+from kraft.broker.serving.metrics.metric_registry import Labelled, MetricKind, Metrics
 from kraft.wire.request_meter import PARTS
 
 if TYPE_CHECKING:
@@ -16,12 +16,13 @@ GROUP = "kafka.network"
 TYPE = "RequestMetrics"
 SERVER, SOCKETS = "kafka.server", "socket-server-metrics"
 SOFTWARE_MAX = 64
-"""Kinds of client software that are shown by their names; clients choose these. The rest is one kind, OTHER."""
+"""Maximum number of client software names in metrics, because clients choose the names. All further names are counted
+as OTHER."""
 OTHER = "other"
 
 
 def register_request_metrics(meter: RequestMeter, metrics: Metrics) -> None:
-    """Register them once, before the node serves."""
+    """Register the metrics once, before the node serves."""
 
     def requests() -> Labelled:
         return [({"request": name, "version": str(version)}, count) for name, version, count in meter.request_counts()]
@@ -30,14 +31,14 @@ def register_request_metrics(meter: RequestMeter, metrics: Metrics) -> None:
         return [({"request": name, "error": error}, count) for name, error, count in meter.error_counts()]
 
     register_connections(meter, metrics)
-    metrics.enumerate(GROUP, TYPE, "RequestsPerSec", Kind.COUNTER, requests)
-    metrics.enumerate(GROUP, TYPE, "ErrorsPerSec", Kind.COUNTER, errors)
+    metrics.enumerate(GROUP, TYPE, "RequestsPerSec", MetricKind.COUNTER, requests)
+    metrics.enumerate(GROUP, TYPE, "ErrorsPerSec", MetricKind.COUNTER, errors)
     for place, part in enumerate(PARTS):
         _register_part(meter, metrics, place, part)
 
 
 def register_connections(meter: RequestMeter, metrics: Metrics) -> None:
-    """What is open and what waits, counted over the open connections."""
+    """Register counts of open connections and of requests that wait, summed over the open connections."""
     open_ones, channel = meter.connections, "RequestChannel"
 
     def by_listener(counts: Mapping[str, int]) -> Labelled:
@@ -54,10 +55,12 @@ def register_connections(meter: RequestMeter, metrics: Metrics) -> None:
     def open_by_listener() -> Labelled:
         return by_listener(Counter(one.transport.listener for one in open_ones))
 
-    metrics.enumerate(SERVER, SOCKETS, "connection-count", Kind.GAUGE, open_by_listener)
-    metrics.enumerate(SERVER, SOCKETS, "connections", Kind.GAUGE, software)
-    metrics.enumerate(SERVER, SOCKETS, "connection-creation-total", Kind.GAUGE, lambda: by_listener(meter.accepted))
-    metrics.enumerate(SERVER, SOCKETS, "connection-close-total", Kind.GAUGE, lambda: by_listener(meter.closed))
+    metrics.enumerate(SERVER, SOCKETS, "connection-count", MetricKind.GAUGE, open_by_listener)
+    metrics.enumerate(SERVER, SOCKETS, "connections", MetricKind.GAUGE, software)
+    metrics.enumerate(
+        SERVER, SOCKETS, "connection-creation-total", MetricKind.GAUGE, lambda: by_listener(meter.accepted)
+    )
+    metrics.enumerate(SERVER, SOCKETS, "connection-close-total", MetricKind.GAUGE, lambda: by_listener(meter.closed))
     metrics.gauge(GROUP, channel, "RequestQueueSize", lambda: sum(one.has_unhandled_requests for one in open_ones))
     metrics.gauge(GROUP, channel, "ResponseQueueSize", lambda: sum(one.in_flight for one in open_ones))
 
@@ -66,4 +69,4 @@ def _register_part(meter: RequestMeter, metrics: Metrics, place: int, part: str)
     def histograms() -> Labelled:
         return [({"request": name}, times[place]) for name, times in meter.times.items()]
 
-    metrics.enumerate(GROUP, TYPE, part, Kind.HISTOGRAM, histograms)
+    metrics.enumerate(GROUP, TYPE, part, MetricKind.HISTOGRAM, histograms)

@@ -1,4 +1,4 @@
-"""The text that a Prometheus server scrapes, written at a tenth of the cost of prometheus-client's writer.
+"""Write the text that a Prometheus server scrapes, at a tenth of the cost of prometheus-client's writer.
 
 Names and labels are kept as text from one scrape to the next. Source: Prometheus text format.
 """
@@ -14,20 +14,21 @@ from kraft.broker.serving.metrics.naming import REPORTER, Names
 from kraft.seam.measures import Histogram
 
 if TYPE_CHECKING:
-    from kraft.broker.serving.metrics.metric_registry import Family, Metrics, Tags
+    from kraft.broker.serving.metrics.metric_registry import MetricFamily, Metrics, Tags
 
 LINES_PER_STEP = 200
 HISTOGRAM_COST = 20
-"""In lines: its samples are sorted if there are new ones."""
+"""Cost of writing a histogram, in lines of text: its samples must be sorted if there are new ones."""
 LABELS_KEPT_MAX = 1024
-"""Of one name: more label sets than this, which clients can make, are written anew each time."""
+"""Maximum number of label sets per name whose text is kept. If clients cause more label sets, the text of the others is
+built at each scrape."""
 TYPES = MappingProxyType({"counter": "counter", "gauge": "gauge", "summary": "summary", "info": "gauge"})
 
 
 def text_in_steps(metrics: Metrics, *, partitions: bool, names: Names = REPORTER) -> Iterator[str]:
-    """The text in pieces of about LINES_PER_STEP lines, those empty in whose place a look took a step; others may have
-    a turn of the loop between two pieces."""
-    for _ in metrics.look_in_steps():
+    """Yield the text in pieces of about LINES_PER_STEP lines, and an empty piece for each step of a scan. Other tasks
+    may run between two pieces."""
+    for _ in metrics.scan_in_steps():
         yield ""
     lines: list[str] = []
     cost = 0
@@ -50,13 +51,13 @@ def text_in_steps(metrics: Metrics, *, partitions: bool, names: Names = REPORTER
     yield "".join(lines)
 
 
-def _head(family: Family, name: str) -> str:
+def _head(family: MetricFamily, name: str) -> str:
     kind = TYPES[family.kind.value]
     return f"# HELP {name} {_escaped(family.name.mbean, quotes=False)}\n# TYPE {name} {kind}\n"
 
 
 def _write_histogram(
-    lines: list[str], family: Family, name: str, tags: Tags, histogram: Histogram, names: Names
+    lines: list[str], family: MetricFamily, name: str, tags: Tags, histogram: Histogram, names: Names
 ) -> None:
     for share, percentile in histogram.percentiles().items():
         lines.append(f"{_start(family, name, (*tags, ('quantile', share)), names)} {_number(percentile)}\n")
@@ -64,8 +65,9 @@ def _write_histogram(
     lines.append(f"{name}_count{labels} {_number(histogram.count)}\n{name}_sum{labels} {_number(histogram.total)}\n")
 
 
-def _start(family: Family, name: str, tags: Tags, names: Names) -> str:
-    """Name and labels of a line, kept for the names that most ask for."""
+def _start(family: MetricFamily, name: str, tags: Tags, names: Names) -> str:
+    """Return name and labels of a line as text. The text is kept only in the `reporter` family, which most scrapes
+    use."""
     start = family.starts.get(tags) if names is REPORTER else None
     if start is None:
         labels = ",".join(f'{label}="{_escaped(value, quotes=True)}"' for label, value in names.of_tags(tags))

@@ -1,11 +1,12 @@
-"""The counters of one topic, with Kafka's names. The hot path adds to their `count`; the totals over all topics are
-counters that are summed when somebody asks. Source: Kafka's BrokerTopicMetrics."""
+"""The meters of one topic, under Kafka's names. The hot path adds to their `count`; the totals over all topics are
+summed when they are read. Source: Kafka's BrokerTopicMetrics.
+"""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
-from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Kind, Look, Meter, Metrics
+from kraft.broker.serving.metrics.metric_registry import PIECES_PER_STEP, Meter, MetricKind, Metrics, ScanSteps
 
 GROUP = "kafka.server"
 TYPE = "BrokerTopicMetrics"
@@ -31,7 +32,7 @@ NAMES = MappingProxyType(
 
 
 class TopicMeters:
-    """One topic's meters, each of them made when it is first asked for: as Kafka's. `made`: those that were."""
+    """One topic's meters, each created at its first use, as in Kafka. `made` has the meters that exist."""
 
     __slots__ = ("_metrics", "_topic", "made", *NAMES)
 
@@ -57,7 +58,7 @@ class TopicMeters:
         self.made: dict[str, Meter] = {}
 
     def __getattr__(self, attribute: str) -> Meter:
-        """A meter that is not there yet."""
+        """Create and return a meter that does not exist yet."""
         if attribute not in NAMES:
             raise AttributeError(attribute)
         meter = self.made[attribute] = self._metrics.meter(GROUP, TYPE, NAMES[attribute], topic=self._topic)
@@ -66,32 +67,32 @@ class TopicMeters:
 
 
 class TopicMetrics:
-    """The meters of all topics that have a replica here, and their totals."""
+    """The meters of all topics that have a replica on this broker, and the totals."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._topics: dict[str, TopicMeters] = {}
         self._gone = dict.fromkeys(NAMES, 0)
-        metrics.together(GROUP, TYPE, NAMES.values(), self._totals, kind=Kind.COUNTER)
+        metrics.together(GROUP, TYPE, NAMES.values(), self._totals, kind=MetricKind.COUNTER)
 
     def of(self, topic: str) -> TopicMeters:
-        """The topic's meters, made when first asked for."""
+        """Return the topic's meters; they are created at the first call."""
         meters = self._topics.get(topic)
         if meters is None:
             meters = self._topics[topic] = TopicMeters(self._metrics, topic)
         return meters
 
     def forget(self, topic: str) -> None:
-        """The topic has no replica here any more; its counts stay in the totals."""
+        """Remove a topic that has no replica on this broker any more; its counts stay in the totals."""
         meters = self._topics.pop(topic, None)
         if meters is not None:
             for attribute, meter in meters.made.items():
                 self._gone[attribute] += meter.count
                 self._metrics.remove(GROUP, TYPE, NAMES[attribute], topic=topic)
 
-    def _totals(self) -> Look:
-        """Over the topics of this moment and those before. A topic that is forgotten meanwhile is counted once: its
-        meters are looked at still, and what becomes of them in `_gone` is not."""
+    def _totals(self) -> ScanSteps:
+        """Sum over the current and former topics. A topic that is removed during the sum counts once: its meters are
+        still read, and the counts that its removal adds to `_gone` are not."""
         sums = self._gone.copy()
         for number, meters in enumerate(list(self._topics.values()), 1):
             for attribute, meter in meters.made.items():

@@ -1,11 +1,13 @@
-"""Pure: who reads what in a consumer group. One assignor per module, under Kafka's names."""
+"""Pure: assignors, which divide partitions among the members of a consumer group. One assignor per module, with Kafka's
+names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from kraft.client.core.assignors.base import Assignor, GroupMember
+from kraft.client.core.assignors.base import Assignor, SubscribedMember
 from kraft.client.core.assignors.range import RangeAssignor
 from kraft.client.core.assignors.round_robin import RoundRobinAssignor
 from kraft.client.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
@@ -14,10 +16,10 @@ __all__ = [
     "ASSIGNORS",
     "Assignor",
     "CooperativeStickyAssignor",
-    "GroupMember",
     "RangeAssignor",
     "RoundRobinAssignor",
     "StickyAssignor",
+    "SubscribedMember",
     "assignors_named",
     "is_cooperative",
 ]
@@ -31,7 +33,8 @@ ASSIGNORS: Mapping[str, type[Assignor]] = MappingProxyType(
 
 
 def assignors_named(wanted: Sequence[str | Assignor]) -> list[Assignor]:
-    """Assignors by name, or as they are given. ValueError names one that does not exist."""
+    """Return the assignors with these names. An assignor object in place of a name is returned as it is. Raise
+    ValueError for an unknown name."""
     chosen = []
     for entry in wanted:
         if isinstance(entry, str):
@@ -45,5 +48,6 @@ def assignors_named(wanted: Sequence[str | Assignor]) -> list[Assignor]:
 
 
 def is_cooperative(assignors: Sequence[Assignor]) -> bool:
-    """Whether members keep what they have through a rebalance: only if every assignor that may be chosen allows it."""
+    """Whether members keep their partitions during a rebalance. True only if every assignor that may be chosen allows
+    it."""
     return all(assignor.is_cooperative for assignor in assignors)

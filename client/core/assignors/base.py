@@ -1,4 +1,4 @@
-"""What an assignor is given and gives."""
+"""Values that assignors receive and return."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Assignments = dict[str, list[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A member as the leader of the group sees it."""
+class SubscribedMember:
+    """A member of the group, as its leader receives it from the coordinator."""
 
     member_id: str
     subscription: Subscription
@@ -24,30 +24,31 @@ class GroupMember:
 
     @property
     def rank(self) -> tuple[bool, str]:
-        """The order in which members are served: static ones first, by instance id, so that they keep their places."""
+        """Sort key of members: static members come first, by instance id, so that their assignments are stable."""
         return (self.instance_id is None, self.instance_id or self.member_id)
 
 
 class Assignor(ABC):
-    """Divides the partitions of the topics that members subscribe to among them. Subclasses are stateless."""
+    """Divides the partitions of the subscribed topics among the members. Subclasses are stateless."""
 
     name: ClassVar[str]
     is_cooperative: ClassVar[bool] = False
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What a member tells the leader beside its topics."""
+        """Return the user data for a member's subscription, which the group's leader receives."""
         return None
 
     @abstractmethod
-    def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
-        """`counts`: the number of partitions of each topic that exists. A topic without subscribers is left out."""
+    def assign(self, counts: Mapping[str, int], members: Sequence[SubscribedMember]) -> Assignments:
+        """Assign all partitions. `counts` has the number of partitions of each topic that exists. Topics without
+        subscribers are left out."""
 
 
-def subscribers(topic: str, members: Sequence[GroupMember]) -> list[GroupMember]:
-    """The members that want this topic, in the order of their rank."""
+def subscribers(topic: str, members: Sequence[SubscribedMember]) -> list[SubscribedMember]:
+    """Return the members that subscribe to this topic, in the order of their rank."""
     return sorted((member for member in members if topic in member.subscription.topics), key=lambda m: m.rank)
 
 
-def wanted_topics(counts: Mapping[str, int], members: Sequence[GroupMember]) -> list[str]:
-    """The topics that exist and somebody wants, sorted."""
+def wanted_topics(counts: Mapping[str, int], members: Sequence[SubscribedMember]) -> list[str]:
+    """Return the existing topics that have a subscriber, sorted."""
     return sorted({topic for member in members for topic in member.subscription.topics if topic in counts})

@@ -1,18 +1,18 @@
-"""`roundrobin`: all partitions of all topics, dealt one by one to the members in order."""
+"""The assignor `roundrobin`: it assigns all partitions of all topics one by one to the members in rotation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kraft.client.core.assignors.base import Assignments, Assignor, GroupMember, wanted_topics
+from kraft.client.core.assignors.base import Assignments, Assignor, SubscribedMember, wanted_topics
 
 
 class RoundRobinAssignor(Assignor):
-    """A member that does not want the topic at hand is passed over."""
+    """Round-robin assignor. A member that is not subscribed to the topic of a partition is skipped for it."""
 
     name = "roundrobin"
 
-    def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
+    def assign(self, counts: Mapping[str, int], members: Sequence[SubscribedMember]) -> Assignments:
         assigned: Assignments = {member.member_id: [] for member in members}
         ring = sorted(members, key=lambda member: member.rank)
         turn = 0

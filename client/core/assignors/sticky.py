@@ -1,9 +1,12 @@
-"""`sticky` and `cooperative-sticky`: balance first, then keep as many partitions as possible where they are.
+"""The assignors `sticky` and `cooperative-sticky`: they balance first, and then leave as many partitions as possible at
+their owners.
 
-Invariants: every partition of a wanted topic goes to exactly one subscriber. No move of one partition would make two
-members' counts more equal. A claim to a partition counts only if no other member claims it in a higher generation. Of
-two claims in the same generation neither counts: a member that missed a rebalance must not keep another member's
-partition.
+Invariants:
+- Every partition of a subscribed topic goes to exactly one subscriber.
+- Moving one more partition would not make two members' counts more equal.
+- A member's claim to a partition counts only if no other member claims it in a higher generation. If two members claim
+  it in the same generation, neither claim counts: a member that missed a rebalance must not keep another member's
+  partition.
 Source: KIP-54, KIP-429, Kafka's AbstractStickyAssignor.
 """
 
@@ -13,28 +16,29 @@ import struct
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from kraft.client.core.assignors.base import Assignments, Assignor, GroupMember, wanted_topics
+from kraft.client.core.assignors.base import Assignments, Assignor, SubscribedMember, wanted_topics
 from kraft.client.core.consumer_protocol import Subscription, decode_sticky_data, encode_sticky_data
 from kraft.client.core.records import TopicPartition
 
 _GENERATION = struct.Struct(">i")
 
 Claims = dict[str, tuple[tuple[TopicPartition, ...], int]]
-"""What each member says it owns, and in which generation it got it."""
+"""For each member, the partitions that it claims to own, and the generation in which they were assigned to it."""
 
 
 class StickyAssignor(Assignor):
-    """Members give up everything before they join; what they had stands in their user data."""
+    """Sticky assignor. Members give up all partitions before they join. Their user data has their previous
+    assignment."""
 
     name = "sticky"
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
         return encode_sticky_data(owned, generation)
 
-    def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
+    def assign(self, counts: Mapping[str, int], members: Sequence[SubscribedMember]) -> Assignments:
         return _balance(counts, members, _owners(self._claims(members)))
 
-    def _claims(self, members: Sequence[GroupMember]) -> Claims:
+    def _claims(self, members: Sequence[SubscribedMember]) -> Claims:
         return {
             member.member_id: decode_sticky_data(member.subscription.user_data)
             for member in members
@@ -43,8 +47,8 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Members keep what they have. What is to move, or is claimed by two, is first taken away, and given out in the
-    rebalance after."""
+    """Cooperative sticky assignor. Members keep their partitions. If a partition is to move, or if two members claim
+    it, it is revoked first and assigned in the next rebalance."""
 
     name = "cooperative-sticky"
     is_cooperative = True
@@ -52,7 +56,7 @@ class CooperativeStickyAssignor(Assignor):
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
         return _GENERATION.pack(generation)
 
-    def assign(self, counts: Mapping[str, int], members: Sequence[GroupMember]) -> Assignments:
+    def assign(self, counts: Mapping[str, int], members: Sequence[SubscribedMember]) -> Assignments:
         claims = {m.member_id: (m.subscription.owned, _generation(m.subscription)) for m in members}
         owners = _owners(claims)
         claimed = {partition for owned, _ in claims.values() for partition in owned}
@@ -63,7 +67,8 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def _generation(subscription: Subscription) -> int:
-    """From the subscription, or from the user data of a member whose subscription cannot say it yet."""
+    """Return the generation from the subscription, or from the user data of a member whose subscription version lacks
+    the field."""
     data = subscription.user_data
     if subscription.generation < 0 and data is not None and len(data) == _GENERATION.size:
         generation: int = _GENERATION.unpack(data)[0]
@@ -72,7 +77,7 @@ def _generation(subscription: Subscription) -> int:
 
 
 def _owners(claims: Claims) -> dict[TopicPartition, str]:
-    """Who owns each partition, where that is beyond doubt."""
+    """Return the owner of each partition that has exactly one valid claim."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (owned, generation) in sorted(claims.items()):
         for partition in owned:
@@ -85,7 +90,7 @@ def _owners(claims: Claims) -> dict[TopicPartition, str]:
 
 
 def _balance(
-    counts: Mapping[str, int], members: Sequence[GroupMember], owners: Mapping[TopicPartition, str]
+    counts: Mapping[str, int], members: Sequence[SubscribedMember], owners: Mapping[TopicPartition, str]
 ) -> Assignments:
     ranked = sorted(members, key=lambda member: member.rank)
     wants = {member.member_id: frozenset(member.subscription.topics) for member in ranked}
@@ -106,7 +111,8 @@ def _balance(
 
 
 def _level_alike(assigned: Assignments, free: list[TopicPartition]) -> None:
-    """All members want the same: each gets the quotient, and the first of those that hold more keep one above it."""
+    """Balance members with equal subscriptions. Each member gets the quotient of partitions and members. The remainder
+    goes to members that already own more than the quotient, one partition each, and then to others."""
     if not assigned:
         return
     share, extras = divmod(sum(map(len, assigned.values())) + len(free), len(assigned))
@@ -126,8 +132,9 @@ def _level_alike(assigned: Assignments, free: list[TopicPartition]) -> None:
 
 
 def _level_mixed(assigned: Assignments, free: list[TopicPartition], wants: Mapping[str, frozenset[str]]) -> None:
-    """Members want different topics: what is free goes to the least loaded that may have it, first what few may have;
-    then single partitions move from the more to the less loaded as long as that makes two of them more equal."""
+    """Balance members with different subscriptions. Free partitions go to the subscriber with the fewest partitions;
+    topics with the fewest subscribers are assigned first. Then single partitions are moved from members with more
+    partitions to members with fewer, while that makes two members more equal."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for partition in free:
         by_topic.setdefault(partition[0], []).append(partition)
@@ -144,8 +151,8 @@ def _level_mixed(assigned: Assignments, free: list[TopicPartition], wants: Mappi
 
 
 def _move_one_per_member(assigned: Assignments, wants: Mapping[str, frozenset[str]]) -> bool:
-    """One pass over the members, the most loaded first. True if anything moved; each move makes the sum of squares of
-    the loads smaller, so that passes end."""
+    """Make one pass over the members, the one with the most partitions first. Return True if a partition was moved.
+    Each move decreases the sum of the squared counts, so the passes end."""
     moved = False
     for giver in sorted(assigned, key=lambda member_id: -len(assigned[member_id])):
         for partition in list(reversed(assigned[giver])):

@@ -1,4 +1,4 @@
-"""What brokers say of topics and offsets as values, and the requests for them. Does no I/O itself."""
+"""Convert brokers' responses about topics and offsets to plain values, and build the requests. Does no I/O itself."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ from uuid import UUID
 
 from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
 from kraft.client.core.retriable import RETRIABLE
-from kraft.client.core.topology import Leader
+from kraft.client.core.topology import LeaderAndEpoch
 from kraft.client.spark.blocking.link import build_request
-from kraft.client.spark.blocking.retries import Passing, classify
+from kraft.client.spark.blocking.retries import RetriableError, classify
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as the newest answer told it. `leaders` has every partition; node id -1: no leader now."""
+class KnownTopic:
+    """A topic as described by the newest Metadata response. `leaders` has an entry for every partition; node id -1
+    means that the partition has no leader now."""
 
     name: str
     topic_id: UUID | None
-    leaders: Mapping[int, Leader]
+    leaders: Mapping[int, LeaderAndEpoch]
     is_internal: bool = False
 
 
 class OffsetAt(NamedTuple):
-    """An answer of ListOffsets: -1 in each field where there is no such record, or the broker does not say."""
+    """A partition's result of ListOffsets. Its fields are -1 if no such record exists, or if the broker does not report
+    them."""
 
     offset: int
     leader_epoch: int
     timestamp_ms: int
 
 
-def take_offsets(answer: Any, found: dict[TopicPartition, OffsetAt]) -> Passing | None:
-    """Take what a leader said of its partitions. KafkaError for a refusal that does not pass."""
-    problem: Passing | None = None
+def take_offsets(answer: Any, found: dict[TopicPartition, OffsetAt]) -> RetriableError | None:
+    """Add the offsets in a leader's response to `found`. Return the last transient error in the response, if any; raise
+    KafkaError for a permanent one."""
+    problem: RetriableError | None = None
     for topic in answer.topics:
         for part in topic.partitions:
             tp = (str(topic.name), int(part.partition_index))
@@ -52,7 +55,7 @@ def take_offsets(answer: Any, found: dict[TopicPartition, OffsetAt]) -> Passing 
 
 
 def commit_request(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Any:
-    """An OffsetCommit request of a client that is not a member of the group."""
+    """Build the OffsetCommit request of a client that is not a member of the group."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, index), position in sorted(offsets.items()):
         topics.setdefault(topic, []).append(

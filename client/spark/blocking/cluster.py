@@ -1,9 +1,9 @@
-"""Synchronous: what a reader or sink knows of the cluster, and how it asks: any broker, one broker, the leaders of
-partitions, the coordinator of a group.
+"""Synchronous: the cluster as one reader or sink sees it, and requests to it: to any broker, to a given broker, to the
+leaders of partitions, or to the coordinator of a group.
 
-One budget (`request_timeout_ms`) covers a call with all its retries; a failure that may pass (a leader that moved, a
-broker that died) is tried again after a pause that doubles. Invariant: the known leader epoch of a partition never goes
-back while its topic id stays the same. Not for use by two threads.
+One timeout (`request_timeout_ms`) covers a call with all its retries. A transient failure (a moved leader, a dead
+broker) is retried after a pause that doubles each time. Invariant: the known leader epoch of a partition never
+decreases while its topic id stays the same. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from uuid import UUID
 from kraft.client.core.records import CommittedOffset, KafkaError, TopicPartition
 from kraft.client.core.requests import list_offsets_request
 from kraft.client.core.retriable import RETRIABLE
-from kraft.client.core.topology import Broker, Leader
+from kraft.client.core.topology import BrokerEndpoint, LeaderAndEpoch
+from kraft.client.spark.blocking.answers import KnownTopic as KnownTopic
 from kraft.client.spark.blocking.answers import OffsetAt as OffsetAt
-from kraft.client.spark.blocking.answers import Topic as Topic
 from kraft.client.spark.blocking.answers import commit_request, take_offsets
 from kraft.client.spark.blocking.link import LinkClosed, LinkFailed, LinkTimedOut, SyncLink, build_request
 from kraft.client.spark.blocking.retries import (
@@ -29,8 +29,8 @@ from kraft.client.spark.blocking.retries import (
     MISSING_TOPIC_MS,
     BrokerUnreachable,
     ClusterUnreachable,
-    Passing,
     Pause,
+    RetriableError,
     classify,
 )
 from kraft.client.spark.settings import ConnectionSettings
@@ -41,29 +41,30 @@ from kraft.wire.error_codes import ErrorCode
 Found = TypeVar("Found")
 
 METADATA_TIMEOUT_MS = 2_000
-"""How long one broker may take for what any other can answer as well."""
+"""Milliseconds that one broker has to answer a request that any other broker can answer as well."""
 TRY_MS_MIN = 100
-"""The first address that is tried gets so much, however little time is left."""
+"""Minimum timeout of one attempt in ms, however little of the call's timeout remains."""
 ATTEMPTS_MIN = 3
-"""Tries that fit into a call's time though none of them is answered: a broker that hangs does not take all of it."""
+"""Minimum number of attempts that fit into a call's timeout. One attempt gets at most the timeout divided by this
+number, so that a hung broker does not use all of the timeout."""
 _NO_TOPIC = "it does not exist: create it, or correct the name that the options give"
 GROUP, TRANSACTION = 0, 1
-"""Key types of FindCoordinator."""
+"""Key types of FindCoordinator: a consumer group and a transactional id."""
 MAX_TIMESTAMP = -3
-"""Timestamp in ListOffsets: the record with the newest timestamp (KIP-734)."""
+"""Special timestamp in ListOffsets that requests the record with the newest timestamp (KIP-734)."""
 
 
 class SyncCluster:
-    """Connections and metadata of one reader, sink or planner. A context manager: leaving it closes all sockets."""
+    """Connections and metadata of one reader, sink or planner. A context manager that closes all sockets."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
-        self.brokers: dict[int, Broker] = {}
-        self.topics: dict[str, Topic] = {}
+        self.brokers: dict[int, BrokerEndpoint] = {}
+        self.topics: dict[str, KnownTopic] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.refreshed_at = float("-inf")
-        """time.monotonic() of the last answer about topics."""
+        """time.monotonic() at the last Metadata response."""
         self._links: dict[Address, SyncLink] = {}
         self._failed_at: dict[Address, float] = {}
 
@@ -76,7 +77,7 @@ class SyncCluster:
         self.close()
 
     def close(self) -> None:
-        """Close all sockets. What is asked afterwards connects anew."""
+        """Close all sockets. Later requests connect again."""
         for link in self._links.values():
             link.close()
         self._links.clear()
@@ -84,7 +85,8 @@ class SyncCluster:
     # connections
 
     def link(self, node_id: int, *, timeout_ms: float | None = None) -> SyncLink:
-        """A live link to a known broker. KafkaError if it is not known; LinkFailed as SyncLink."""
+        """Return an open connection to a known broker. Raises KafkaError if the broker is not in the metadata;
+        LinkFailed if it cannot be reached."""
         broker = self.brokers.get(node_id)
         if broker is None:
             known = ", ".join(map(str, sorted(self.brokers))) or "none"
@@ -97,21 +99,15 @@ class SyncCluster:
             live = self._links[address] = SyncLink(address, self.settings, timeout_ms=timeout_ms)
         return live
 
-    def drop_link(self, node_id: int) -> None:
-        """Close the connection to this broker, if there is one."""
-        broker = self.brokers.get(node_id)
-        live = None if broker is None else self._links.pop(broker.address, None)
-        if live is not None:
-            live.close()
-
     def request(self, node_id: int, key: ApiKey, message: Any, *, timeout_ms: float | None = None) -> Any:
-        """Send a message of the newest class to one broker, once; gives its answer. KafkaError if the broker is not
-        known, LinkFailed if it does not answer."""
+        """Send a message of the newest class to one broker, without retries, and return its response. Raises KafkaError
+        if the broker is not in the metadata, LinkFailed if it does not respond."""
         wait_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         return self.link(node_id, timeout_ms=wait_ms).request(key, message, timeout_ms=wait_ms)
 
-    def ask_any(self, key: ApiKey, message: Any, *, timeout_ms: float | None = None) -> Any:
-        """Send to one broker after another until one answers. ClusterUnreachable when the time is over."""
+    def request_any(self, key: ApiKey, message: Any, *, timeout_ms: float | None = None) -> Any:
+        """Send a request to one broker after another until one responds. Raises ClusterUnreachable after the
+        timeout."""
         pause = self._pause(timeout_ms)
         failures: dict[Address, Exception] = {}
         while True:
@@ -129,7 +125,8 @@ class SyncCluster:
                 raise self._unreachable(failures, pause.total_ms)
 
     def _candidates(self) -> list[Address]:
-        """Addresses that did not fail, those with a live link first; then the one whose failure is the oldest."""
+        """Return all addresses in the order to try them: those without a failure, with open connections first; then the
+        failed ones, the oldest failure first."""
         known = [broker.address for _, broker in sorted(self.brokers.items())]
         every = [*known, *(address for address in self.settings.bootstrap if address not in known)]
         live = {address for address, link in self._links.items() if not link.is_closed}
@@ -146,20 +143,20 @@ class SyncCluster:
         return ClusterUnreachable(self.settings.bootstrap_servers, "; ".join(why), within_ms)
 
     def broker_unreachable(self, failure: LinkFailed, within_ms: float) -> BrokerUnreachable:
-        """What to raise when a broker that is needed did not answer any more within this time."""
+        """Return the error to raise when the only broker that can answer did not respond within this time."""
         names = [f"broker {b.node_id}" for b in self.brokers.values() if b.address == failure.address]
         return BrokerUnreachable(self.settings.bootstrap_servers, names[0] if names else "a broker", failure, within_ms)
 
     # metadata
 
     def refresh(self, topics: Iterable[str] | None, *, timeout_ms: float | None = None) -> dict[str, ErrorCode]:
-        """Ask for brokers and these topics (None: all) and remember the answer. Gives the error of each topic that had
-        one; such a topic is forgotten if the answer says that it does not exist."""
+        """Request metadata of the brokers and these topics (None: all topics), and store it. Return the error of each
+        topic that has one. A topic that does not exist according to the response is removed."""
         wanted = None
         if topics is not None:
             wanted = tuple({"topic_id": None, "name": name} for name in sorted(set(topics)))
         request = build_request(ApiKey.METADATA, topics=wanted, allow_auto_topic_creation=False)
-        answer = self.ask_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
+        answer = self.request_any(ApiKey.METADATA, request, timeout_ms=timeout_ms)
         if topics is None:
             there = {str(topic.name) for topic in answer.topics}
             for name in self.topics.keys() - there:
@@ -167,7 +164,7 @@ class SyncCluster:
         self.cluster_id = answer.cluster_id
         self.controller_id = int(answer.controller_id)
         self.brokers = {
-            int(b.node_id): Broker(int(b.node_id), Address(b.host, int(b.port)), b.rack) for b in answer.brokers
+            int(b.node_id): BrokerEndpoint(int(b.node_id), Address(b.host, int(b.port)), b.rack) for b in answer.brokers
         }
         self.refreshed_at = time.monotonic()
         return self._learn_topics(answer)
@@ -188,46 +185,51 @@ class SyncCluster:
     def _learn_topic(self, name: str, topic: Any) -> None:
         known = self.topics.get(name)
         before = known.leaders if known is not None and known.topic_id == topic.topic_id else {}
-        leaders: dict[int, Leader] = {}
+        leaders: dict[int, LeaderAndEpoch] = {}
         for partition in topic.partitions:
             index = int(partition.partition_index)
-            told = Leader(int(partition.leader_id), int(partition.leader_epoch))
+            reported = LeaderAndEpoch(int(partition.leader_id), int(partition.leader_epoch))
             older = before.get(index)
-            leaders[index] = told if older is None or told.epoch < 0 or told.epoch >= older.epoch else older
-        self.topics[name] = Topic(name, topic.topic_id, dict(sorted(leaders.items())), bool(topic.is_internal))
+            leaders[index] = reported if older is None or reported.epoch < 0 or reported.epoch >= older.epoch else older
+        self.topics[name] = KnownTopic(name, topic.topic_id, dict(sorted(leaders.items())), bool(topic.is_internal))
 
-    def wait_topics(self, names: Iterable[str], *, timeout_ms: float | None = None) -> dict[str, Topic]:
-        """The metadata of these topics, asked for now. KafkaError for one that does not exist (after MISSING_TOPIC_MS)
-        or may not be seen."""
+    def wait_topics(self, names: Iterable[str], *, timeout_ms: float | None = None) -> dict[str, KnownTopic]:
+        """Request the metadata of these topics, and return it. Raises KafkaError for a topic that still does not exist
+        after MISSING_TOPIC_MS, or that this client may not describe."""
         wanted = sorted(set(names))
 
-        def attempt(wait_ms: float) -> dict[str, Topic]:
+        def attempt(wait_ms: float) -> dict[str, KnownTopic]:
             for name, code in self.refresh(wanted, timeout_ms=wait_ms).items():
                 raise classify(code, RETRIABLE, f"topic {name}", _NO_TOPIC if code in MISSING else None)
             return {name: self.topics[name] for name in wanted}
 
         return self.retry(attempt, timeout_ms=timeout_ms) if wanted else {}
 
-    def leader_of(self, topic_partition: TopicPartition) -> Leader:
-        """The leader as the last answer told it. Passing if the topic or partition is not known, or nobody leads."""
+    def leader_of(self, topic_partition: TopicPartition) -> LeaderAndEpoch:
+        """Return the partition's leader in the newest metadata. Raises RetriableError if the partition is not in the
+        metadata, or has no leader."""
         name, index = topic_partition
         topic = self.topics.get(name)
         leader = None if topic is None else topic.leaders.get(index)
         if leader is None:
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
-            raise Passing(error)
+            raise RetriableError(error)
         if leader.node_id not in self.brokers:
             text = f"{name}-{index} has no leader now: start a broker that holds it, or read other partitions only"
-            raise Passing(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text))
+            raise RetriableError(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text))
         return leader
 
-    def assume_leader(self, name: str, topic_id: UUID, partition: int, leader: Broker, epoch: int) -> None:
-        """Begin with what a planner knew of a partition: the first request of a task then goes to its leader."""
+    def assume_leader(self, name: str, topic_id: UUID, partition: int, leader: BrokerEndpoint, epoch: int) -> None:
+        """Store the leader that a planner found for a partition, so that a task's first request goes directly to that
+        leader."""
         self.brokers.setdefault(leader.node_id, leader)
-        self.topics.setdefault(name, Topic(name, topic_id, {partition: Leader(leader.node_id, epoch)}))
+        self.topics.setdefault(name, KnownTopic(name, topic_id, {partition: LeaderAndEpoch(leader.node_id, epoch)}))
 
-    def learn_leader(self, topic_partition: TopicPartition, leader: Leader, broker: Broker | None = None) -> bool:
-        """Believe a hint in an answer (KIP-951) if it is newer than what is known. True if it was believed."""
+    def learn_leader(
+        self, topic_partition: TopicPartition, leader: LeaderAndEpoch, broker: BrokerEndpoint | None = None
+    ) -> bool:
+        """Store the leader that an error response names (KIP-951), if its epoch is newer than the known one. Return
+        True if the new leader's address is known."""
         topic = self.topics.get(topic_partition[0])
         known = None if topic is None else topic.leaders.get(topic_partition[1])
         if topic is None or known is None or leader.epoch <= known.epoch:
@@ -235,7 +237,7 @@ class SyncCluster:
         if broker is not None:
             self.brokers[broker.node_id] = broker
         leaders = {**topic.leaders, topic_partition[1]: leader}
-        self.topics[topic.name] = Topic(topic.name, topic.topic_id, leaders, topic.is_internal)
+        self.topics[topic.name] = KnownTopic(topic.name, topic.topic_id, leaders, topic.is_internal)
         return leader.node_id in self.brokers
 
     # offsets
@@ -243,9 +245,12 @@ class SyncCluster:
     def list_offsets(
         self, targets: Mapping[TopicPartition, int], *, read_committed: bool = False, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
-        """Ask the leaders, one request each: per partition EARLIEST, LATEST, MAX_TIMESTAMP or a time in ms (the first
-        record that is as new). With `read_committed` LATEST is the last stable offset, else the high watermark.
-        KafkaError if a partition does not exist; ClusterUnreachable if a leader cannot be reached."""
+        """Request an offset of each partition from its leader: EARLIEST, LATEST, MAX_TIMESTAMP, or a time in ms. Each
+        leader gets one request.
+
+        For a time, the offset is that of the first record at or after it. With `read_committed`, LATEST is the last
+        stable offset, otherwise the high watermark. Raises KafkaError if a partition does not exist; ClusterUnreachable
+        if a leader cannot be reached."""
         found: dict[TopicPartition, OffsetAt] = {}
         topics = sorted({topic for topic, _ in targets})
         is_first = True
@@ -257,27 +262,28 @@ class SyncCluster:
                     raise classify(code, RETRIABLE, f"topic {name}")
             is_first = False
             missing = {tp: target for tp, target in targets.items() if tp not in found}
-            problem = self._ask_leaders(missing, read_committed, wait_ms, found)
+            problem = self._request_leaders(missing, read_committed, wait_ms, found)
             if problem is not None:
                 raise problem
             return found
 
         return self.retry(attempt, timeout_ms=timeout_ms) if targets else {}
 
-    def _ask_leaders(
+    def _request_leaders(
         self,
         targets: Mapping[TopicPartition, int],
         read_committed: bool,
         wait_ms: float,
         found: dict[TopicPartition, OffsetAt],
-    ) -> Passing | LinkFailed | None:
-        """Ask all leaders at once, then take their answers. Gives a failure that may pass, if there was one."""
+    ) -> RetriableError | LinkFailed | None:
+        """Send the requests to all leaders at once, then receive the responses and add their offsets to `found`. Return
+        a transient failure, if there was one."""
         shares: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-        problem: Passing | LinkFailed | None = None
+        problem: RetriableError | LinkFailed | None = None
         for tp, target in targets.items():
             try:
                 leader = self.leader_of(tp)
-            except Passing as unknown:
+            except RetriableError as unknown:
                 problem = unknown
             else:
                 shares.setdefault(leader.node_id, {})[tp] = (target, leader.epoch)
@@ -301,16 +307,17 @@ class SyncCluster:
     # coordinators
 
     def find_coordinator(self, key: str, *, kind: int = GROUP, timeout_ms: float | None = None) -> int:
-        """The broker that coordinates a group, or with TRANSACTION a transactional id. KafkaError if it is refused."""
+        """Return the coordinator of a group, or, with key type TRANSACTION, of a transactional id. Raises KafkaError if
+        the broker denies the request."""
 
         def attempt(wait_ms: float) -> int:
             request = build_request(ApiKey.FIND_COORDINATOR, key_type=kind, coordinator_keys=(key,))
-            found = self.ask_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=wait_ms).coordinators[0]
+            found = self.request_any(ApiKey.FIND_COORDINATOR, request, timeout_ms=wait_ms).coordinators[0]
             code = ErrorCode.of(int(found.error_code))
             if code is not ErrorCode.NONE:
                 raise classify(code, COORDINATOR_MOVES, f"the coordinator of {key}", found.error_message)
             node_id = int(found.node_id)
-            self.brokers.setdefault(node_id, Broker(node_id, Address(found.host, int(found.port))))
+            self.brokers.setdefault(node_id, BrokerEndpoint(node_id, Address(found.host, int(found.port))))
             return node_id
 
         return self.retry(attempt, timeout_ms=timeout_ms)
@@ -322,8 +329,8 @@ class SyncCluster:
         *,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Commit positions of a group without being its member; gives what its coordinator says of each partition
-        (UNKNOWN_MEMBER_ID where the group has live members). ClusterUnreachable if none answers."""
+        """Commit a group's offsets from outside of the group. Return the coordinator's error code of each partition
+        (UNKNOWN_MEMBER_ID if the group has live members). Raises ClusterUnreachable if no coordinator responds."""
 
         def attempt(wait_ms: float) -> dict[TopicPartition, ErrorCode]:
             node_id = self.find_coordinator(group_id, timeout_ms=wait_ms)
@@ -343,26 +350,29 @@ class SyncCluster:
     # retries
 
     def retry(self, attempt: Callable[[float], Found], *, timeout_ms: float | None = None) -> Found:
-        """`attempt(its own time in ms)` until it neither raises Passing nor loses its connection, for `timeout_ms`
-        (None: the request time-out). The brokers are asked for anew before each new try.
-        The last failure when the time is over: KafkaError or ClusterUnreachable."""
+        """Call `attempt` until it succeeds, for `timeout_ms` (None: the request timeout). Its argument is the timeout
+        of that one attempt in ms.
+
+        An attempt is repeated when it raises RetriableError or loses its connection. After a lost connection the
+        metadata is refreshed first. After the timeout the last failure is raised, as KafkaError or ClusterUnreachable.
+        """
         pause = self._pause(timeout_ms)
         while True:
-            problem: Passing | LinkFailed | ClusterUnreachable
+            problem: RetriableError | LinkFailed | ClusterUnreachable
             try:
                 return attempt(max(TRY_MS_MIN, min(pause.left_ms, pause.total_ms / ATTEMPTS_MIN)))
-            except (Passing, LinkClosed, LinkTimedOut, ClusterUnreachable) as failure:
+            except (RetriableError, LinkClosed, LinkTimedOut, ClusterUnreachable) as failure:
                 problem = failure
-            is_over = isinstance(problem, Passing) and problem.missing and pause.passed_ms >= MISSING_TOPIC_MS
+            is_over = isinstance(problem, RetriableError) and problem.missing and pause.passed_ms >= MISSING_TOPIC_MS
             if is_over or not pause.once_more():
                 raise self.final(problem, pause.total_ms)
             if isinstance(problem, LinkFailed):
                 with contextlib.suppress(ClusterUnreachable):
                     self.refresh([], timeout_ms=pause.left_ms)
 
-    def final(self, problem: Passing | LinkFailed | ClusterUnreachable, total_ms: float) -> Exception:
-        """What to raise for a failure that did not pass within this time."""
-        if isinstance(problem, Passing):
+    def final(self, problem: RetriableError | LinkFailed | ClusterUnreachable, total_ms: float) -> Exception:
+        """Return the exception to raise for a failure that persisted until this timeout."""
+        if isinstance(problem, RetriableError):
             return problem.error
         if isinstance(problem, LinkFailed):
             return self.broker_unreachable(problem, total_ms)

@@ -1,9 +1,8 @@
-"""Synchronous: one connection to a broker over a blocking socket, with pipelined requests. No event loop.
+"""Synchronous: one connection to a broker over a blocking socket, with pipelined requests and without an event loop.
 
-Invariants: answers belong to requests in the order in which these were sent; each answer has a buffer of its own, so a
-caller may keep views of it for as long as it likes; after any failure of the connection it is closed, and every request
-without an answer fails with the same error. A request whose answer does not come may have been carried out.
-Not for use by two threads.
+Invariants: responses are matched to requests in the order of sending. Each response has its own buffer, so a caller may
+keep views of it. Any connection failure closes the connection, and all requests without a response fail with that
+error. The broker may nevertheless have carried them out. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from kraft.wire.varints import skip_tagged_fields
 API_VERSIONS_VERSION = 3
 DIAL_TIMEOUT_MS = 10_000
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-"""A longer announcement is no answer of a broker: each protocol that is known to come instead announces more."""
+"""Maximum size of a response in bytes. A larger size field does not come from a broker: the first bytes of other common
+protocols, read as a size, exceed it."""
 
 _HEAD = struct.Struct(">ii")
 _REQUEST_HEADER = struct.Struct(">ihhi")
@@ -42,7 +42,8 @@ _CONTEXTS = TlsContexts()
 
 
 class LinkFailed(OSError):
-    """No connection, or it did not bring an answer. `address` is the broker's; the text names it and the request."""
+    """The connection could not be made, or a request got no response. `address` is the broker's; the message names the
+    address and the request."""
 
     def __init__(self, address: Address, message: str) -> None:
         super().__init__(message)
@@ -50,19 +51,19 @@ class LinkFailed(OSError):
 
 
 class LinkClosed(LinkFailed):
-    """The connection could not be made, or ended before the answer."""
+    """The connection could not be made, or was closed before the response arrived."""
 
 
 class LinkTimedOut(LinkFailed):
-    """No connection or no answer within the time-out."""
+    """The connection was not made, or the response did not arrive, within the timeout."""
 
 
 class VersionMismatch(Exception):
-    """Broker and client share no version of this API; the text names the broker, the API and both ranges."""
+    """Broker and client share no version of this API; the message names the broker, the API and both ranges."""
 
 
 class Ticket:
-    """A request that was sent; `receive` gives its answer."""
+    """Handle of a sent request; `receive` returns the response to the request."""
 
     __slots__ = ("answer", "correlation_id", "key", "timeout_ms", "version")
 
@@ -75,13 +76,13 @@ class Ticket:
 
 
 class SyncLink:
-    """A live connection with negotiated versions. A context manager: leaving it closes the socket."""
+    """An open connection to a broker, with negotiated API versions. A context manager that closes the socket."""
 
     def __init__(self, address: Address, settings: ConnectionSettings, *, timeout_ms: float | None = None) -> None:
-        """Connect and ask for the versions, within `timeout_ms` (None: the request time-out, at most 10 s).
+        """Connect and negotiate the API versions, within `timeout_ms` (None: the request timeout, at most 10 s).
 
-        LinkClosed or LinkTimedOut if there can be no connection now, WireError if the peer is no broker, KafkaError if
-        the broker refuses ApiVersions, TlsConfigError for files that cannot be used."""
+        Raises LinkClosed or LinkTimedOut if the connection cannot be made, WireError if the peer is not a broker,
+        KafkaError if the broker rejects ApiVersions, TlsConfigError for unusable TLS files."""
         self.address = address
         self._client_id = struct.pack(">h", len(settings.client_id.encode())) + settings.client_id.encode()
         self._ranges: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: (0, API_VERSIONS_VERSION)}
@@ -112,20 +113,22 @@ class SyncLink:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answer was not read from the socket yet."""
+        """Number of sent requests with a response that is not read from the socket yet."""
         return len(self._pending)
 
     def fileno(self) -> int:
-        """The socket's, to wait for an answer with `select.poll`; -1 once it is closed."""
+        """Return the socket's file descriptor, to wait for a response with `select.poll`; -1 once it is closed."""
         return self._socket.fileno()
 
     @property
     def has_decrypted(self) -> bool:
-        """Whether bytes of an answer are here that `select.poll` does not see, because TLS has read them already."""
+        """Whether TLS holds decrypted bytes of a response. `select.poll` does not report such bytes, because the socket
+        itself has none."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def version(self, key: ApiKey) -> int:
-        """The newest version of `key` that both sides know. VersionMismatch if there is none."""
+        """Return the newest version of API `key` that client and broker both support. Raises VersionMismatch if there
+        is none."""
         ours = CLIENT_APIS[key]
         theirs = self._ranges.get(key)
         if theirs is None:
@@ -139,13 +142,14 @@ class SyncLink:
         return newest
 
     def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
-        """Send a message of the newest class and wait for the answer in its newest class. ValueError for one that
-        the broker's version cannot say."""
+        """Send a request of the newest message class, and return the response in its newest class. Raises ValueError
+        for a request that cannot be expressed in the broker's version."""
         ticket = self.send_message(key, message, timeout_ms=timeout_ms)
         return self.receive_message(ticket)
 
     def send_message(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Ticket:
-        """Send a message of the newest class, in the newest version that both sides know."""
+        """Send a request of the newest message class, encoded in the newest version that client and broker both
+        support."""
         version = self.version(key)
         try:
             body = messages.encode_request(key, version, message)
@@ -154,7 +158,8 @@ class SyncLink:
         return self.send(key, version, [body], timeout_ms=timeout_ms)
 
     def receive_message(self, ticket: Ticket) -> Any:
-        """The answer to a request in its newest class. As `receive`; WireError if it does not parse."""
+        """Receive the response to a request, and return it in its newest message class. Raises the errors of `receive`,
+        and WireError for a response that does not parse."""
         body = self.receive(ticket)
         try:
             return messages.decode_response(ticket.key, ticket.version, body)
@@ -164,9 +169,10 @@ class SyncLink:
             raise problem from error
 
     def send(self, key: ApiKey, version: int, chunks: Sequence[Buffer], *, timeout_ms: float) -> Ticket:
-        """Send an encoded body, given in pieces. `timeout_ms` is how long sending may take, and then `receive`.
+        """Send an encoded request body, given in pieces. `timeout_ms` limits the sending, and later, separately, the
+        wait in `receive`.
 
-        LinkClosed or LinkTimedOut if it could not be sent."""
+        Raises LinkClosed or LinkTimedOut if the request could not be sent."""
         ticket = Ticket(key, version, self._next_correlation_id, timeout_ms)
         self._next_correlation_id = (ticket.correlation_id + 1) & _CORRELATION_MASK
         self._require_open(ticket)
@@ -184,10 +190,11 @@ class SyncLink:
         return ticket
 
     def receive(self, ticket: Ticket) -> memoryview:
-        """The body of the answer, in a buffer that belongs to it alone. Answers to earlier requests are kept for their
-        tickets. A ticket can be received once. The time-out counts from this call: the caller may have been busy.
+        """Return the body of the response to a sent request, in its own buffer. Each response can be received once.
 
-        LinkClosed or LinkTimedOut if no answer came, WireError if what came is no answer."""
+        Responses to earlier requests that arrive first are kept for their own `receive`. The timeout counts from this
+        call, because the caller may have been busy before. Raises LinkClosed or LinkTimedOut if no response came,
+        WireError if the bytes are not a response."""
         deadline = time.monotonic() + ticket.timeout_ms / 1000
         while ticket.answer is None:
             self._require_open(ticket)
@@ -207,7 +214,7 @@ class SyncLink:
         return body
 
     def close(self) -> None:
-        """End the connection; requests without an answer fail."""
+        """Close the connection; pending requests fail."""
         self._fail(LinkClosed(self.address, f"the connection to {self.address} was closed by this client"))
 
     def _read_answer(self, expected: Ticket, deadline: float) -> memoryview:
@@ -229,7 +236,7 @@ class SyncLink:
         return body[start:].toreadonly()
 
     def _fill(self, view: memoryview, deadline: float) -> None:
-        """Receive until the view is full. TimeoutError if it is not full at the deadline."""
+        """Receive until the view is full. Raises TimeoutError if it is not full at the deadline."""
         while view:
             self._socket.settimeout(_seconds_until(deadline))
             count = self._socket.recv_into(view)
@@ -242,7 +249,7 @@ class SyncLink:
         answer = self.request(ApiKey.API_VERSIONS, request, timeout_ms=timeout_ms)
         code = ErrorCode.of(int(answer.error_code))
         if code is not ErrorCode.NONE:
-            raise KafkaError(code, f"the broker at {self.address} refused ApiVersions")
+            raise KafkaError(code, f"the broker at {self.address} rejected ApiVersions")
         self._ranges = {
             int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in answer.api_keys
         }
@@ -254,7 +261,7 @@ class SyncLink:
             ) from self._failure
 
     def _failed(self, ticket: Ticket, error: OSError) -> LinkFailed:
-        """What to raise for an error of the socket; the connection is over."""
+        """Close the connection after a socket error, and return the exception that the caller raises."""
         problem: LinkFailed
         if isinstance(error, TimeoutError):
             problem = LinkTimedOut(
@@ -296,7 +303,7 @@ def _connect(address: Address, tls: TlsFiles | None, timeout_ms: float) -> socke
 
 
 def tls_settings(tls: TlsFiles | None) -> TlsSettings | None:
-    """TLS as every client of this project takes it; None for plain text."""
+    """Return the TLS settings in the form that every client of this project takes; None for plaintext."""
     if tls is None:
         return None
     return TlsSettings(
@@ -318,7 +325,7 @@ def _reason(error: OSError) -> str:
 
 
 def _joined(head: bytes, chunks: Sequence[Buffer]) -> list[Buffer]:
-    """The pieces to send: short ones joined, so that a small request is one segment; long ones as they are."""
+    """Join short pieces, so that a small request is sent as one segment; long pieces remain separate."""
     pieces: list[Buffer] = []
     short: list[Buffer] = [head]
     for chunk in chunks:
@@ -342,14 +349,14 @@ def _seconds_until(deadline: float) -> float:
 
 
 def build_request(key: ApiKey, **fields: Any) -> Any:
-    """A request of the newest class; fields that are not given have their defaults."""
+    """Build a request of the newest message class; fields that are not given have their defaults."""
     _import_message_classes()
     return messages.build(messages.request_class(key), **fields)
 
 
 def _import_message_classes() -> None:
-    """Import kio without hypothesis, which it looks for to register strategies: in a development environment that
-    would load pytest and trio into each worker, for 0.25 s of CPU."""
+    """Import kio's message classes while hiding hypothesis from kio, which registers test strategies if hypothesis is
+    installed. That import would load pytest and trio into each worker and cost 0.25 s of CPU."""
     if "kio.index" in sys.modules or "hypothesis" in sys.modules:
         return
     sys.modules["hypothesis"] = None  # type: ignore[assignment]

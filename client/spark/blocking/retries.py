@@ -1,4 +1,4 @@
-"""Synchronous: failures that may pass, and the pauses between tries within one budget of time."""
+"""Synchronous: transient failures of requests, and the pauses between attempts within one timeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kraft.wire.error_codes import ErrorCode
 RETRY_BACKOFF_MS = 20
 RETRY_BACKOFF_MS_MAX = 1_000
 MISSING_TOPIC_MS = 2_000
-"""How long a topic may be unknown to brokers, as one is that was just made, before it is believed not to exist."""
+"""Milliseconds for which brokers may report a topic as unknown before it counts as nonexistent. Brokers may not know a
+newly created topic yet."""
 
 COORDINATOR_MOVES = frozenset(
     {
@@ -22,12 +23,14 @@ COORDINATOR_MOVES = frozenset(
     }
 )
 MISSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""A topic or a partition is not known to the broker that was asked."""
+"""Error codes with which a broker reports that it does not know a topic or partition."""
 
 
 class ClusterUnreachable(OSError):
-    """No broker, or not the one that is needed, answered within the time allowed. The text names the bootstrap
-    addresses and, where another one failed, the advertised address. `why`: how each address failed."""
+    """No broker, or not the one that must answer, responded within the timeout.
+
+    The message names the bootstrap addresses, and the advertised addresses that failed. `why` lists how each address
+    failed."""
 
     def __init__(self, bootstrap: str, why: str, within_ms: float) -> None:
         super().__init__(
@@ -38,17 +41,18 @@ class ClusterUnreachable(OSError):
         self.why = why
 
     def within(self, total_ms: float) -> ClusterUnreachable:
-        """The same, of a longer call that this one was a part of."""
+        """Return the same error with the timeout of an enclosing call instead of that of the call that failed."""
         return ClusterUnreachable(self.bootstrap, self.why, total_ms)
 
 
 class BrokerUnreachable(ClusterUnreachable):
-    """A broker that only can answer, such as a partition's leader, was not reached, though others were."""
+    """The only broker that can answer, such as a partition's leader, could not be reached, though other
+    brokers could."""
 
     def __init__(self, bootstrap: str, broker: str, failure: LinkFailed, within_ms: float) -> None:
         OSError.__init__(
             self,
-            f"{broker} was not reached within {within_ms:.0f} ms at its advertised address {failure.address}: "
+            f"{broker} could not be reached within {within_ms:.0f} ms at its advertised address {failure.address}: "
             f"{failure} (bootstrap {bootstrap}). Executors must reach the advertised listeners of all brokers, not "
             "only the bootstrap address: check advertised.listeners",
         )
@@ -56,9 +60,9 @@ class BrokerUnreachable(ClusterUnreachable):
         self.why = str(failure)
 
 
-class Passing(Exception):
-    """A refusal that may pass; `error` is what to raise when the time is over. `missing`: a topic or partition is not
-    known, which is believed sooner."""
+class RetriableError(Exception):
+    """A transient error. `error` is the exception to raise if it persists until the timeout. `missing`: a topic or
+    partition is unknown, which is accepted as final before the timeout."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(str(error))
@@ -67,7 +71,7 @@ class Passing(Exception):
 
 
 class Pause:
-    """The pauses between tries within one budget of time."""
+    """The pauses between attempts within one timeout."""
 
     def __init__(self, total_ms: float) -> None:
         self.total_ms = total_ms
@@ -80,11 +84,12 @@ class Pause:
 
     @property
     def left_ms(self) -> float:
-        """Of the budget; negative when it is over."""
+        """Time that remains of the timeout; negative after it."""
         return self.total_ms - self.passed_ms
 
     def once_more(self) -> bool:
-        """Sleep before the next try. False at once if the budget does not allow one."""
+        """Sleep before the next attempt, and return True. Return False at once if too little of the timeout remains for
+        another attempt."""
         if self.left_ms <= self._next_ms:
             return False
         time.sleep(self._next_ms / 1000)
@@ -94,7 +99,8 @@ class Pause:
 
 def classify(
     code: ErrorCode, passing: frozenset[ErrorCode], subject: str, message: str | None = None
-) -> Passing | KafkaError:
-    """The error as what to raise for it: Passing if it is one of these, else KafkaError."""
+) -> RetriableError | KafkaError:
+    """Return the exception for an error code: RetriableError if the code is one of `passing`, the transient ones, else
+    KafkaError."""
     error = KafkaError(code, f"{subject}: {message or code.name.lower().replace('_', ' ')}")
-    return Passing(error) if code in passing else error
+    return RetriableError(error) if code in passing else error

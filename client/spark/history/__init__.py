@@ -1,5 +1,7 @@
-"""Synchronous: tables from the metadata log: the cluster as it was (`asOfOffset`, `asOfTimestamp`), what changed
-(`metadata_events`, `metadata_diff`), and the columns of the present that only the log has.
+"""Synchronous: tables made from the metadata log.
+
+They are the cluster as of a past point (`asOfOffset`, `asOfTimestamp`), its changes (`metadata_events`,
+`metadata_diff`), and those columns of present tables that only the log has.
 
 `tables`, `events` and `diff` are plain functions on values; `network` and `points` read the log. May import
 kraft.client.metadata_log and everything below, never pyspark.

@@ -1,7 +1,7 @@
-"""Pure: rows of `metadata_diff`: what differs between two points of the metadata log.
+"""Pure: rows of table `metadata_diff`: the differences between two points of the metadata log.
 
-A topic, partition, broker or controller that came or went is one row, with all of it as JSON; of one that changed each
-field is a row. Secrets read `[hidden]`.
+A topic, partition, broker or controller that was added or removed is one row, with all of its fields as JSON. One that
+changed has a row per changed field. Secrets are shown as `[hidden]`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kraft.image import MetadataImage, TopicImage
 
 
 class Difference(NamedTuple):
-    """A row. None in `before` or `after`: nothing is there."""
+    """One row of `metadata_diff`. `before` or `after` is None if the object did not exist, or the field had no value,
+    at that point."""
 
     change: str
     kind: str
@@ -31,7 +32,7 @@ class Difference(NamedTuple):
 
 
 def differences_between(before: MetadataImage, after: MetadataImage) -> Iterator[Difference]:
-    """What differs, sorted by kind and name."""
+    """Return the differences between two metadata images, sorted by kind and name."""
     topics = _changed_topics(before, after)
     old = tree_of(before, [topic for topic, _ in topics if topic is not None])
     new = tree_of(after, [topic for _, topic in topics if topic is not None])
@@ -43,27 +44,28 @@ def differences_between(before: MetadataImage, after: MetadataImage) -> Iterator
 def diff_rows(
     columns: tuple[str, ...], before: MetadataImage, after: MetadataImage, as_of: datetime | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows with these columns; `as_of`: the time of the second point."""
+    """Return the differences as rows with these columns. `as_of` is the time of the later point."""
     ends = {"as_of_offset": after.offset, "as_of": as_of}
     for row in differences_between(before, after):
         yield tuple([ends[name] if name in ends else getattr(row, name) for name in columns])
 
 
 def _changed_topics(before: MetadataImage, after: MetadataImage) -> list[tuple[TopicImage | None, TopicImage | None]]:
-    """Topics that may differ. Those that no event is about are one value in both images."""
+    """Return the topics that may differ between two images. A topic without an event in between is the same Python
+    object in both, and is skipped."""
     names = sorted({*before.topics.names, *after.topics.names})
     pairs = ((before.topics.get(name), after.topics.get(name)) for name in names)
     return [(old, new) for old, new in pairs if old is not new]
 
 
 def _changes(old: Any, new: Any) -> tuple[str, str | None, str | None]:
-    """(change, before, after) of what is there before, after, or both."""
+    """Return (change, before, after) for a value that exists before, after, or at both points."""
     change = "added" if old is None else "removed" if new is None else "changed"
     return change, _text(old), _text(new)
 
 
 def _text(value: Any) -> str | None:
-    """Text as it is; everything else as JSON."""
+    """Return text unchanged, and everything else as JSON."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
@@ -93,7 +95,8 @@ def _without_partitions(tree: Mapping[str, Any] | None) -> Tree | None:
 def _partition(topic: str, index: int, field: str | None, old: Any, new: Any) -> Difference:
     change, before, after = _changes(old, new)
     key = f"{topic}-{index}"
-    if field is not None:  # a field of a partition that is there all along, such as a leader that is none
+    # a field of a partition that exists at both points; its value at one point may be None, such as no leader
+    if field is not None:
         change = "changed"
     return Difference(change, "partition", key, topic, index, field=field, before=before, after=after)
 
@@ -111,7 +114,7 @@ def _of_nodes(kind: str) -> Callable[[tuple[str, ...], Any, Any], Iterator[Diffe
 
 
 def _of_configs(names: tuple[str, ...], old: Any, new: Any) -> Iterator[Difference]:
-    if len(names) < 3:  # a subtree that came or went
+    if len(names) < 3:  # all settings of a resource, or of a type of resource, were added or removed
         for name in old or new:
             yield from _of_configs((*names, name), (old or {}).get(name), (new or {}).get(name))
         return
@@ -136,4 +139,4 @@ _KINDS: Mapping[str, Callable[[tuple[str, ...], Any, Any], Iterator[Difference]]
         "features": _of_features,
     }
 )
-"""Subtree of the metadata → its rows."""
+"""Part of the metadata, such as topics → function that makes the rows of its differences."""

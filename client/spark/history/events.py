@@ -1,8 +1,8 @@
-"""Pure: rows of `metadata_events`: each event of the metadata log with the fields that are asked for most, and all of
-it as JSON. Secrets are hidden.
+"""Pure: rows of table `metadata_events`: each event of the metadata log with its most useful fields as columns, and
+with all of its fields as JSON. Secrets are hidden.
 
-Events name topics by id. A topic's id is never used again and its name never changes, so that a map of both, made of
-the events that create topics, holds for any part of the log. Source: KIP-631.
+Events name topics by id. A topic's id is never used again, and its name never changes. So a map from ids to names,
+built from the events that create topics, is valid for any part of the log. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _ABOUT_TOPICS = frozenset(
 )
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
 _ID_HEAD = b"\xc4\x10"
-"""What msgpack writes before an id. In events that begin with one it is behind the type and version."""
+"""Bytes that msgpack writes before a topic id. An event that begins with a topic id has them directly after its type
+and version."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRange:
-    """A part of the log that one task reads; `end` is exclusive. `names`: of the topics that its events are about, as
-    far as they are needed and known; None: the task finds them itself, from the log's begin on."""
+    """A part of the log that one task reads; `end` is exclusive. `names` maps topic ids in its events to names, as far
+    as known. None: the task learns the names itself, by reading the log from its start."""
 
     start: int
     end: int
@@ -125,13 +126,13 @@ _GETTERS: Mapping[str, Callable[[EventAt], Any]] = MappingProxyType(
 
 
 def needs_names(columns: Iterable[str]) -> bool:
-    """Whether a row with these columns names topics."""
+    """Whether rows with these columns contain topic names."""
     return "topic" in columns
 
 
 def event_rows(columns: tuple[str, ...], entries: Iterable[Entry], names: dict[UUID, str]) -> Iterator[tuple[Any, ...]]:
-    """Rows of events in order, with these columns. `names`: of topics that are created before them; those that are
-    created by them come to it."""
+    """Return the events as rows with these columns, in order. `names` holds the topics created before the first event;
+    topics that the events create are added to it."""
     getters = [_GETTERS[name] for name in columns]
     for entry in entries:
         event = entry.event
@@ -142,13 +143,13 @@ def event_rows(columns: tuple[str, ...], entries: Iterable[Entry], names: dict[U
 
 
 class TopicNames:
-    """Names of topics, learned from the log in order."""
+    """Topic names by id, learned from the log in order."""
 
     def __init__(self, names: Names | None = None) -> None:
         self.names: dict[UUID, str] = dict(names or {})
 
     def learn(self, values: Iterable[bytes]) -> None:
-        """Take the topics that these events create."""
+        """Add the topics that these events create."""
         for value in values:
             if value[1] == _TOPIC:
                 event = decode(value)
@@ -156,12 +157,13 @@ class TopicNames:
                     self.names[event.topic_id] = event.name
 
     def of(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
-        """Those of these topics that are known."""
+        """Return the names of these topic ids, without those of unknown topics."""
         return {topic_id: self.names[topic_id] for topic_id in topic_ids if topic_id in self.names}
 
 
 def topics_in(values: Iterable[bytes]) -> set[UUID]:
-    """Ids of the topics that these encoded events are about. Most are read where they usually are, without a decode."""
+    """Return the ids of the topics that these encoded events concern. Most ids are read at their usual position,
+    without decoding the event."""
     found: set[bytes] = set()
     others: set[UUID] = set()
     for value in values:
@@ -177,7 +179,8 @@ def topics_in(values: Iterable[bytes]) -> set[UUID]:
 
 
 def split(start: int, end: int, events_max: int) -> list[tuple[int, int]]:
-    """Ranges of about the same size, of at most so many offsets each; none for an empty range."""
+    """Split a range of offsets into ranges of about equal size with at most `events_max` offsets each. An empty range
+    gives no ranges."""
     count = -(-(end - start) // events_max)
     ends = [start + (end - start) * at // count for at in range(count + 1)] if count > 0 else []
     return list(pairwise(ends))

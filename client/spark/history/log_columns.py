@@ -1,7 +1,7 @@
-"""Pure: the columns that only the metadata log has, such as epochs, directory ids, and where a topic was created.
+"""Pure: columns whose values exist only in the metadata log, such as epochs, directory ids, and a topic's creation.
 
-Tables of the present look them up by a row's key; tables of the past are made with them.
-Source: RegisterBrokerRecord, PartitionRecord.
+Tables of the cluster's present state look up these values by a row's key. Tables as of a past point are built with the
+same functions. Source: RegisterBrokerRecord, PartitionRecord.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from kraft.client.metadata_log.replaying import Created, LogPoint
+from kraft.client.metadata_log.replaying import LogPoint, TopicCreation
 from kraft.client.spark.state.cells import id_text, known, time_of
 from kraft.image import BrokerRegistration, PartitionState
 
-NOT_CREATED = Created(-1, -1)
-"""Of a topic whose creation is not in the log any more."""
+NOT_CREATED = TopicCreation(-1, -1)
+"""Creation values of a topic for which the log no longer has the creating event."""
 Values = Mapping[tuple[Any, ...], Mapping[str, Any]]
-"""A row's key → column → value."""
+"""Type: a row's key → column → value."""
 
 
 def _ids(found: tuple[UUID, ...]) -> list[str | None]:
@@ -33,18 +33,18 @@ BROKER_LOG_COLUMNS: Mapping[str, Callable[[BrokerRegistration], Any]] = MappingP
         "in_controlled_shutdown": lambda broker: broker.in_controlled_shutdown,
         "endpoints": lambda broker: [tuple(one) for one in broker.endpoints],
         "log_dir_ids": lambda broker: _ids(broker.log_dirs),
-        "registered_offset": lambda broker: broker.broker_epoch,  # Kafka makes the epoch of the record's offset
+        "registered_offset": lambda broker: broker.broker_epoch,  # Kafka uses the record's offset as the epoch
     }
 )
-"""Columns of `brokers` that are in the log only."""
+"""Columns of table `brokers` that only the metadata log has."""
 
-TOPIC_LOG_COLUMNS: Mapping[str, Callable[[Created], Any]] = MappingProxyType(
+TOPIC_LOG_COLUMNS: Mapping[str, Callable[[TopicCreation], Any]] = MappingProxyType(
     {
         "created_offset": lambda created: known(created.offset),
         "created": lambda created: time_of(created.timestamp_ms),
     }
 )
-"""Columns of `topics` that are in the log only."""
+"""Columns of table `topics` that only the metadata log has."""
 
 PARTITION_LOG_COLUMNS: Mapping[str, Callable[[PartitionState], Any]] = MappingProxyType(
     {
@@ -53,11 +53,11 @@ PARTITION_LOG_COLUMNS: Mapping[str, Callable[[PartitionState], Any]] = MappingPr
         "directories": lambda state: _ids(state.directories),
     }
 )
-"""Columns of `partitions` that are in the log only."""
+"""Columns of table `partitions` that only the metadata log has."""
 
 
 def directory_id(state: PartitionState, broker_id: int) -> str | None:
-    """Column `directory_id` of `replicas`."""
+    """Return the value of column `directory_id` of table `replicas`."""
     found = state.directory_of(broker_id)
     return None if found is None else id_text(found)
 
@@ -102,4 +102,4 @@ LOG_VALUES: Mapping[str, Callable[[LogPoint, tuple[str, ...]], Values]] = Mappin
         "replicas": _replica_values,
     }
 )
-"""Table → the values of its log columns, by the key of a row."""
+"""Table → function that returns the values of its metadata-log columns by row key."""

@@ -1,6 +1,6 @@
 """Synchronous: the committed metadata log of a running cluster, fetched as raw batches from a broker.
 
-While the batches of an answer are used, the next ones are on their way.
+While the caller uses the batches of one response, the next Fetch is already in flight.
 Source: FetchRequest (KIP-98, KIP-516), ListOffsetsRequest.
 """
 
@@ -18,7 +18,7 @@ from kraft.client.metadata_log.entries import LogBatch, whole_batches
 from kraft.client.metadata_log.errors import LogRefused, MetadataLogError, NotInLog
 from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.blocking.link import LinkFailed, SyncLink, Ticket
-from kraft.client.spark.blocking.retries import Passing, classify
+from kraft.client.spark.blocking.retries import RetriableError, classify
 from kraft.client.spark.settings import EARLIEST, LATEST
 from kraft.seam import WireError
 from kraft.storage.log_names import METADATA_TOPIC
@@ -28,7 +28,8 @@ from kraft.wire.messages.fetch import FetchPartition
 
 METADATA_PARTITION = (METADATA_TOPIC, 0)
 FIRST_BYTES = 64 * 1024
-"""Size of the first answer. It may be all that is needed: where an image is known already, the log has grown little."""
+"""Requested bytes of the first Fetch. Often that suffices, because with a cached image only the last part of the log is
+read."""
 BYTES = 4 * 1024 * 1024
 WAIT_MS = 500
 _LAST_VERSION_WITH_NAMES = 12
@@ -40,32 +41,34 @@ _REFUSALS = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""A cluster's answers if it does not serve its log at all, or not to us."""
+"""Error codes of a broker that does not serve the metadata log at all, or not to this client."""
 
 
 class NetworkBounds(NamedTuple):
-    """What a cluster has of its log; `end` is the high watermark. A cluster without an id goes by its addresses."""
+    """The offsets of the metadata log that a cluster serves. `end` is the high watermark. A cluster without a cluster
+    id is identified by its bootstrap addresses."""
 
     cluster_id: str
     start: int
     end: int
 
 
-class _Asked(NamedTuple):
-    """A Fetch without its answer yet."""
+class _PendingFetch(NamedTuple):
+    """A Fetch in flight."""
 
     link: SyncLink
     ticket: Ticket
 
 
 class NetworkLog:
-    """Reads through the connections of a `SyncCluster`, which the caller closes."""
+    """Reads the metadata log through the connections of a `SyncCluster`, which the caller closes."""
 
     def __init__(self, cluster: SyncCluster) -> None:
         self._cluster = cluster
 
     def bounds(self) -> NetworkBounds:
-        """LogRefused if the cluster does not serve its log to us; KafkaError, ClusterUnreachable."""
+        """Return the offsets at which the log begins and ends now. Raises LogRefused if the cluster does not serve its
+        log to this client; KafkaError, ClusterUnreachable."""
         code = self._cluster.refresh([METADATA_TOPIC]).get(METADATA_TOPIC)
         if code in _REFUSALS:
             raise _refused(code)
@@ -79,23 +82,25 @@ class NetworkLog:
         return NetworkBounds(self._cluster.cluster_id or self._cluster.settings.bootstrap_servers, start, end)
 
     def end_offset(self) -> int:
-        """The high watermark now, by one request. KafkaError, ClusterUnreachable."""
+        """Request and return the log's present high watermark. Raises KafkaError, ClusterUnreachable."""
         return self._cluster.list_offsets({METADATA_PARTITION: LATEST})[METADATA_PARTITION].offset
 
     def offset_at(self, time_ms: int) -> int | None:
-        """The offset of the first record that was appended at this time or later; None if there is none."""
+        """Return the offset of the first record appended at this time or later; None if the log has no such record."""
         found = self._cluster.list_offsets({METADATA_PARTITION: time_ms})[METADATA_PARTITION].offset
         return None if found < 0 else found
 
     def topic_names(self) -> dict[UUID, str]:
-        """Of the topics that exist now."""
+        """Return the names of the topics that exist now, by id."""
         self._cluster.refresh(None)
         return {topic.topic_id: topic.name for topic in self._cluster.topics.values() if topic.topic_id is not None}
 
     def batches(self, start: int, end: int) -> Iterator[LogBatch]:
-        """The whole batches from the one that holds `start` to the one that holds the offset before `end`, which is
-        at most the high watermark. NotInLog if `start` is before the log's start by now; ClusterUnreachable."""
-        asked: _Asked | None = None
+        """Return the whole batches that contain the offsets from `start` to before `end`, which is at most the high
+        watermark.
+
+        Raises NotInLog if the log start offset has passed `start`; ClusterUnreachable."""
+        asked: _PendingFetch | None = None
         bytes_max = FIRST_BYTES
         while start < end:
             records = self._records(start, bytes_max, asked)
@@ -107,11 +112,12 @@ class NetworkLog:
                 raise MetadataLogError(f"{METADATA_TOPIC} has no batch at offset {start}, though it ends at {end}")
             start = batches[-1].header.next_offset
             bytes_max = BYTES
-            asked = self._ask(start, bytes_max) if start < end else None
+            asked = self._send_ahead(start, bytes_max) if start < end else None
             yield from batches
 
-    def _records(self, offset: int, bytes_max: int, asked: _Asked | None) -> bytes:
-        """Records from an offset on: the answer to what was asked ahead, if it comes and is good; else asked anew."""
+    def _records(self, offset: int, bytes_max: int, asked: _PendingFetch | None) -> bytes:
+        """Return records from this offset on. Use the response to the Fetch sent ahead if it arrives and is valid,
+        otherwise fetch again."""
         is_first = True
 
         def attempt(wait_ms: float) -> bytes:
@@ -125,14 +131,15 @@ class NetworkLog:
 
         return self._cluster.retry(attempt)
 
-    def _ask(self, offset: int, bytes_max: int) -> _Asked | None:
-        """Ask ahead; None where that fails: it is tried again when the answer is needed."""
+    def _send_ahead(self, offset: int, bytes_max: int) -> _PendingFetch | None:
+        """Send the next Fetch before its records are needed. Return None if sending fails; the caller fetches again
+        when it needs the records."""
         try:
             return self._send(offset, bytes_max, self._cluster.settings.request_timeout_ms)
-        except (LinkFailed, KafkaError, Passing):
+        except (LinkFailed, KafkaError, RetriableError):
             return None
 
-    def _send(self, offset: int, bytes_max: int, timeout_ms: float) -> _Asked:
+    def _send(self, offset: int, bytes_max: int, timeout_ms: float) -> _PendingFetch:
         leader = self._cluster.leader_of(METADATA_PARTITION)
         link = self._cluster.link(leader.node_id, timeout_ms=timeout_ms)
         version = min(link.version(ApiKey.FETCH), _LAST_VERSION_WITH_NAMES)
@@ -146,7 +153,7 @@ class NetworkLog:
             read_committed=False,
             rack="",
         )
-        return _Asked(link, link.send(ApiKey.FETCH, version, [body], timeout_ms=timeout_ms))
+        return _PendingFetch(link, link.send(ApiKey.FETCH, version, [body], timeout_ms=timeout_ms))
 
     def _take(self, offset: int, version: int, body: memoryview) -> bytes:
         answer = read_fetch_response(version, body, lambda name, _: name)
@@ -156,14 +163,14 @@ class NetworkLog:
             raise NotInLog(f"offset {offset} of {METADATA_TOPIC} is gone: the log begins later by now; read again")
         if part is None or code is not ErrorCode.NONE:
             raise classify(code, RETRIABLE, f"{METADATA_TOPIC} at offset {offset}")
-        if not part.records:  # the broker has not got as far yet as the one that told the end
+        if not part.records:  # this broker is behind the broker that reported the end
             raise classify(ErrorCode.OFFSET_NOT_AVAILABLE, RETRIABLE, f"{METADATA_TOPIC} at offset {offset}")
         return part.records
 
 
 def _refused(code: ErrorCode) -> LogRefused:
     return LogRefused(
-        f"the cluster does not let this client read {METADATA_TOPIC} ({code.name}): that needs permission ALTER or "
-        "CLUSTER_ACTION on the cluster, and brokers that serve it, as pykraft's do. A node's data folder can be read "
-        "instead: option folder=DIR"
+        f"the cluster does not allow this client to read {METADATA_TOPIC} ({code.name}): that needs permission ALTER "
+        "or CLUSTER_ACTION on the cluster, and brokers that serve it, as pykraft's do. A node's data folder can be "
+        "read instead: option folder=DIR"
     )

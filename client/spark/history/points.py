@@ -1,8 +1,8 @@
-"""Synchronous: the metadata log behind the tables, of a running cluster or in a node's files: where it begins and ends,
-and the cluster's metadata at a point of it.
+"""Synchronous: read a metadata log, from a running cluster or a node's files: its first and last offsets, and the
+cluster's metadata at any point of it.
 
-The last images that a process has made are kept: a question about the same point, or a later one, costs only the events
-in between. Source: KIP-595, KIP-630 (snapshots).
+A process caches the last metadata images that it has built. A query for the same or a later point replays only the
+events in between. Source: KIP-595, KIP-630 (snapshots).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from kraft.client.metadata_log.entries import BatchMark, LogBatch, entries_between, entries_of
+from kraft.client.metadata_log.entries import BatchIdentity, LogBatch, entries_between, entries_of
 from kraft.client.metadata_log.errors import BeginsInSnapshot, LogRefused, NotInLog
 from kraft.client.metadata_log.folder import FolderLog, find_folder
 from kraft.client.metadata_log.replaying import NO_TIME, LogPoint, Replay, Until
@@ -27,13 +27,14 @@ from kraft.client.spark.state.cells import time_of
 from kraft.image import MetadataImage
 
 POINTS_MAX = 3
-"""So many images a process keeps: those of two points that are compared, and of the present."""
+"""Maximum metadata images that a process caches: two points that a query compares, and the present."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What there is of a log. `identity` tells logs apart. `start` and `end` are of the events; `base_offset` is the
-    oldest offset with an image, None if there is none: the log's begin is in a snapshot that cannot be had."""
+    """The available part of a log. `identity` is unique per log. `start` and `end` are the offsets of its first event
+    and of the next one. `base_offset` is the oldest offset for which an image can be built; None: the log's beginning
+    was replaced by a snapshot that is not available."""
 
     identity: str
     start: int
@@ -41,43 +42,44 @@ class LogBounds:
     base_offset: int | None
 
 
-class Log(Protocol):
-    """A metadata log, wherever it is."""
+class LogReader(Protocol):
+    """Interface of a metadata log that can be read, of a running cluster or in files."""
 
     def bounds(self) -> LogBounds:
-        """Where it begins and ends now."""
+        """Return the offsets at which the log begins and ends now."""
         ...
 
     def end(self) -> int:
-        """Where it ends now, at the cost of one question at most."""
+        """Return the offset at which the log ends now, with at most one request."""
         ...
 
     def base(self) -> MetadataImage:
-        """The image at `base_offset`."""
+        """Return the metadata image at `base_offset`."""
         ...
 
     def batches(self, start: int, end: int) -> Iterator[LogBatch]:
-        """The whole batches that hold offsets from `start` to before `end`."""
+        """Return the whole batches that contain the offsets from `start` to before `end`."""
         ...
 
     def offset_at(self, time_ms: int, bounds: LogBounds) -> int:
-        """An offset that is behind all that was written before this time, and not behind anything that was not."""
+        """Return an offset that divides the log at this time: events written before the time are below it, events
+        written after the time are not."""
         ...
 
     def names(self, bounds: LogBounds) -> Mapping[UUID, str]:
-        """Of topics that were created before the log's first event, as far as they are known."""
+        """Return the known names of topics that were created before the log's first event, by topic id."""
         ...
 
     def oldest(self, bounds: LogBounds) -> str:
-        """The oldest point that is there, as errors name it."""
+        """Describe the oldest available point of the log, for error messages."""
         ...
 
 
 class FilesLog:
-    """The log in a node's folder, or in that of a whole cluster."""
+    """The metadata log in the data folder of a node or of a whole cluster."""
 
     def __init__(self, path: str) -> None:
-        """NotInLog if there is none."""
+        """Open the log in the folder. Raises NotInLog if the folder has none."""
         self._log = FolderLog(find_folder(Path(path)))
 
     def bounds(self) -> LogBounds:
@@ -115,13 +117,13 @@ class FilesLog:
 
 
 class ClusterLog:
-    """The committed log of a running cluster."""
+    """The committed metadata log of a running cluster."""
 
     def __init__(self, cluster: SyncCluster) -> None:
         self._log = NetworkLog(cluster)
 
     def bounds(self) -> LogBounds:
-        """LogRefused, ClusterUnreachable."""
+        """Return the offsets at which the log begins and ends now. Raises LogRefused, ClusterUnreachable."""
         found = self._log.bounds()
         return LogBounds(found.cluster_id, found.start, found.end, None if found.start else 0)
 
@@ -152,8 +154,8 @@ class ClusterLog:
 
 
 @contextmanager
-def opened(settings: TableSettings) -> Iterator[Log]:
-    """The log that a table's options name."""
+def open_log(settings: TableSettings) -> Iterator[LogReader]:
+    """Open the log that a table's options name."""
     if settings.connection is None:
         yield FilesLog(settings.folder or "")
         return
@@ -161,15 +163,16 @@ def opened(settings: TableSettings) -> Iterator[Log]:
         yield ClusterLog(cluster)
 
 
-class Points:
-    """The last images of a process, by log."""
+class PointCache:
+    """Cache of the metadata images that a process has built last, by log."""
 
     def __init__(self, points_max: int = POINTS_MAX) -> None:
         self._points: OrderedDict[tuple[str, int], LogPoint] = OrderedDict()
         self._points_max = points_max
 
     def before(self, identity: str, until: Until) -> LogPoint | None:
-        """The latest point from which `until` can be reached."""
+        """Return the latest cached point from which `until` can be reached by replaying events; None if no point is
+        suitable."""
         found = [point for (log, _), point in self._points.items() if log == identity and point.can_reach(until)]
         return max(found, key=lambda point: point.image.offset, default=None)
 
@@ -181,21 +184,23 @@ class Points:
             self._points.popitem(last=False)
 
     def forget(self, identity: str) -> None:
-        """The log is another one than it was."""
+        """Drop the cached points of a log that was replaced by another log."""
         for key in [key for key in self._points if key[0] == identity]:
             del self._points[key]
 
 
-_points = Points()
+_points = PointCache()
 
 
-def point_at(log: Log, when: When | None, points: Points = _points) -> LogPoint:
-    """The metadata as of `when` (None: now). NotInLog for a point that is not there, with the oldest that is;
-    MetadataLogError if the log cannot be read."""
+def point_at(log: LogReader, when: When | None, points: PointCache = _points) -> LogPoint:
+    """Return the metadata as of the point `when` (None: now).
+
+    Raises NotInLog if the point is not available; the message names the oldest available point. Raises MetadataLogError
+    if the log cannot be read."""
     bounds = log.bounds()
     until = _until(log, bounds, when)
     known = points.before(bounds.identity, until)
-    point = None if known is None else _go_on(log, known, until, bounds)
+    point = None if known is None else _continue_from(log, known, until, bounds)
     if point is None:
         if known is not None:
             points.forget(bounds.identity)
@@ -206,10 +211,10 @@ def point_at(log: Log, when: When | None, points: Points = _points) -> LogPoint:
     return point
 
 
-def _until(log: Log, bounds: LogBounds, when: When | None) -> Until:
+def _until(log: LogReader, bounds: LogBounds, when: When | None) -> Until:
     if bounds.base_offset is None:
         asked = "now" if when is None else f"at {when_text(when)}"
-        raise BeginsInSnapshot(f"the cluster's metadata {asked} cannot be had from the log: {log.oldest(bounds)}")
+        raise BeginsInSnapshot(f"the cluster's metadata {asked} is not available from the log: {log.oldest(bounds)}")
     if when is None:
         return Until(offset=bounds.end)
     if when.offset is None:
@@ -221,13 +226,14 @@ def _until(log: Log, bounds: LogBounds, when: When | None) -> Until:
     return Until(offset=when.offset)
 
 
-def _go_on(log: Log, known: LogPoint, until: Until, bounds: LogBounds) -> LogPoint | None:
-    """From a point that is known, if the log is still the one that it was made of; else None."""
+def _continue_from(log: LogReader, known: LogPoint, until: Until, bounds: LogBounds) -> LogPoint | None:
+    """Replay the events after a cached point. Return None if the log no longer contains the last batch of
+    that point."""
     if known.last is None or known.last.base_offset < bounds.start:
         return None
     batches = log.batches(known.last.base_offset, bounds.end if until.offset is None else until.offset)
     first = next(batches, None)
-    if first is None or BatchMark.of(first.header) != known.last:
+    if first is None or BatchIdentity.of(first.header) != known.last:
         return None
     return _replay(known, chain([first], batches), until, bounds)
 
@@ -241,8 +247,8 @@ def _replay(start: LogPoint, batches: Iterator[LogBatch], until: Until, bounds: 
     return replay.point(bounds.end)
 
 
-def _check_time(log: Log, time_ms: int, start: int, bounds: LogBounds) -> None:
-    """NotInLog for a time before the first event, which is at `start` or behind it."""
+def _check_time(log: LogReader, time_ms: int, start: int, bounds: LogBounds) -> None:
+    """Raise NotInLog if the time is before the log's first event, which is at offset `start` or later."""
     first = next(entries_between(log.batches(start, bounds.end), start, bounds.end), None)
     if first is not None and time_ms < first.timestamp_ms:
         raise NotInLog(
@@ -252,9 +258,9 @@ def _check_time(log: Log, time_ms: int, start: int, bounds: LogBounds) -> None:
 
 
 def present_point(settings: TableSettings) -> LogPoint | None:
-    """The metadata now, for the columns that are only in the log; None if the cluster does not serve its log, or no
-    longer serves its begin."""
-    with opened(settings) as log:
+    """Return the present metadata, for columns that only the log has. Return None if the cluster does not serve its log
+    from the beginning."""
+    with open_log(settings) as log:
         try:
             return point_at(log, None)
         except (LogRefused, BeginsInSnapshot):
@@ -262,11 +268,11 @@ def present_point(settings: TableSettings) -> LogPoint | None:
 
 
 def when_text(when: When) -> str:
-    """`offset 5`, or the time."""
+    """Return a point of the log as text: `offset 5`, or its time."""
     return f"offset {when.offset}" if when.offset is not None else time_text(when.timestamp_ms or 0)
 
 
 def time_text(time_ms: int) -> str:
-    """ISO 8601 in UTC, to the ms."""
+    """Return the time in ISO 8601, UTC, to the ms."""
     moment = time_of(time_ms)
     return f"{time_ms} ms" if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,7 +17,7 @@ from kraft.client.spark.blocking.retries import ClusterUnreachable
 from kraft.client.spark.history.diff import diff_rows
 from kraft.client.spark.history.events import EventRange, TopicNames, event_rows, needs_names, split, topics_in
 from kraft.client.spark.history.log_columns import LOG_VALUES
-from kraft.client.spark.history.points import Log, LogBounds, opened, point_at, present_point
+from kraft.client.spark.history.points import LogBounds, LogReader, open_log, point_at, present_point
 from kraft.client.spark.history.tables import View, rows_at
 from kraft.client.spark.predicates import Bounds
 from kraft.client.spark.settings import EARLIEST, LATEST, Position, TableSettings, When
@@ -26,21 +26,22 @@ from kraft.client.spark.state.request import StateError, StateRequest
 from kraft.seam import WireError
 
 RANGE_EVENTS = 100_000
-"""A task of `metadata_events` reads so many events: a second or two of work."""
+"""Maximum events that one task of `metadata_events` reads, which takes a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogValues:
-    """Columns of tables of the present that are in the log only. `values`: by a row's key, which is (broker id,),
-    (topic,), (topic, partition) or (topic, partition, broker id); `offset`: of the log that they were read from."""
+    """Values of the metadata-log columns for a table of the cluster's present state. `offset` is the log offset at
+    which the values were valid. `values` is keyed by (broker id,), (topic,), (topic, partition) or (topic, partition,
+    broker id)."""
 
     values: Mapping[tuple[Any, ...], Mapping[str, Any]]
     offset: int
 
 
 @contextmanager
-def explained(table: str) -> Iterator[None]:
-    """What keeps the log from being read becomes StateError."""
+def as_state_error(table: str) -> Iterator[None]:
+    """Raise a StateError instead of each error of reading the log."""
     try:
         yield
     except (MetadataLogError, ClusterUnreachable, KafkaError, VersionMismatch, WireError) as problem:
@@ -48,40 +49,43 @@ def explained(table: str) -> Iterator[None]:
 
 
 def rows_as_of(request: StateRequest) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table of the past, of a folder, or of the log itself, with values in the order of
-    `request.columns`. StateError, before the first row, for a point that is not there or a log that cannot be read."""
+    """Return the rows of a table as of a past point, a table read from a folder, or a table of the log itself. Values
+    are in the order of `request.columns`.
+
+    Raises StateError, before the first row, for a point that is not available or a log that cannot be read."""
     settings, columns = request.settings, request.columns
     bounds = request.bounds if isinstance(request.bounds, Bounds) else Bounds()
-    with explained(request.table):
+    with as_state_error(request.table):
         if request.table == "metadata_events":
             ranges = plan_events(settings, columns, bounds, events_max=None)
             return chain.from_iterable([read_events(settings, columns, one) for one in ranges])
         if request.table == "metadata_diff":
             return _rows_of_diff(settings, columns)
-        with opened(settings) as log:
+        with open_log(settings) as log:
             view = View(*_point(log, settings.as_of), with_docs=settings.with_docs)
         return rows_at(request.table, columns, view, bounds)
 
 
 def log_values(settings: TableSettings, table: str, columns: tuple[str, ...]) -> LogValues | None:
-    """The log's columns of a table of the present; None if the cluster does not serve its log, as Apache Kafka's
-    brokers do not, or no longer has its begin."""
-    with explained(table):
+    """Return the values of the metadata-log columns for a table of the cluster's present state. Return None if the
+    cluster does not serve its log from the beginning; Apache Kafka's brokers never do."""
+    with as_state_error(table):
         point = present_point(settings)
     if point is None:
         return None
     return LogValues(LOG_VALUES[table](point, columns), point.image.offset)
 
 
-def _point(log: Log, when: When | None) -> tuple[LogPoint, int]:
-    """A point, and its time in ms: the time that was asked for, else that of the last event before it."""
+def _point(log: LogReader, when: When | None) -> tuple[LogPoint, int]:
+    """Return a point of the log and its time in ms: the requested time, or the time of the last event before
+    the point."""
     point = point_at(log, when)
     asked_ms = None if when is None else when.timestamp_ms
     return point, point.last_ms if asked_ms is None else asked_ms
 
 
 def _rows_of_diff(settings: TableSettings, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-    with opened(settings) as log:
+    with open_log(settings) as log:
         if settings.from_ is None:
             raise StateError(
                 "table metadata_diff needs fromOffset or fromTimestamp, and perhaps toOffset or toTimestamp"
@@ -102,9 +106,9 @@ def _rows_of_diff(settings: TableSettings, columns: tuple[str, ...]) -> Iterator
 def plan_events(
     settings: TableSettings, columns: tuple[str, ...], bounds: Bounds, *, events_max: int | None = RANGE_EVENTS
 ) -> list[EventRange]:
-    """Ranges of `metadata_events` for tasks, of at most `events_max` events each (None: one range). NotInLog for a
-    start that is not there."""
-    with opened(settings) as log:
+    """Return the ranges that the tasks of `metadata_events` read, with at most `events_max` events each (None: one
+    range). Raises NotInLog for a start that is not in the log."""
+    with open_log(settings) as log:
         known = log.bounds()
         start = starting_offset(log, known, settings.starting or Position(kind="earliest"))
         low, high = bounds.range("offset")
@@ -119,8 +123,9 @@ def plan_events(
         return name_ranges(log, names, ranges)
 
 
-def starting_offset(log: Log, known: LogBounds, position: Position) -> int:
-    """Where events begin. NotInLog for an offset that is not there (any more, or yet)."""
+def starting_offset(log: LogReader, known: LogBounds, position: Position) -> int:
+    """Return the offset at which to begin reading events. Raises NotInLog for an offset below the log's start or beyond
+    its end."""
     if position.kind in ("timestamp", "timestamps"):
         times = [time for of_topic in position.timestamps.values() for time in of_topic.values()]
         return log.offset_at(times[0] if times else position.timestamp_ms, known)
@@ -130,21 +135,23 @@ def starting_offset(log: Log, known: LogBounds, position: Position) -> int:
         return known.start if wanted == EARLIEST else known.end
     if wanted < known.start:
         raise NotInLog(
-            f"events from offset {wanted} on are not there any more: the first is at {known.start}; {log.oldest(known)}"
+            f"events from offset {wanted} on are no longer in the log: the first is at {known.start}; "
+            f"{log.oldest(known)}"
         )
     if wanted > known.end:
         raise NotInLog(f"there is no offset {wanted} yet: the metadata log ends at offset {known.end}")
     return wanted
 
 
-def learn(log: Log, names: TopicNames, start: int, end: int) -> None:
-    """Learn the names of the topics that are created in this part of the log."""
+def learn(log: LogReader, names: TopicNames, start: int, end: int) -> None:
+    """Add to `names` the topics that are created in this part of the log."""
     for batch in log.batches(start, end):
         names.learn(values_of(batch))
 
 
-def name_ranges(log: Log, names: TopicNames, ranges: Iterable[tuple[int, int]]) -> list[EventRange]:
-    """The ranges with the names that each needs; `names` knows what is created before the first."""
+def name_ranges(log: LogReader, names: TopicNames, ranges: Iterable[tuple[int, int]]) -> list[EventRange]:
+    """Return the ranges, each with the topic names that its events need. `names` holds the topics created before the
+    first range."""
     planned = []
     for start, end in ranges:
         topic_ids = set()
@@ -157,8 +164,8 @@ def name_ranges(log: Log, names: TopicNames, ranges: Iterable[tuple[int, int]]) 
 
 
 def read_events(settings: TableSettings, columns: tuple[str, ...], part: EventRange) -> Iterator[tuple[Any, ...]]:
-    """The rows of one range. StateError if it cannot be read."""
-    with explained("metadata_events"), opened(settings) as log:
+    """Read the events of one range as rows. Raises StateError if they cannot be read."""
+    with as_state_error("metadata_events"), open_log(settings) as log:
         if part.names is not None:
             names = dict(part.names)
             entries = _entries(log.batches(part.start, part.end), part)
@@ -170,8 +177,9 @@ def read_events(settings: TableSettings, columns: tuple[str, ...], part: EventRa
         yield from event_rows(columns, entries, names)
 
 
-def _learning(log: Log, names: TopicNames, start: int, part: EventRange) -> Iterator[LogBatch]:
-    """The batches of a range, when the names from the log's begin up to each are learned."""
+def _learning(log: LogReader, names: TopicNames, start: int, part: EventRange) -> Iterator[LogBatch]:
+    """Yield the batches of a range. Before that, read the log from its beginning to learn the names of topics created
+    earlier."""
     for batch in log.batches(min(start, part.start), part.end):
         if batch.header.base_offset < part.start:
             names.learn(values_of(batch))

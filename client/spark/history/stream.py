@@ -1,7 +1,7 @@
 """Spark's reader of `metadata_events` as a stream.
 
-Spark makes two of these: one lives as long as its query and plans all its micro-batches, the other is pickled to the
-tasks. The planner, which has sockets, is made when it is first needed and is never pickled.
+Spark makes two reader objects. The first lives as long as its query and plans all its micro-batches. The second is
+pickled and sent to the tasks. So the planner, which has sockets, is made on first use and is never pickled.
 Source: pyspark.sql.datasource, pyspark.sql.streaming.datasource (Spark 4.2).
 """
 
@@ -24,7 +24,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the events of the metadata log as they are committed. Offsets are {"offset": n}."""
 
     def __init__(self, settings: TableSettings, columns: Sequence[str]) -> None:
-        """`columns`: those of the schema that Spark reads with, in its order."""
+        """`columns`: the columns of the schema with which Spark reads, in that order."""
         self._settings = settings
         self._columns = tuple(columns)
         self._planner: EventsPlanner | None = None
@@ -34,7 +34,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def planner(self) -> EventsPlanner:
-        """The planner of this process."""
+        """The planner of this process, made on first use."""
         if self._planner is None:
             from kraft.client.spark.history.planner import EventsPlanner
 
@@ -42,32 +42,33 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. StateError for a point that is not there."""
+        """Return the offset at which a query without a checkpoint begins. Raises StateError for a point that is not in
+        the log."""
         return self.planner.initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Option maxOffsetsPerTrigger, or all."""
+        """Return the limit of option maxOffsetsPerTrigger; without the option, no limit."""
         offsets_max = self._settings.offsets_per_trigger_max
         return ReadAllAvailable() if offsets_max is None else ReadMaxRows(offsets_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch; `start` if there is nothing to read."""
+        """Return the end of the next micro-batch, or `start` if there is nothing to read."""
         return self.planner.next_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the log as it is known; the cluster is not asked."""
+        """Return the last known end of the log, without a request."""
         return self.planner.known_offset()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is written from now on is for the next run."""
+        """Store the log's present end as the end of this run; later events are read by the next run."""
         self.planner.fix_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A task per range, the same for the same start and end."""
+        """Return a task per range of events; equal start and end offsets always give equal tasks."""
         return [EventsPartition(one) for one in self.planner.ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows of one range. StateError if it cannot be read."""
+        """Read the events of one range as rows. Raises StateError if they cannot be read."""
         from kraft.client.spark.history.rows import read_events
 
         if isinstance(partition, EventsPartition):

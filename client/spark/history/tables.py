@@ -1,7 +1,8 @@
-"""Pure: rows of tables from the metadata log: the cluster as it was at a point of it.
+"""Pure: rows of tables as of a past point of the metadata log.
 
-Only wanted columns are computed. Live columns are NULL. Settings in a node's own file are not in the log: defaults
-count in their place. Source: RegisterBrokerRecord, PartitionRecord, ConfigRecord, FeatureLevelRecord; KIP-966 (ELR).
+Only requested columns are computed. Columns that need requests to live brokers are NULL. Settings in a node's own
+configuration file are not in the log, so their defaults are shown instead. Source: RegisterBrokerRecord,
+PartitionRecord, ConfigRecord, FeatureLevelRecord; KIP-966 (ELR).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kraft.client.metadata_log.replaying import Created, LogPoint
+from kraft.client.metadata_log.replaying import LogPoint, TopicCreation
 from kraft.client.spark.history.log_columns import (
     BROKER_LOG_COLUMNS,
     NOT_CREATED,
@@ -34,31 +35,33 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 class View:
-    """A point of the log, and what several rows need of it, counted once."""
+    """The metadata at a point of the log. Values that several rows need, such as counts per broker, are
+    computed once."""
 
     def __init__(self, point: LogPoint, as_of_ms: int, *, with_docs: bool = False) -> None:
         self.image: MetadataImage = point.image
-        self.created: Mapping[UUID, Created] = point.created
+        self.created: Mapping[UUID, TopicCreation] = point.created
         self.as_of_offset = point.image.offset
         self.as_of: datetime | None = time_of(as_of_ms)
         self.with_docs = with_docs
 
     @cached_property
     def leaders(self) -> Counter[int]:
-        """Broker id → partitions that it leads."""
+        """Broker id → number of partitions that it leads."""
         topics = self.image.topics
         return Counter(state.leader for topic in topics for leaf in topic.leaves for state in leaf)
 
     @cached_property
     def preferred(self) -> Counter[int]:
-        """Broker id → partitions of which it is the preferred leader."""
+        """Broker id → number of partitions that have it as preferred leader."""
         counts: Counter[int] = Counter()
         for topic in self.image.topics:
-            counts.update(topic.holdings.preferred)
+            counts.update(topic.partition_counts.preferred)
         return counts
 
     def setting(self, topic: str, name: str) -> ConfigValue:
-        """A topic's setting: its own, else that of all brokers, else the default."""
+        """Return the effective value of a topic's setting: the topic's own, else the cluster-wide default of all
+        brokers, else Kafka's default."""
         defaults = self.image.configs_of(ConfigResourceType.BROKER, "")
         return topic_value(name, self.image.topic_configs(topic), defaults, None)
 
@@ -67,7 +70,7 @@ class View:
         return value if isinstance(value, int) else 1
 
     def is_offline(self, broker_id: int, state: PartitionState) -> bool:
-        """The broker or the log directory of this replica is down."""
+        """Whether the replica's broker is fenced or not registered, or its log directory is offline."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return True
@@ -83,7 +86,7 @@ class TopicAt(NamedTuple):
         return sum(1 for leaf in self.topic.leaves for state in leaf if is_so(state))
 
     @property
-    def created(self) -> Created:
+    def created(self) -> TopicCreation:
         return self.view.created.get(self.topic.topic_id, NOT_CREATED)
 
     def under_min_isr(self) -> int:
@@ -125,7 +128,7 @@ class ConfigAt(NamedTuple):
 
     @property
     def key(self) -> ConfigKey | None:
-        """What is known of the setting."""
+        """The definition of the setting; None if its key is unknown."""
         if self.kind is ConfigResourceType.TOPIC:
             return TOPIC_KEYS.get(self.name)
         if self.kind is not ConfigResourceType.BROKER:
@@ -151,15 +154,16 @@ class FeatureAt(NamedTuple):
     name: str
 
     def range(self) -> tuple[int, int] | None:
-        """The levels that all brokers know; None if one does not know the feature, or there is no broker."""
+        """The levels of the feature that all brokers support; None if a broker does not know the feature, or no broker
+        is registered."""
         ranges = [
             next(((one.min_level, one.max_level) for one in broker.features if one.name == self.name), None)
             for broker in self.view.image.sorted_brokers()
         ]
-        told = [levels for levels in ranges if levels is not None]
-        if not told or len(told) < len(ranges):
+        reported = [levels for levels in ranges if levels is not None]
+        if not reported or len(reported) < len(ranges):
             return None
-        return max(low for low, _ in told), min(high for _, high in told)
+        return max(low for low, _ in reported), min(high for _, high in reported)
 
 
 Getter = Callable[[Any], Any]
@@ -329,7 +333,7 @@ _TABLES: Mapping[str, tuple[Callable[[View, Bounds], Iterator[Any]], Mapping[str
         "features": (_features, _FEATURES),
     }
 )
-"""Table → its items at a point, and each column of an item."""
+"""Table → (function that lists its items at a point, function per column that computes an item's value)."""
 _AS_OF: Mapping[str, Getter] = MappingProxyType(
     {
         "as_of_offset": lambda row: row.view.as_of_offset,
@@ -339,8 +343,8 @@ _AS_OF: Mapping[str, Getter] = MappingProxyType(
 
 
 def rows_at(table: str, columns: tuple[str, ...], view: View, bounds: Bounds) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as of the view's point, with these columns. Rows that `bounds` does not admit may be there
-    or not."""
+    """Return the rows of a table as of the view's point, with these columns. The result may include rows that `bounds`
+    excludes."""
     items, of_table = _TABLES[table]
     getters = [of_table.get(name) or _AS_OF.get(name) or _null for name in columns]
     for item in items(view, bounds):
@@ -348,4 +352,4 @@ def rows_at(table: str, columns: tuple[str, ...], view: View, bounds: Bounds) ->
 
 
 def _null(row: Any) -> None:
-    """A live column has no value in the past."""
+    """Return NULL, the value of a live column in a table as of the past."""

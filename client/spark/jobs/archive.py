@@ -4,9 +4,10 @@
     archive.run(spark, {"bootstrap": "localhost:9092"}, topics="orders", path="/data/archive", available_now=True)
     spark.read.parquet("/data/archive").where("topic = 'orders' AND date = '2026-11-21'")
 
-Exactly once, because two logs agree: the checkpoint holds the offsets of each step before it is carried out, and the
-file sink's own log (PATH/_spark_metadata) holds the files of each step that is complete. A step that is repeated after
-a crash reads the same offsets; files of the broken attempt are in no log, and Spark does not read them.
+Two logs together ensure that each record is in the archive once. The checkpoint has the offsets of each micro-batch
+before it is processed. The file sink's own log (PATH/_spark_metadata) has the files of each complete micro-batch. A
+micro-batch that is repeated after a crash reads the same offsets. Files of an incomplete attempt are in no log, and
+Spark does not read them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 FOLDERS = ("topic", "date", "partition")
-"""Columns whose values are names of folders: a query that filters on them opens only these files."""
+"""Columns whose values become folder names: a query that filters on these columns opens only the matching files."""
 
 
 def run(
@@ -31,7 +32,8 @@ def run(
     checkpoint: str | None = None,
     available_now: bool = False,
 ) -> StreamingQuery:
-    """Start the query. With `available_now` it ends when it has archived what is there. `per_trigger` in records."""
+    """Start the streaming query. With `available_now` it ends after archiving the present records. `per_trigger`:
+    maximum records per micro-batch."""
     records = (
         spark.readStream.format("kraft")
         .options(**cluster)
@@ -49,5 +51,5 @@ def run(
 
 
 def with_date(records: DataFrame) -> DataFrame:
-    """The records with their `date`, in the session's time zone; NULL for a record without a time."""
+    """Add the column `date` to the records, in the session's time zone; NULL for a record without a timestamp."""
     return records.withColumn("date", sf.to_date("timestamp"))

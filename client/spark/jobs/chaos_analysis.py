@@ -1,13 +1,13 @@
-"""Chaos analysis: judge the histories of many runs of `kraft chaos` at once.
+"""Chaos analysis: search the histories of many `kraft chaos` runs for anomalies at once.
 
     from kraft.client.spark.jobs import chaos_analysis
     analysis = chaos_analysis.run(spark, {}, runs="chaos-runs")
     analysis.runs.where("NOT agrees").show()
     analysis.distribution.show()
 
-It answers two questions from the operations of all clients: which promises were broken (records lost, doubled, out of
-order), and for how long no record was acknowledged. Each run has a verdict of its own already, made by another program
-in another way: where the two differ, one of them is wrong, or the verdict is of an older release.
+From the operations of all clients, the analysis finds which guarantees were broken (records lost, duplicated, out of
+order), and for how long no record was acknowledged. Each run already has a verdict of `kraft chaos`, made by other
+code. If analysis and verdict differ, one of them is wrong, or the verdict is from an older release.
 """
 
 from __future__ import annotations
@@ -21,20 +21,30 @@ from pyspark.sql import functions as sf
 
 from kraft.client.spark.jobs import chaos_files
 from kraft.client.spark.jobs.chaos_anomalies import NAMES, find_anomalies
-from kraft.client.spark.jobs.report_page import BAD, COLOURS, GOOD, Finding, Picture, Section, table_section, write_page
+from kraft.client.spark.jobs.report_page import (
+    BAD,
+    COLOURS,
+    GOOD,
+    Picture,
+    ReportFinding,
+    Section,
+    table_section,
+    write_page,
+)
 
 WINDOW_MS = 30_000
-"""So long after its end a fault is taken for the cause of a gap."""
+"""Milliseconds after a fault's end up to which a gap between acknowledgements counts as caused by the fault."""
 BEGIN_MS = 1_000
-"""A gap that begins later than this after the fault's end has another cause."""
+"""Milliseconds after a fault's end within which a gap must begin to count as caused by the fault."""
 SAME_MS = 1.0
-"""Gaps that differ by less are taken for equal."""
+"""Difference in ms below which two gaps count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosAnalysis:
-    """`runs`: a row per run, with what the verdict says beside what was found here. `anomalies`: a row each. `gaps`: a
-    row per fault. `distribution`: a row per scenario and cluster, over the gaps between any two acknowledgements."""
+    """Result of the analysis. `runs`: a row per run, with the number of anomalies by the verdict and by this analysis.
+    `anomalies`: a row per anomaly. `gaps`: a row per fault. `distribution`: a row per scenario and kind of cluster,
+    with quantiles of the gaps between consecutive acknowledgements."""
 
     runs: DataFrame
     anomalies: DataFrame
@@ -46,7 +56,7 @@ class ChaosAnalysis:
 def run(
     spark: SparkSession, cluster: Mapping[str, str], *, runs: str = "chaos-runs", out: str = "chaos-analysis.html"
 ) -> ChaosAnalysis:
-    """Judge every run in the folder `runs`, and write a report to `out`. `cluster` is not asked for anything."""
+    """Analyse every chaos run in the folder `runs`, and write a report to `out`. Sends no request to `cluster`."""
     folders = f"{runs}/*"
     info, verdicts = chaos_files.read_info(spark, folders), chaos_files.read_verdicts(spark, folders)
     operations = chaos_files.operations(chaos_files.read_history(spark, folders)).cache()
@@ -62,8 +72,8 @@ def run(
 
 
 def acknowledgement_gaps(sent: DataFrame, info: DataFrame) -> DataFrame:
-    """The time between two acknowledgements in a row in each partition: `from_ms` to `to_ms`. After the last one,
-    `to_ms` is when the clients stopped trying, and `is_open` is true."""
+    """Return the gaps between consecutive acknowledgements in each partition, as `from_ms` to `to_ms`. For the gap
+    after the last acknowledgement, `to_ms` is when the clients stopped sending, and `is_open` is true."""
     known = sent.join(info.select("run", "duration_ms"), "run").where("begin_ms <= duration_ms")
     ended = sf.least("duration_ms", sf.coalesce("end_ms", "duration_ms"))
     tried = known.groupBy("run", "place").agg(sf.max(ended).alias("tried_until_ms"))
@@ -79,7 +89,8 @@ def acknowledgement_gaps(sent: DataFrame, info: DataFrame) -> DataFrame:
 
 
 def fault_gaps(acknowledged: DataFrame, faults: DataFrame, info: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """The longest gap after each fault that happened, over all partitions; beside it that of the run's verdict."""
+    """Return, for each fault that was carried out, the longest gap over all partitions after it, and the gap that the
+    run's verdict gives."""
     following = sf.min(sf.when(sf.col("other.begin_ms") > sf.col("this.end_ms"), sf.col("other.begin_ms")))
     happened = faults.join(info.select("run", "duration_ms"), "run").where("missed = '' AND begin_ms < duration_ms")
     happened = happened.withColumn("end_ms", sf.coalesce("end_ms", "duration_ms"))
@@ -103,7 +114,7 @@ def fault_gaps(acknowledged: DataFrame, faults: DataFrame, info: DataFrame, verd
 
 
 def distribution(acknowledged: DataFrame, info: DataFrame) -> DataFrame:
-    """Quantiles of the gaps between acknowledgements (ms), of each scenario on each kind of cluster."""
+    """Return quantiles of the gaps between acknowledgements (ms), per scenario and kind of cluster."""
 
     def quantile(share: float) -> Column:
         return sf.round(sf.percentile_approx("gap_ms", share, 10_000), 1)
@@ -125,8 +136,9 @@ def distribution(acknowledged: DataFrame, info: DataFrame) -> DataFrame:
 
 
 def compare(info: DataFrame, verdicts: DataFrame, anomalies: DataFrame, gaps: DataFrame) -> DataFrame:
-    """A row per run. `agrees`: verdict and analysis count the same anomalies, of those that both look for, and no gap
-    after a fault differs. NULL where there is no verdict."""
+    """Return a row per run that compares the verdict with this analysis. `agrees` is true if both count the same
+    anomalies, of the kinds that both check, and find equal gaps after faults. It is NULL for a run without a verdict.
+    """
     counted = anomalies.groupBy("run", "name").count().groupBy("run")
     found = counted.agg(sf.map_from_entries(sf.sort_array(sf.collect_list(sf.struct("name", "count")))).alias("found"))
     theirs = sf.map_filter("anomaly_counts", lambda name, _: name.isin(*NAMES))
@@ -135,9 +147,11 @@ def compare(info: DataFrame, verdicts: DataFrame, anomalies: DataFrame, gaps: Da
         sf.max("gap_ms").alias("longest_gap_ms"), sf.count_if(differs).alias("other_gaps")
     )
     empty = sf.map_from_arrays(sf.array().cast("array<string>"), sf.array().cast("array<bigint>"))
-    told = info.select("run", "scenario", "cluster", "seed").join(verdicts.drop("gaps"), "run", "left")
+    reported = info.select("run", "scenario", "cluster", "seed").join(verdicts.drop("gaps"), "run", "left")
     joined = (
-        told.join(found, "run", "left").join(longest, "run", "left").withColumn("found", sf.coalesce("found", empty))
+        reported.join(found, "run", "left")
+        .join(longest, "run", "left")
+        .withColumn("found", sf.coalesce("found", empty))
     )
     same_counts = sf.sort_array(sf.map_entries(theirs)) == sf.sort_array(sf.map_entries("found"))
     return (
@@ -147,21 +161,22 @@ def compare(info: DataFrame, verdicts: DataFrame, anomalies: DataFrame, gaps: Da
     )
 
 
-def _findings(summary: DataFrame) -> list[Finding]:
+def _findings(summary: DataFrame) -> list[ReportFinding]:
     rows = summary.collect()
     other = [row.run for row in rows if row.agrees is False]
     broken = [row for row in rows if row.found]
     found = [
-        Finding(BAD, f"{row.run}: {', '.join(f'{n} × {name}' for name, n in row.found.items())}.") for row in broken
+        ReportFinding(BAD, f"{row.run}: {', '.join(f'{n} × {name}' for name, n in row.found.items())}.")
+        for row in broken
     ]
     found += [
-        Finding(BAD, f"{name}: the verdict of kraft chaos differs.", "kraft chaos judge FOLDER judges it again.")
+        ReportFinding(BAD, f"{name}: the verdict of kraft chaos differs.", "kraft chaos judge FOLDER judges it again.")
         for name in other
     ]
     if not broken:
-        found.append(Finding(GOOD, f"No anomaly in {len(rows)} runs."))
+        found.append(ReportFinding(GOOD, f"No anomaly in {len(rows)} runs."))
     if not other:
-        found.append(Finding(GOOD, "Every verdict agrees with what was found here."))
+        found.append(ReportFinding(GOOD, "Every verdict agrees with what was found here."))
     return found
 
 
@@ -176,7 +191,8 @@ def _sections(summary: DataFrame, anomalies: DataFrame, gaps: DataFrame, spread:
 
 
 def draw_gaps(gaps: DataFrame) -> bytes:
-    """A dot per fault on a log axis, one lane per kind of fault, as PNG; b"" if there is none."""
+    """Draw a chart of the longest gap after each fault, as PNG: a dot per fault on a log axis, in a row per kind of
+    fault. Return b"" without faults."""
     rows = gaps.select(sf.concat_ws(" of ", "kind", sf.nullif("role", sf.lit(""))).alias("lane"), "gap_ms").collect()
     if not rows:
         return b""

@@ -1,7 +1,8 @@
-"""Anomalies in the histories of `kraft chaos`: what was sent, joined with what was read.
+"""Find anomalies in the histories of `kraft chaos` by joining the sent records with the received ones.
 
-Each check is a join or a window over all runs at once. The names and their meanings are those of docs/chaos.md, which
-takes them from Jepsen's Kafka workload (jepsen/tests/kafka.clj). Readers that skip or go back are not looked for here.
+Each check is a join or a window over all runs at once. The names and definitions of the anomalies are those of
+docs/chaos.md, taken from Jepsen's Kafka workload (jepsen/tests/kafka.clj). Anomalies of consumers that skip records, or
+go back to earlier ones, are not checked here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ COLUMNS = ("run", "name", "place", "value", "offset")
 
 
 def find_anomalies(sent: DataFrame, read: DataFrame, operations: DataFrame, info: DataFrame) -> DataFrame:
-    """A row per anomaly: `run`, `name`, `place`, `value`, `offset` (NULL where it is of none)."""
+    """Return a row per anomaly: `run`, `name`, `place` (TOPIC-PARTITION), `value`, `offset` (NULL for an anomaly
+    without an offset)."""
     placed = with_offsets(sent, read)
     found = [
         inconsistent_offsets(read),
@@ -31,17 +33,18 @@ def find_anomalies(sent: DataFrame, read: DataFrame, operations: DataFrame, info
         unsent(sent, read, info),
         aborted_reads(sent, read),
         nonmonotonic_sends(placed),
-        _provable(broken_promises(placed, read), read, operations),
+        _provable(broken_acknowledgements(placed, read), read, operations),
     ]
     return reduce(DataFrame.unionByName, (one.select(*COLUMNS) for one in found)).orderBy(*COLUMNS)
 
 
 def with_offsets(sent: DataFrame, read: DataFrame) -> DataFrame:
-    """The sends. One that was acknowledged without an offset has the first at which the final reader found it."""
+    """Return the sends with offsets. An acknowledged send without an offset gets the first offset at which the final
+    reader found its record."""
     final = read.where("is_final").groupBy(*AT, "value").agg(sf.min("offset").alias("final_offset"))
-    untold = sf.col("offset").isNull() | (sf.col("offset") < 0)
+    unreported = sf.col("offset").isNull() | (sf.col("offset") < 0)
     joined = sent.join(final, [*AT, "value"], "left")
-    offset = sf.when((sf.col("outcome") == "ok") & untold, sf.col("final_offset")).otherwise(sf.col("offset"))
+    offset = sf.when((sf.col("outcome") == "ok") & unreported, sf.col("final_offset")).otherwise(sf.col("offset"))
     is_nowhere = (sf.col("outcome") == "ok") & offset.isNull()
     return joined.select(
         *(name for name in sent.columns if name not in ("offset", "is_once")),
@@ -51,7 +54,7 @@ def with_offsets(sent: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def inconsistent_offsets(read: DataFrame) -> DataFrame:
-    """One offset has two values."""
+    """Find offsets at which clients read two different values."""
     return (
         _values_at(read)
         .where("size(values) > 1")
@@ -60,7 +63,7 @@ def inconsistent_offsets(read: DataFrame) -> DataFrame:
 
 
 def vanished(read: DataFrame) -> DataFrame:
-    """A record that was read once is not there in the end."""
+    """Find records that a client read, but that the final reader does not find."""
     return (
         _values_at(read)
         .where("size(values) = 1 AND NOT in_final")
@@ -69,7 +72,7 @@ def vanished(read: DataFrame) -> DataFrame:
 
 
 def duplicates(placed: DataFrame, read: DataFrame) -> DataFrame:
-    """A record of an idempotent producer is at two offsets."""
+    """Find records of an idempotent producer that occur at two offsets."""
     once = placed.where("is_once").select("run", "value").distinct()
     at = read.groupBy(*AT, "value").agg(sf.sort_array(sf.collect_set("offset")).alias("offsets"))
     return at.where("size(offsets) > 1").join(once, ["run", "value"]).select(
@@ -78,7 +81,8 @@ def duplicates(placed: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def unsent(sent: DataFrame, read: DataFrame, info: DataFrame) -> DataFrame:
-    """A record that no client sent. Topics of a user's own application are left out: nobody recorded its sends."""
+    """Find records that were read but that no client sent. Topics of a user's own application are excluded, because its
+    sends are not recorded."""
     has_application = info.where("size(application) > 0").select("run", sf.lit(True).alias("has_application"))
     own_topics = sent.select("run", "topic").distinct().withColumn("is_own", sf.lit(True))
     at = read.groupBy(*AT, "topic", "value").agg(sf.min("offset").alias("offset"))
@@ -88,22 +92,22 @@ def unsent(sent: DataFrame, read: DataFrame, info: DataFrame) -> DataFrame:
 
 
 def aborted_reads(sent: DataFrame, read: DataFrame) -> DataFrame:
-    """A record was read whose sending is said to have failed."""
+    """Find records that were read although their send was reported as failed."""
     at = read.groupBy(*AT, "value").agg(sf.min("offset").alias("offset"))
     failed = sent.where("outcome = 'fail'").select(*AT, "value")
     return failed.join(at, [*AT, "value"]).select(*AT, "value", "offset", _name(ABORTED))
 
 
 def nonmonotonic_sends(placed: DataFrame) -> DataFrame:
-    """Records of one producer are out of order."""
+    """Find records of one producer whose order in the log differs from the order of sending."""
     before = sf.lag("offset").over(Window.partitionBy("run", "process", "place").orderBy("index"))
     acknowledged = placed.where("outcome = 'ok' AND is_once").withColumn("before", before)
     return acknowledged.where("offset <= coalesce(before, -1)").select(*AT, "value", "offset", _name(NONMONOTONIC))
 
 
-def broken_promises(placed: DataFrame, read: DataFrame) -> DataFrame:
-    """Acknowledged records that are not where that was said: lost though one behind them was read, at another offset,
-    or not seen at all."""
+def broken_acknowledgements(placed: DataFrame, read: DataFrame) -> DataFrame:
+    """Find acknowledged records that are not at the acknowledged offset: they are at another offset, were not read at
+    all, or are lost although a later record was read."""
     at_end = read.where("is_final")
     promised = placed.where("outcome = 'ok' AND is_awaited").select(*AT, "value", "offset")
     kept = at_end.select(*AT, "value", "offset").distinct()
@@ -121,8 +125,8 @@ def broken_promises(placed: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _provable(found: DataFrame, read: DataFrame, operations: DataFrame) -> DataFrame:
-    """Those that the final reader came far enough to prove: all if it came to the end, which its last operation tells,
-    else those below the highest offset that it was given."""
+    """Keep the records that the final reader must have received if they exist. These are all records if its last
+    operation shows that it reached the end, otherwise those below the highest offset that it received."""
     own = operations.where(sf.col("lineage") == FINAL_READER).groupBy("run")
     ends = own.agg((sf.max_by("outcome", "index") == "ok").alias("is_at_end"))
     reached = read.where("is_final").groupBy(*AT).agg(sf.max("offset").alias("reached"))

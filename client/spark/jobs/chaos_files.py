@@ -1,7 +1,7 @@
-"""The files of runs of `kraft chaos` as DataFrames: each row has `run`, the name of the run's folder.
+"""Read the files of `kraft chaos` runs as DataFrames. Each row has a column `run`, the name of the run's folder.
 
-docs/chaos.md describes the files. Spark reads them in parallel, however many runs there are; nothing loops over records
-in Python. A torn last line, as a killed run leaves one, is left out.
+docs/chaos.md describes the files. Spark reads them in parallel, for any number of runs; no Python code loops over
+records. An incomplete last line, which a killed run leaves, is ignored.
 """
 
 from __future__ import annotations
@@ -28,39 +28,41 @@ VERDICT = (
     "gaps ARRAY<STRUCT<fault: INT, f: STRING, gap_ms: DOUBLE, first_success_ms: DOUBLE, places: ARRAY<STRING>>>"
 )
 FINAL_READER = "final-reader"
-"""The client that reads every partition from its beginning when everything is healed."""
+"""Name of the client that reads every partition from its beginning at the end of a run, after all faults are healed."""
 
 
 def read_history(spark: SparkSession, runs: str) -> DataFrame:
-    """A row per event of every client. `runs` is the folder of one run, or a pattern such as `chaos-runs/*`."""
+    """Return a row per event in the clients' histories. `runs` is the folder of one run, or a pattern such as
+    `chaos-runs/*`."""
     return _lines(spark, HISTORY, f"{runs}/history.jsonl").where("index IS NOT NULL")
 
 
 def read_faults(spark: SparkSession, runs: str) -> DataFrame:
-    """A row per fault; `fault` is its number in the run, from 0."""
+    """Return a row per fault; `fault` is the fault's number in its run, from 0."""
     in_order = Window.partitionBy("run").orderBy("line")
     lines = _lines(spark, FAULTS, f"{runs}/faults.jsonl").withColumn("line", sf.monotonically_increasing_id())
     return lines.withColumn("fault", sf.row_number().over(in_order) - 1).drop("line")
 
 
 def read_samples(spark: SparkSession, runs: str) -> DataFrame:
-    """What the observer saw of the cluster, ten times a second."""
+    """Return the observer's samples of the cluster's state, ten per second of a run."""
     return _lines(spark, SAMPLES, f"{runs}/samples.jsonl").where("time_ms IS NOT NULL")
 
 
 def read_info(spark: SparkSession, runs: str) -> DataFrame:
-    """A row per run: what was run, and its times."""
+    """Return a row per run, with its configuration and times."""
     return _with_run(spark.read.schema(INFO).option("multiLine", "true").json(f"{runs}/run.json"))
 
 
 def read_verdicts(spark: SparkSession, runs: str) -> DataFrame:
-    """A row per run that was judged: what `kraft chaos` found."""
+    """Return a row per run that has a verdict of `kraft chaos`."""
     return _with_run(spark.read.schema(VERDICT).option("multiLine", "true").json(f"{runs}/verdict.json"))
 
 
 def operations(history: DataFrame) -> DataFrame:
-    """A row per operation: its invocation, with `outcome` (ok, fail or info), `error`, `offset`, `records` and `end_ns`
-    of its completion. `end_ns` is NULL if the run ended while it was open; nobody knows its outcome then: info."""
+    """Return a row per client operation: its invocation, with `outcome` (ok, fail or info), `error`, `offset`,
+    `records` and `end_ns` of its completion. If the run ended before the operation did, `end_ns` is NULL and the
+    outcome is info, that is, unknown."""
     in_order = Window.partitionBy("run", "process").orderBy("index")
     completion = sf.lead(sf.struct("type", "time_ns", "error", "offset", "records")).over(in_order)
     return (
@@ -77,7 +79,8 @@ def operations(history: DataFrame) -> DataFrame:
 
 
 def sends(operations_: DataFrame) -> DataFrame:
-    """A row per record that was sent; `place` is TOPIC-PARTITION, times are ms since the clients began."""
+    """Return a row per record that a client sent. `place` is TOPIC-PARTITION; times are in ms since the
+    clients began."""
     acks = sf.coalesce("acks", sf.lit("all"))
     return operations_.where("f = 'send'").select(
         "run",
@@ -97,7 +100,7 @@ def sends(operations_: DataFrame) -> DataFrame:
 
 
 def reads(operations_: DataFrame) -> DataFrame:
-    """A row per record that a reader was given. `is_final`: by the final reader."""
+    """Return a row per record that a client received. `is_final` is true if that client is the final reader."""
     given = operations_.where("f = 'poll' AND outcome = 'ok'").select(
         "run", "index", "lineage", sf.explode("records").alias("records")
     )
@@ -118,7 +121,8 @@ def _lines(spark: SparkSession, schema: str, path: str) -> DataFrame:
 
 
 def _with_run(frame: DataFrame) -> DataFrame:
-    """The name of the folder that a row's file lies in, before its columns. Spark tells the file's path as a URL."""
+    """Add the column `run` in front: the name of the folder that contains the row's file. Spark gives the file's path
+    as a URL."""
     folder = sf.element_at(sf.split("_metadata.file_path", "/"), -2)
     name = sf.url_decode(sf.replace(folder, sf.lit("+"), sf.lit("%2B")))
     return frame.select(name.alias("run"), "*")

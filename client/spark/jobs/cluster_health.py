@@ -1,11 +1,11 @@
-"""Cluster health: which brokers carry too much, which partitions lack replicas, and which groups are behind.
+"""Cluster health: overloaded brokers, partitions that lack replicas, and groups that are behind.
 
     from kraft.client.spark.jobs import cluster_health
     health = cluster_health.run(spark, {"bootstrap": "localhost:9092"}, out="health.html")
     health.load.show()
 
-All of it are joins and sums over four state tables. Each table is asked once and cached: two queries of the cluster
-would see two moments.
+The results are joins and sums over four state tables. Each table is read once and cached, because two reads of the
+cluster would be of two points in time.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from kraft.client.spark.jobs.report_page import (
     COLOURS,
     GOOD,
     WARNING,
-    Finding,
     Picture,
+    ReportFinding,
     table_section,
     write_page,
 )
 
 SKEW_MAX = 1.5
-"""A broker with more than this times the mean is reported."""
+"""Factor over the mean above which a broker's leaders or replicas are reported as skewed."""
 TOPIC_SKEW_MAX = 3.0
-"""The same of a topic's largest partition: keys are rarely even."""
+"""Factor over the mean above which a topic's largest partition is reported as skewed. It is larger than SKEW_MAX
+because keys are rarely distributed evenly."""
 SKEWED_RECORDS_MIN = 1_000
-"""Topics with fewer records are not looked at: a handful is never even."""
+"""Minimum records of a topic that is checked for skew, because a handful of records is never distributed evenly."""
 BARS_MAX = 30
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """`load`: a row per broker. `troubled`: partitions that lack something. `skew`: a row per topic. `lag`: a row per
-    group and topic."""
+    """Result of the health check. `load`: a row per broker. `troubled`: a row per partition with a problem. `skew`: a
+    row per topic. `lag`: a row per group and topic."""
 
     load: DataFrame
     troubled: DataFrame
     skew: DataFrame
     lag: DataFrame
-    findings: list[Finding]
+    findings: list[ReportFinding]
     report: Path | None
 
 
 def run(spark: SparkSession, cluster: Mapping[str, str], *, out: str = "cluster-health.html") -> ClusterHealth:
-    """Ask the cluster, judge it, and write a report to `out`."""
+    """Read the cluster's state, look for problems, and write a report to `out`."""
 
     def table(name: str) -> DataFrame:
         return spark.read.format("kraft").options(**cluster).option("table", name).load().cache()
@@ -73,7 +74,8 @@ def run(spark: SparkSession, cluster: Mapping[str, str], *, out: str = "cluster-
 
 
 def broker_load(brokers: DataFrame, replicas: DataFrame) -> DataFrame:
-    """What each broker carries, also those that carry nothing. Skews are by the mean of brokers that are not fenced."""
+    """Return the numbers of leaders and replicas of each broker, including brokers without any. Skews are relative to
+    the mean over the brokers that are not fenced."""
     held = replicas.groupBy("broker_id").agg(
         sf.count("*").alias("replicas"),
         sf.count_if("is_leader").alias("leaders"),
@@ -97,7 +99,7 @@ def broker_load(brokers: DataFrame, replicas: DataFrame) -> DataFrame:
 
 
 def troubled_partitions(partitions: DataFrame) -> DataFrame:
-    """Partitions without a leader, with too few replicas in sync, or led by a broker that is not the preferred one."""
+    """Return the partitions that have no leader, too few in-sync replicas, or a leader other than the preferred one."""
     trouble = (
         sf.when(sf.col("is_offline"), "no leader")
         .when(sf.col("is_under_min_isr"), "under min.insync.replicas")
@@ -113,7 +115,8 @@ def troubled_partitions(partitions: DataFrame) -> DataFrame:
 
 
 def topic_skew(partitions: DataFrame) -> DataFrame:
-    """How unevenly the records of a topic lie in its partitions. Kafka's own topics are left out: they always do."""
+    """Return how unevenly each topic's records are spread over its partitions. Kafka's internal topics are excluded,
+    because they are always uneven."""
     return (
         partitions.where("topic NOT LIKE '\\_\\_%'")
         .groupBy("topic")
@@ -129,7 +132,8 @@ def topic_skew(partitions: DataFrame) -> DataFrame:
 
 
 def group_lag(group_offsets: DataFrame) -> DataFrame:
-    """How far each group is behind in each topic. `expired`: partitions whose next record is deleted already."""
+    """Return each group's lag in each topic. `expired`: number of partitions in which the group's next record is
+    already deleted."""
     return (
         group_offsets.groupBy("group_id", "topic")
         .agg(
@@ -144,55 +148,57 @@ def group_lag(group_offsets: DataFrame) -> DataFrame:
     )
 
 
-def findings(load: Sequence[Row], troubled: Sequence[Row], skew: Sequence[Row], lag: Sequence[Row]) -> list[Finding]:
-    """What is wrong, the worst first; one good finding if nothing is."""
+def findings(
+    load: Sequence[Row], troubled: Sequence[Row], skew: Sequence[Row], lag: Sequence[Row]
+) -> list[ReportFinding]:
+    """Return the problems found, the worst first; if there are none, one finding that says so."""
     found = [*_of_brokers(load), *_of_partitions(troubled), *_of_topics(skew), *_of_groups(lag)]
-    return sorted(found, key=lambda one: one.tone != BAD) or [Finding(GOOD, "Nothing is wrong.")]
+    return sorted(found, key=lambda one: one.tone != BAD) or [ReportFinding(GOOD, "Nothing is wrong.")]
 
 
-def _of_brokers(load: Sequence[Row]) -> Iterator[Finding]:
+def _of_brokers(load: Sequence[Row]) -> Iterator[ReportFinding]:
     for row in load:
         if row.is_fenced is None:
-            yield Finding(BAD, f"Broker {row.broker_id} holds {row.replicas} replicas and is not registered.")
+            yield ReportFinding(BAD, f"Broker {row.broker_id} holds {row.replicas} replicas and is not registered.")
         elif row.is_fenced:
-            yield Finding(BAD, f"Broker {row.broker_id} is fenced.", "Start it, or move its replicas elsewhere.")
+            yield ReportFinding(BAD, f"Broker {row.broker_id} is fenced.", "Start it, or move its replicas elsewhere.")
         elif (row.leader_skew or 0) > SKEW_MAX:
             text = f"Broker {row.broker_id} leads {row.leaders} partitions, {row.leader_skew} times the mean."
-            yield Finding(WARNING, text, "kraft partitions elect --preferred, or move leaders.")
+            yield ReportFinding(WARNING, text, "kraft partitions elect --preferred, or move leaders.")
         elif (row.replica_skew or 0) > SKEW_MAX:
             text = f"Broker {row.broker_id} holds {row.replicas} replicas, {row.replica_skew} times the mean."
-            yield Finding(WARNING, text, "Plan a reassignment: kraft partitions reassign plan.")
+            yield ReportFinding(WARNING, text, "Plan a reassignment: kraft partitions reassign plan.")
 
 
-def _of_partitions(troubled: Sequence[Row]) -> Iterator[Finding]:
+def _of_partitions(troubled: Sequence[Row]) -> Iterator[ReportFinding]:
     by_trouble: dict[str, list[Row]] = {}
     for row in troubled:
         by_trouble.setdefault(row.trouble, []).append(row)
     for trouble, rows in by_trouble.items():
         tone = WARNING if trouble.startswith("not led") else BAD
         named = ", ".join(f"{row.topic}-{row.partition}" for row in rows[:3])
-        yield Finding(tone, f"{len(rows)} partitions: {trouble}. Such as {named}.")
+        yield ReportFinding(tone, f"{len(rows)} partitions: {trouble}. Such as {named}.")
 
 
-def _of_topics(skew: Sequence[Row]) -> Iterator[Finding]:
+def _of_topics(skew: Sequence[Row]) -> Iterator[ReportFinding]:
     for row in skew:
         if (row.records or 0) >= SKEWED_RECORDS_MIN and row.skew > TOPIC_SKEW_MAX:
             text = f"Partition {row.largest} of {row.topic} has {row.skew} times the mean of the topic's records."
-            yield Finding(WARNING, text, "Look for a key that most records have.")
+            yield ReportFinding(WARNING, text, "Look for a key that most records have.")
 
 
-def _of_groups(lag: Sequence[Row]) -> Iterator[Finding]:
+def _of_groups(lag: Sequence[Row]) -> Iterator[ReportFinding]:
     for row in lag:
         if row.expired:
             text = f"Group {row.group_id} has lost its place in {row.expired} partitions of {row.topic}."
-            yield Finding(BAD, text, "The records that it wanted are deleted; see kraft groups reset-offsets.")
+            yield ReportFinding(BAD, text, "The records that it wanted are deleted; see kraft groups reset-offsets.")
         elif (row.lag or 0) > 0 and row.members == 0:
             text = f"Group {row.group_id} is {row.lag:,} records behind in {row.topic}, and no member reads it."
-            yield Finding(WARNING, text)
+            yield ReportFinding(WARNING, text)
 
 
 def draw_load(load: Sequence[Row]) -> bytes:
-    """Bars of leaders, preferred leaders and replicas per broker, as PNG."""
+    """Draw bars of leaders, preferred leaders and replicas per broker, as PNG."""
     picture = Picture()
     at = range(len(load))
     for number, (name, colour) in enumerate(
@@ -207,7 +213,7 @@ def draw_load(load: Sequence[Row]) -> bytes:
 
 
 def draw_lag(lag: Sequence[Row]) -> bytes:
-    """Bars of the groups that are furthest behind, as PNG; b"" if no group is."""
+    """Draw bars of the groups with the largest lag, as PNG; b"" if no group has lag."""
     rows = [row for row in lag if row.lag][:BARS_MAX]
     if not rows:
         return b""

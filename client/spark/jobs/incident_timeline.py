@@ -1,12 +1,12 @@
-"""Incident timeline: what the cluster did, second by second.
+"""Incident timeline: the events in a cluster, second by second.
 
     from kraft.client.spark.jobs import incident_timeline
     timeline = incident_timeline.run(spark, {"bootstrap": "localhost:9092"}, start="2026-11-21T10:00:00")
     timeline.moments.show(truncate=False)
 
-The metadata log says who led what and when: it is the table `metadata_events`, read from the cluster or from the files
-of a node. A run of `kraft chaos` says what was broken and what clients saw: give its folder as `chaos_run`. Both have
-clocks of their own, so that the run's is set by the changes of leaders that both have seen.
+The metadata log shows which broker led which partition and when. It is read as table `metadata_events`, from the
+cluster or from the files of a node. A run of `kraft chaos`, given as `chaos_run`, adds its faults and what its clients
+observed. Cluster and run have different clocks. The run's clock is aligned by the leader changes that both recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from kraft.client.spark.jobs import chaos_files
-from kraft.client.spark.jobs.report_page import COLOURS, GOOD, Finding, Picture, table_section, write_page
+from kraft.client.spark.jobs.report_page import COLOURS, GOOD, Picture, ReportFinding, table_section, write_page
 from kraft.client.spark.jobs.timeline_moments import (
     client_seconds,
     event_moments,
@@ -30,14 +30,15 @@ from kraft.client.spark.jobs.timeline_moments import (
 )
 
 MARGIN_S = 5
-"""Events so long before and after a chaos run belong to it: its cluster starts and ends."""
+"""Seconds before and after a chaos run in which metadata events still belong to the run, because its cluster starts and
+stops then."""
 METADATA_LOG = "__cluster_metadata-0"
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentTimeline:
-    """`moments`: a row per thing that happened. `seconds`: a row per second in which anything did, with what clients
-    were told meanwhile."""
+    """Result of the timeline. `moments`: a row per event. `seconds`: a row per second in which anything happened, with
+    that second's results of client operations."""
 
     moments: DataFrame
     seconds: DataFrame
@@ -54,8 +55,10 @@ def run(
     end: str | None = None,
     out: str = "incident-timeline.html",
 ) -> IncidentTimeline:
-    """Build the timeline and write a report to `out`. Without `folder` the metadata log is read from the cluster; with
-    `chaos_run` alone, from the data that `kraft chaos run --keep` left, if there is any."""
+    """Build the timeline and write a report to `out`.
+
+    Without `folder` the metadata log is read from the cluster. With `chaos_run` alone, it is read from the data that
+    `kraft chaos run --keep` left, if there is any."""
     events = _events(spark, cluster, folder, chaos_run)
     moments = [] if events is None else [event_moments(events)]
     clients = None
@@ -76,7 +79,7 @@ def run(
 def _events(
     spark: SparkSession, cluster: Mapping[str, str], folder: str | None, chaos_run: str | None
 ) -> DataFrame | None:
-    """The metadata log; None where there is none: a chaos run that has kept no data."""
+    """Read the metadata events. Return None if there is no metadata log, because the chaos run kept no data."""
     reader = spark.read.format("kraft").option("table", "metadata_events")
     if folder is None and chaos_run is not None:
         if next(Path(chaos_run).glob(f"nodes/**/{METADATA_LOG}"), None) is None:
@@ -86,23 +89,24 @@ def _events(
 
 
 def within(moments: DataFrame, start: str | None, end: str | None) -> DataFrame:
-    """The moments from `start` to before `end` (ISO 8601; None: no limit)."""
+    """Return the moments from `start` to before `end` (ISO 8601; None: no limit)."""
     first = moments if start is None else moments.where(sf.col("time") >= sf.lit(start).cast("timestamp"))
     return first if end is None else first.where(sf.col("time") < sf.lit(end).cast("timestamp"))
 
 
 def within_run(moments: DataFrame, clients: DataFrame) -> DataFrame:
-    """The moments while clients worked, and MARGIN_S around that."""
+    """Return the moments from MARGIN_S before the clients of a chaos run began to MARGIN_S after they ended."""
     margin = sf.expr(f"INTERVAL {MARGIN_S} SECONDS")
     times = clients.agg((sf.min("second") - margin).alias("low"), (sf.max("second") + margin).alias("high"))
     return moments.crossJoin(sf.broadcast(times)).where("time BETWEEN low AND high").drop("low", "high")
 
 
 def by_second(moments: DataFrame, clients: DataFrame | None) -> DataFrame:
-    """A row per second: `happened`, in order, and how many operations of clients ended well, failed, or in doubt."""
-    told = sf.array_sort(sf.collect_list(sf.struct("time", "offset", "what")))
-    grouped = moments.groupBy(sf.date_trunc("second", "time").alias("second")).agg(told.alias("told"))
-    happened = grouped.select("second", sf.col("told.what").alias("happened"))
+    """Return a row per second. `happened` lists the second's events in order, next to the numbers of client operations
+    that succeeded, failed, or have an unknown outcome."""
+    described = sf.array_sort(sf.collect_list(sf.struct("time", "offset", "what")))
+    grouped = moments.groupBy(sf.date_trunc("second", "time").alias("second")).agg(described.alias("described"))
+    happened = grouped.select("second", sf.col("described.what").alias("happened"))
     if clients is None:
         return happened.orderBy("second")
     empty = sf.array().cast("array<string>")
@@ -119,10 +123,10 @@ def _report(out: str, about: str, moments: DataFrame, seconds: DataFrame) -> Pat
     ).first()
     assert span is not None
     facts = [about, f"{span['first']} to {span['last']}", f"{span['count']:,} moments"]
-    found = [Finding(GOOD, f"{row.number} × {row.kind}.") for row in _kinds(moments)]
+    found = [ReportFinding(GOOD, f"{row.number} × {row.kind}.") for row in _kinds(moments)]
     sections = [
         table_section(
-            "Second by second", seconds, "Above: what clients were told. Below: what happened.", draw(seconds)
+            "Second by second", seconds, "Above: results of clients' operations. Below: events.", draw(seconds)
         ),
         table_section("Moments", moments.select("time", "source", "what", "topic", "partition", "broker_id", "offset")),
     ]
@@ -134,7 +138,7 @@ def _kinds(moments: DataFrame) -> list[Row]:
 
 
 def draw(seconds: DataFrame) -> bytes:
-    """Operations per second, with a mark for each second in which anything happened, as PNG."""
+    """Draw client operations per second, with a marker at each second with an event, as PNG."""
     rows = seconds.collect()
     if not rows:
         return b""

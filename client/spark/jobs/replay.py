@@ -5,7 +5,7 @@
                where="topic = 'orders' AND date = '2026-11-21'", shift="now", speed=10)
 
 Each partition of the archive is written by one task, sorted by offset. The target topic needs at least as many
-partitions. A replay that is broken off and run again writes from the beginning again.
+partitions. A replay that is interrupted and run again starts from the beginning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARTITION = ("topic", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many records were written, in how many steps."""
+    """Result of a replay: the number of records written, and the number of steps in which they were written."""
 
     records: int
     steps: int
@@ -39,7 +39,8 @@ def run(
     speed: float | None = None,
     step: float = 5.0,
 ) -> Replayed:
-    """Write all records that `where` admits. `step` in seconds of real time."""
+    """Write all archived records that `where` selects to the topic `target`, or without it to the topics that they came
+    from. `speed` None: as fast as possible, otherwise in steps of `step` seconds."""
     archived = spark.read.parquet(path)
     records = shifted(archived if where is None else archived.where(where), shift, time.time())
     if speed is None:
@@ -53,8 +54,8 @@ def run(
 
 
 def shifted(records: DataFrame, shift: str | None, now_s: float) -> DataFrame:
-    """The records with their times moved by an interval such as "1 day", or, with "now", so that the first is from
-    `now_s` (seconds since 1970)."""
+    """Return the records with shifted timestamps. `shift` is an interval such as "1 day", or "now", which moves the
+    first record to `now_s` (seconds since 1970)."""
     if shift is None:
         return records
     if shift != "now":
@@ -65,13 +66,13 @@ def shifted(records: DataFrame, shift: str | None, now_s: float) -> DataFrame:
 
 
 def ordered(records: DataFrame) -> DataFrame:
-    """The records such that one task has all of a partition, in the order of their offsets."""
+    """Partition and sort the records so that one task writes all records of a partition, in offset order."""
     return records.repartition(*PARTITION).sortWithinPartitions(*PARTITION, "offset")
 
 
 def with_due_step(records: DataFrame, speed: float, step: float) -> DataFrame:
-    """The records with `due_step`, the number of the step in which each is written. It never falls within a partition,
-    also where a record's time is before that of the record in front of it."""
+    """Add `due_step`, the number of the step in which each record is written. It never decreases within a partition,
+    even if a record's timestamp is before that of the preceding record."""
     so_far = Window.partitionBy(*PARTITION).orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     due = records.withColumn("due", sf.max("timestamp").over(so_far))
     first = due.agg(sf.min("due").alias("first"))
@@ -90,7 +91,8 @@ def _write_paced(paced: DataFrame, cluster: Mapping[str, str], target: str | Non
 def due_in_time(
     numbers: list[int], step: float, now: Callable[[], float], pause: Callable[[float], None]
 ) -> Iterator[int]:
-    """Each number when `number * step` seconds have passed since the first; at once if that time is over."""
+    """Yield each number once `number * step` seconds have passed since the first call. If that time has passed already,
+    yield the number at once."""
     began = now()
     for number in numbers:
         pause(max(0.0, began + number * step - now()))

@@ -1,4 +1,4 @@
-"""A report of a pipeline as one HTML file that needs nothing else: findings, pictures and tables.
+"""A pipeline's report as one self-contained HTML file: findings, pictures and tables.
 
 Needs jinja2 and matplotlib, which are imported when a report is made.
 """
@@ -29,19 +29,19 @@ COLOURS = MappingProxyType(
         "red": "#b03048",
     }
 )
-"""Colours that colour-blind readers can tell apart; shapes and words say the same."""
+"""Colours of the pictures that colour-blind readers can distinguish. Shapes and words carry the same information."""
 ROWS_MAX = 200
-"""Rows of a table that a page shows."""
+"""Maximum rows of a table on a report page."""
 INCHES = (9.0, 2.6)
 
 
 class MissingLibrary(ImportError):
-    """A library that reports need is not installed; the text says how to install it."""
+    """A library that reports need is not installed; the message explains how to install the library."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """`tone`: bad, warning or good. `advice`: what to do next, or ""."""
+class ReportFinding:
+    """A conclusion of a report. `tone`: bad, warning or good. `advice`: what to do next, or ""."""
 
     tone: str
     text: str
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page. `picture` is a PNG; `note` says what one sees."""
+    """A part of a report page. `picture` is a PNG; `note` explains what the part shows."""
 
     title: str
     note: str = ""
@@ -65,16 +65,17 @@ class Section:
 
 
 def table_section(title: str, frame: DataFrame, note: str = "", picture: bytes = b"") -> Section:
-    """The first rows of a DataFrame as a part of a page."""
+    """Return the first rows of a DataFrame as a section of a report page."""
     rows = frame.limit(ROWS_MAX + 1).collect()
     total = len(rows) if len(rows) <= ROWS_MAX else frame.count()
     return Section(title, note, picture, frame.columns, [tuple(row) for row in rows[:ROWS_MAX]], total)
 
 
 def write_page(
-    path: str, title: str, facts: Iterable[str], findings: Sequence[Finding], sections: Sequence[Section]
+    path: str, title: str, facts: Iterable[str], findings: Sequence[ReportFinding], sections: Sequence[Section]
 ) -> Path | None:
-    """Write the page; gives its path, None for the path "". MissingLibrary; OSError if it cannot be written."""
+    """Write the report page and return its path, or None if the path is "". Raises MissingLibrary; OSError if the page
+    cannot be written."""
     if not path:
         return None
     text = render_page(title, facts, findings, sections)
@@ -82,8 +83,10 @@ def write_page(
     return Path(path)
 
 
-def render_page(title: str, facts: Iterable[str], findings: Sequence[Finding], sections: Sequence[Section]) -> str:
-    """The page as HTML. MissingLibrary."""
+def render_page(
+    title: str, facts: Iterable[str], findings: Sequence[ReportFinding], sections: Sequence[Section]
+) -> str:
+    """Render the report page as HTML. Raises MissingLibrary."""
     jinja2 = _library("jinja2")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["cell"] = _cell
@@ -93,7 +96,7 @@ def render_page(title: str, facts: Iterable[str], findings: Sequence[Finding], s
 
 
 class Picture:
-    """A figure with one plot: draw on `axes`, then take `png()`."""
+    """A figure with one plot, to be drawn on `axes` and then converted by `png()`."""
 
     def __init__(self, height_inches: float = INCHES[1]) -> None:
         figure = _library("matplotlib.figure").Figure(figsize=(INCHES[0], height_inches), layout="constrained")
@@ -103,7 +106,7 @@ class Picture:
         self.axes.tick_params(labelsize=8)
 
     def legend(self) -> None:
-        """Name what is drawn, above the plot."""
+        """Add a legend above the plot."""
         self.axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
 
     def png(self) -> bytes:

@@ -1,7 +1,7 @@
-"""Moments of a timeline from the metadata log and from the files of a run of `kraft chaos`.
+"""Convert the metadata log and the files of a `kraft chaos` run into moments of a timeline.
 
-A moment is a row: `time`, `source` (cluster, fault or observer), `kind`, `what` (a sentence), and what it is about:
-`topic`, `partition`, `broker_id`, `offset` in the metadata log.
+A moment is a row with `time`, `source` (cluster, fault or observer), `kind`, and `what` (a sentence). Its other columns
+name its subject: `topic`, `partition`, `broker_id`, and `offset` in the metadata log.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ COLUMNS = ("time", "source", "kind", "what", "topic", "partition", "broker_id", 
 NO_LEADER, UNCHANGED_LEADER = -1, -2
 """Values of the field `leader` of PartitionChangeRecord."""
 NEAR_MS = 2_000
-"""Two clocks are compared by changes that both have seen; those that differ by more from the median are left out, for
-the clock of a node may have been stepped."""
+"""Maximum difference in ms from the median. Two clocks are aligned by changes that were recorded with both. Changes
+with a larger difference are ignored, because a node's clock may have been stepped."""
 QUIET = ("NoOp", "ProducerIds")
-"""Types of events that say nothing of what the cluster did."""
+"""Types of metadata events that are left out of the timeline, because they say nothing about the cluster's behaviour.
+"""
 
 
 def event_moments(events: DataFrame) -> DataFrame:
-    """A moment per event of the table `metadata_events`."""
-    told = _with_leaders(events).where(~sf.col("type").isin(*QUIET))
+    """Return a moment for each row of the table `metadata_events`."""
+    reported = _with_leaders(events).where(~sf.col("type").isin(*QUIET))
     place = sf.concat_ws("-", "topic", "partition")
     led = sf.when(sf.col("leader_now") == NO_LEADER, sf.concat(place, sf.lit(" has no leader"))).otherwise(
         sf.concat(place, sf.lit(" is led by broker "), sf.col("leader_now").cast("string"))
@@ -50,7 +51,7 @@ def event_moments(events: DataFrame) -> DataFrame:
         .when(sf.col("config").isNotNull(), _of_config())
     )
     kind = sf.when(sf.col("is_election"), "election").when(sf.col("isr").isNotNull() & _is_change(), "ISR change")
-    return told.select(
+    return reported.select(
         sf.col("timestamp").alias("time"),
         sf.lit("cluster").alias("source"),
         sf.coalesce(kind, sf.col("type")).alias("kind"),
@@ -60,7 +61,7 @@ def event_moments(events: DataFrame) -> DataFrame:
 
 
 def _field(name: str) -> Column:
-    """A field of an event as text."""
+    """Return the column of one field of an event, as text."""
     return sf.get_json_object("fields", f"$.{name}")
 
 
@@ -69,8 +70,8 @@ def _is_change() -> Column:
 
 
 def _with_leaders(events: DataFrame) -> DataFrame:
-    """The events with `leader_now` (-1: none), `leader_before` and `epoch_now` of their partition, and `is_election`
-    for a change of its leader. The epoch rises by one with each."""
+    """Add `leader_now` (-1: none), `leader_before` and `epoch_now` of the event's partition, and `is_election` if its
+    leader changed. The leader epoch rises by one with each election."""
     field = sf.get_json_object("fields", "$.leader").cast("int")
     named = sf.when(field != UNCHANGED_LEADER, field)
     of_partition = Window.partitionBy("topic_id", "partition").orderBy("offset")
@@ -102,10 +103,12 @@ def _of_config() -> Column:
 
 
 def started_at(events: DataFrame | None, samples: DataFrame, info: DataFrame) -> datetime:
-    """When the clients of a chaos run began, by the clock of the cluster: the moment from which the run counts.
+    """Return the time, by the cluster's clock, at which the clients of a chaos run began. The times in the run's files
+    count from this moment.
 
-    The observer sees a change a little after the cluster has written it, never before, so the latest of the differences
-    is taken. Where there are no events it is the time at which the run was started, to the second."""
+    The observer sees a change shortly after the cluster has written it, never before, so the largest of the differences
+    between the two clocks' times is used. Without events, the result is the time at which the run was started, to the
+    second."""
     row = info.select("started_at").first()
     assert row is not None
     if events is None:
@@ -129,17 +132,17 @@ def started_at(events: DataFrame | None, samples: DataFrame, info: DataFrame) ->
 
 
 def _aware(moment: datetime) -> datetime:
-    """Spark gives times without a zone, in that of this process."""
+    """Attach this process's time zone to a time from Spark, which returns times without a zone."""
     return moment.astimezone(UTC)
 
 
 def at(began: datetime, column: str) -> Column:
-    """The moment so many ms after the beginning of a run."""
+    """Return the time that many ms after the beginning of a chaos run."""
     return sf.timestamp_micros((sf.lit(round(began.timestamp() * 1e6)) + sf.col(column) * 1000).cast("bigint"))
 
 
 def fault_moments(faults: DataFrame, began: datetime) -> DataFrame:
-    """Two moments per fault: its beginning, and its end if it had one."""
+    """Return the moments of each fault: its beginning and, if it ended, its end."""
     nodes = sf.when(sf.size("nodes") == 1, sf.col("nodes")[0])
     happened = faults.where("missed = ''")
     begins = happened.select(at(began, "begin_ms").alias("time"), "text", nodes.alias("broker_id"))
@@ -152,8 +155,8 @@ def fault_moments(faults: DataFrame, began: datetime) -> DataFrame:
 
 
 def observed_moments(samples: DataFrame, began: datetime, *, with_partitions: bool) -> DataFrame:
-    """What changed from one sample to the next: the active controller, the nodes that run and, with `with_partitions`,
-    leaders and ISRs."""
+    """Return a moment for each change between consecutive samples of the observer: of the active controller, the
+    running nodes and, with `with_partitions`, leaders and ISRs."""
     in_order = Window.orderBy("time_ms")
     asked = samples.where("controller >= 0")
     controllers = _changes(
@@ -191,8 +194,8 @@ def _partition_changes(samples: DataFrame) -> DataFrame:
 
 
 def client_seconds(history: DataFrame, began: datetime) -> DataFrame:
-    """A row per second of a chaos run: operations of clients that ended then, `ok`, `failed` or `unknown`, and how many
-    of the first were records acknowledged."""
+    """Return a row per second of a chaos run: the number of client operations that ended in it as `ok`, `failed` or
+    `unknown`, and how many of the successful ones were acknowledged records."""
     ended = history.where("type != 'invoke'").withColumn("ended_ms", sf.col("time_ns") / 1e6)
     return ended.groupBy(sf.date_trunc("second", at(began, "ended_ms")).alias("second")).agg(
         sf.count_if(sf.col("type") == "ok").alias("ok"),
@@ -203,7 +206,7 @@ def client_seconds(history: DataFrame, began: datetime) -> DataFrame:
 
 
 def _moments(known: DataFrame) -> DataFrame:
-    """With NULL for each column of a moment that is not there."""
+    """Return the rows with all columns of a moment, adding missing ones as NULL."""
     kinds = {"topic": "string", "partition": "int", "broker_id": "int", "offset": "bigint"}
     for name, kind in kinds.items():
         if name not in known.columns:

@@ -5,8 +5,8 @@
         spark, {"bootstrap": "localhost:9092"}, source="orders", target="orders-per-minute", checkpoint="/data/opm",
         total="get_json_object(CAST(value AS STRING), '$.amount')")
 
-A window is written once, when the watermark has passed its end: no record that still counts can come. Each result is a
-record: its key is the group's, its value a JSON object with `window_start`, `window_end`, `key`, `count` and `total`.
+A window is written once, when the watermark has passed its end, so no more records can count. Each result is a record.
+Its key is the group's, its value a JSON object with `window_start`, `window_end`, `key`, `count` and `total`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(
     prefix: str | None = None,
     available_now: bool = False,
 ) -> StreamingQuery:
-    """Start the query. With `available_now` it ends when it has processed what is there."""
+    """Start the streaming query. With `available_now` it ends after processing the present records."""
     records = (
         spark.readStream.format("kraft")
         .options(**cluster)
@@ -59,7 +59,7 @@ def aggregate(
     by: str = "CAST(key AS STRING)",
     total: str | None = None,
 ) -> DataFrame:
-    """A row per window and key: `window_start`, `window_end`, `key`, `count`, `total` (NULL without `total`)."""
+    """Return a row per window and key: `window_start`, `window_end`, `key`, `count`, `total` (NULL without `total`)."""
     return (
         records.withWatermark("timestamp", watermark)
         .groupBy(sf.window("timestamp", window, slide or window), sf.expr(by).alias("key"))
@@ -75,5 +75,6 @@ def aggregate(
 
 
 def as_records(results: DataFrame) -> DataFrame:
-    """Results as `key` and `value` of a topic: the same key goes to the same partition."""
+    """Convert the results to columns `key` and `value` for a topic. Results with the same key go to the
+    same partition."""
     return results.select(sf.col("key").cast("string").alias("key"), sf.to_json(sf.struct("*")).alias("value"))

@@ -1,7 +1,7 @@
-"""Pure: the options of a read or a write, parsed and checked, as the values of `kraft.client.spark.settings`.
+"""Pure: parse and check the options of a read or write, and return them as settings (`kraft.client.spark.settings`).
 
-`table` is the one table of all options; docs/spark-options.md is made from it. May import kraft.client.spark.tables and
-settings, and the pure parts of kraft.client.core; never pyspark or trio.
+The module `table` lists all options; docs/spark-options.md is generated from that list. May import
+kraft.client.spark.tables and settings, and the pure parts of kraft.client.core; never pyspark or trio.
 """
 
 from kraft.client.spark.options.connection import parse_connection

@@ -1,10 +1,10 @@
-"""How to reach the cluster, and how to fetch from it, by the settings of Kafka's clients."""
+"""Parse the options about connecting to the cluster and fetching from it. Most are settings of Kafka's clients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kraft.client.spark.options.given import Given, OptionError, read_given
+from kraft.client.spark.options.given import OptionError, ParsedOptions, read_given
 from kraft.client.spark.options.table import Kind
 from kraft.client.spark.settings import ConnectionSettings, FetchSettings, TlsFiles
 
@@ -15,19 +15,19 @@ _JAVA_ENDINGS = (".jks", ".p12", ".pfx", ".pkcs12", ".bcfks", ".jceks")
 _READ_COMMITTED = "read_committed"
 
 
-def is_connected(given: Given) -> bool:
-    """Whether brokers are named."""
+def is_connected(given: ParsedOptions) -> bool:
+    """Whether the options name brokers to connect to."""
     return given.has("bootstrap") or given.has(BOOTSTRAP)
 
 
 def parse_connection(options: Mapping[str, str]) -> ConnectionSettings:
-    """The connection that the options of a read or write name; their other settings are passed over. OptionError."""
+    """Parse only the connection settings from the options of a read or write. Raises OptionError."""
     own = {name: value for name, value in options.items() if name.lower().startswith(("kafka.", "bootstrap"))}
     return connection_of(read_given(own, Kind.SINK))
 
 
-def connection_of(given: Given) -> ConnectionSettings:
-    """OptionError if no broker is named, or for TLS that cannot be."""
+def connection_of(given: ParsedOptions) -> ConnectionSettings:
+    """Return the connection settings. Raises OptionError if no broker is named or the TLS settings are inconsistent."""
     short, full = given.get("bootstrap"), given.get(BOOTSTRAP)
     if short is not None and full is not None and short != full:
         raise OptionError(f"bootstrap and {BOOTSTRAP} differ: give one of them")
@@ -45,7 +45,7 @@ def connection_of(given: Given) -> ConnectionSettings:
     )
 
 
-def _tls_of(given: Given) -> TlsFiles | None:
+def _tls_of(given: ParsedOptions) -> TlsFiles | None:
     protocol = given.get("kafka.security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         hint = "; this client has no SASL yet" if protocol.startswith("SASL") else ""
@@ -67,8 +67,9 @@ def _tls_of(given: Given) -> TlsFiles | None:
     )
 
 
-def _check_pem(given: Given, store: str) -> None:
-    """OptionError for a Java store, with the commands that make PEM of it."""
+def _check_pem(given: ParsedOptions, store: str) -> None:
+    """Raise OptionError if the store type is a Java key store; the message gives the commands that convert the store to
+    PEM."""
     prefix = f"kafka.ssl.{store}"
     kind = given.get(f"{prefix}.type", PEM).upper()
     location = given.get(f"{prefix}.location", "")
@@ -83,8 +84,8 @@ def _check_pem(given: Given, store: str) -> None:
     )
 
 
-def fetch_of(given: Given) -> FetchSettings:
-    """How a read task fetches."""
+def fetch_of(given: ParsedOptions) -> FetchSettings:
+    """Return the settings with which a read task fetches."""
     usual = FetchSettings()
     return FetchSettings(
         bytes_max=given.get("kafka.fetch.max.bytes", usual.bytes_max),

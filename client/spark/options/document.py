@@ -1,4 +1,4 @@
-"""The page docs/spark-options.md, made from the table of options."""
+"""Generate the page docs/spark-options.md from the list of options."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from kraft.client.spark.options.table import CHAPTERS, OPTIONS, Kind, Option
 
 _HEAD = """# Options of the format `kraft`
 
-Names are those of Spark's own Kafka connector where it has the option; "(pykraft)" marks what it does not have. Case
-makes no difference. An option that does not exist, and one that means nothing for this read or write, is an error that
-names the nearest one. `batch` and `stream` read topics, `table` reads a table of the cluster, `sink` writes.
+Names are those of Spark's own Kafka connector where it has the option; "(pykraft)" marks options that it does not
+have. Upper and lower case make no difference. An unknown option, and one without a meaning for this read or write, is
+an error; the message names the nearest option. `batch` and `stream` read topics, `table` reads a table of the cluster,
+`sink` writes to topics.
 
 This page is generated: `make docs`.
 """
@@ -19,13 +20,13 @@ _SHORT = MappingProxyType({Kind.BATCH: "batch", Kind.STREAM: "stream", Kind.TABL
 
 
 def render_options() -> str:
-    """The page as Markdown."""
+    """Return the page docs/spark-options.md as Markdown."""
     parts = [_HEAD]
     for title, options in CHAPTERS:
-        parts += [f"## {title}\n", "| option | for | default | what it is |", "|---|---|---|---|"]
+        parts += [f"## {title}\n", "| option | for | default | meaning |", "|---|---|---|---|"]
         parts += [_row(option) for option in options]
         parts.append("")
-    parts += ["## Refused settings of Kafka's clients\n", "| setting | what to do |", "|---|---|"]
+    parts += ["## Rejected settings of Kafka's clients\n", "| setting | what to do |", "|---|---|"]
     parts += [f"| `kafka.{name}` | {why} |" for name, why in sorted(REFUSED.items())]
     parts += [f"| `kafka.{SASL}*` | {SASL_REASON} |", ""]
     own = {option.name.removeprefix("kafka.") for option in OPTIONS}

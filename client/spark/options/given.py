@@ -1,4 +1,4 @@
-"""The options of one read or write: known names only, each parsed once."""
+"""Parse the options given to one read or write: check that each name is known, and parse each value once."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 
 from kraft.client.spark.options.kafka_names import REFUSED, SASL, SASL_REASON, WITHOUT_EFFECT
 from kraft.client.spark.options.table import OPTIONS, Kind, Option, options_of
-from kraft.client.spark.options.values import Refused
+from kraft.client.spark.options.values import OptionValueError
 
 KAFKA = "kafka."
 SPARK_OWN = frozenset({"checkpointlocation", "path", "queryname", "serialization.format"})
-"""What Spark itself adds to the options of a source or sink."""
+"""Options that Spark itself adds for a source or sink."""
 _PLAIN_WITHOUT_EFFECT = frozenset({"groupidprefix"})
 
 
 class OptionError(ValueError):
-    """Options that are not possible. The text names the option, what was wrong, and what to do."""
+    """Invalid options. The message names the option, what was wrong, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The options by name in the table's spelling, as values; and the names of those that have no effect."""
+class ParsedOptions:
+    """Parsed option values by option name (in the spelling of the option list), and the names of options accepted
+    without effect."""
 
     kind: Kind
     values: Mapping[str, Any]
@@ -36,7 +37,7 @@ class Given:
         return name in self.values
 
     def only_one(self, *names: str) -> str | None:
-        """Which of these is given, if any. OptionError if several are."""
+        """Return which one of these options is given, or None. Raises OptionError if several of them are given."""
         found = [name for name in names if name in self.values]
         if len(found) > 1:
             raise OptionError(f"{found[0]} and {found[1]} are both given: give one of them")
@@ -44,7 +45,7 @@ class Given:
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
-    """By name in lower case. OptionError if two differ in case only."""
+    """Return the options with their names in lower case. Raises OptionError if two names differ only in case."""
     found: dict[str, str] = {}
     for name, value in options.items():
         if name.lower() in found:
@@ -53,8 +54,9 @@ def lowered(options: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def read_given(options: Mapping[str, str], kind: Kind) -> Given:
-    """All options, parsed. OptionError for one that is unknown, refused, for something else, or not possible."""
+def read_given(options: Mapping[str, str], kind: Kind) -> ParsedOptions:
+    """Parse all options. Raises OptionError for an option that is unknown, rejected, meant for another kind of read or
+    write, or has an invalid value."""
     known = options_of(kind)
     values: dict[str, Any] = {}
     without_effect: list[str] = []
@@ -63,26 +65,27 @@ def read_given(options: Mapping[str, str], kind: Kind) -> Given:
         if option is not None:
             values[option.name] = parse_option(option, value)
         elif name not in SPARK_OWN:
-            without_effect.append(_passed_over(name, kind))
+            without_effect.append(_accepted_without_effect(name, kind))
         if name in _PLAIN_WITHOUT_EFFECT:
             without_effect.append(known[name].name)
-    return Given(kind, values, tuple(sorted(without_effect)))
+    return ParsedOptions(kind, values, tuple(sorted(without_effect)))
 
 
 def parse_option(option: Option, value: str) -> Any:
-    """OptionError names the option, its text if that is no secret, and what was expected."""
+    """Parse the value of one option. The OptionError names the option, its value unless it is secret, and what was
+    expected."""
     try:
         return option.parse(value)
-    except Refused as problem:
+    except OptionValueError as problem:
         shown = "" if option.is_secret else f"={value}"
         raise OptionError(f"option {option.name}{shown}: {problem}") from None
 
 
-def _passed_over(name: str, kind: Kind) -> str:
-    """The name of an option that is accepted without effect. OptionError for one that is not."""
+def _accepted_without_effect(name: str, kind: Kind) -> str:
+    """Return the name of an option if it is accepted without effect. Raises OptionError if it is not."""
     elsewhere = next((one for one in OPTIONS if one.name.lower() == name), None)
     if elsewhere is not None:
-        if kind in elsewhere.passes_over:
+        if kind in elsewhere.ignored_by:
             return elsewhere.name
         kinds = " or ".join(
             one.value for one in Kind if any(one in o.kinds for o in OPTIONS if o.name == elsewhere.name)
@@ -98,12 +101,13 @@ def _passed_over(name: str, kind: Kind) -> str:
     if setting not in WITHOUT_EFFECT and setting != "group.id":
         settings = {one.name for one in OPTIONS if one.name.startswith(KAFKA)}
         settings |= {KAFKA + one for one in (*WITHOUT_EFFECT, *REFUSED)}
-        raise OptionError(f"{name} is no setting of Kafka's clients{_nearest(name, settings)}")
+        raise OptionError(f"{name} is not a setting of Kafka's clients{_nearest(name, settings)}")
     return name
 
 
 def _nearest(name: str, known: Any) -> str:
-    """The words that propose the nearest of the known names; else where all are listed."""
+    """Return a hint for an error message: the known option name nearest to this one, or else the command that lists all
+    names."""
     spelled = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name, sorted(spelled), 1)
     return f"; did you mean {spelled[near[0]]}?" if near else "; `kraft spark options` lists all"

@@ -1,4 +1,5 @@
-"""Settings of Kafka's clients that have no effect here, and those that are refused, by name without `kafka.`.
+"""Settings of Kafka's clients that are accepted without effect, and settings that are rejected. Names are without the
+prefix `kafka.`.
 
 Source: Kafka's ConsumerConfig, ProducerConfig, CommonClientConfigs, SslConfigs, Spark's KafkaSourceProvider.
 """
@@ -20,15 +21,15 @@ REFUSED = MappingProxyType(
         "enable.auto.commit": (
             "Spark keeps the offsets in its checkpoint; option commitGroup also commits them to a group"
         ),
-        "interceptor.classes": "there are no interceptors",
-        "transactional.id": "each task has its own: give transactionalIdPrefix",
-        "partitioner.class": "there is one partitioner; choose partitions with a column partition",
-        "ssl.engine.factory.class": "TLS is Python's; give PEM files by kafka.ssl.truststore.location and its like",
+        "interceptor.classes": "interceptors are not supported",
+        "transactional.id": "each task has its own transactional id: give transactionalIdPrefix",
+        "partitioner.class": "the partitioner is fixed; choose partitions with a column partition",
+        "ssl.engine.factory.class": "TLS is Python's: give PEM files, such as kafka.ssl.truststore.location",
         "metric.reporters": "they are Java classes, and there is no JVM in this client",
         "config.providers": "they are Java classes, and there is no JVM in this client",
     }
 )
-"""What to do instead."""
+"""Rejected setting → what to do instead."""
 SASL = "sasl."
 SASL_REASON = "this client has no SASL yet: use a listener with kafka.security.protocol=PLAINTEXT or SSL"
 
@@ -43,4 +44,5 @@ WITHOUT_EFFECT = frozenset(
     | {name.replace("_", ".") for name in NO_EFFECT}
     | set(_MORE.split())
 ) - set(REFUSED)
-"""Known to Kafka: accepted, and listed in the log. A setting that is also in the table of options has its effect."""
+"""Settings of Kafka's clients that are accepted and only logged. A setting that is also an option of the option list
+has that option's effect."""

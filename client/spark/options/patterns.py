@@ -1,7 +1,7 @@
-"""Patterns of topic names: those regular expressions that Java and Python read in the same way.
+"""Check patterns of topic names: only regular expressions with the same meaning in Java and Python are accepted.
 
-Spark's connector takes a Java expression, and code that is moved here must select the same topics. What the two
-languages read differently, and what only one of them has, is refused with the name of the part.
+Spark's connector takes a Java expression, and a query that is moved from it to pykraft must select the same topics.
+Parts of an expression that only one language has, or that both read differently, are rejected by name.
 Source: java.util.regex.Pattern, Python's re.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 
-from kraft.client.spark.options.values import Refused
+from kraft.client.spark.options.values import OptionValueError
 
 _SAME_ESCAPES = frozenset("dDwWsSbBAtnrf")
 _SAME_GROUPS = ("?:", "?=", "?!", "?<=", "?<!", "?>")
@@ -20,20 +20,21 @@ _HEX = re.compile(r"x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}")
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """The expression, to be searched for in names. Refused names the part that Java and Python read differently."""
+    """Compile a pattern for `search` in topic names. Raises OptionValueError with the part that Java and Python read
+    differently."""
     _check_dialect(text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return re.compile(text, re.ASCII)  # \d and \w are ASCII in Java
+            return re.compile(text, re.ASCII)  # Java's \d and \w match only ASCII
     except (re.error, Warning, OverflowError, RecursionError) as problem:
-        raise Refused(f"{problem}: expected an expression that Java and Python read in the same way") from None
+        raise OptionValueError(f"{problem}: expected an expression that Java and Python read in the same way") from None
 
 
 def parse_pattern(value: str) -> str:
-    """The text of an expression that `topic_pattern` takes."""
+    """Return the expression unchanged if `topic_pattern` accepts it."""
     if not value.strip():
-        raise Refused("it is empty; .* matches all topics")
+        raise OptionValueError("it is empty; .* matches all topics")
     topic_pattern(value)
     return value
 
@@ -67,7 +68,7 @@ def _check_dialect(text: str) -> None:
 
 
 def _check_escape(text: str, position: int, *, in_class: bool) -> int:
-    """How many characters the escape has."""
+    """Check an escape sequence in a pattern, and return its number of characters."""
     letter = text[position + 1 : position + 2]
     hexadecimal = _HEX.match(text, position + 1)
     if hexadecimal is not None:
@@ -89,7 +90,7 @@ def _check_group(text: str, position: int) -> None:
         raise _differs(f"({opening[:3]}", position, "")
 
 
-def _differs(part: str, position: int, where: str) -> Refused:
-    return Refused(
+def _differs(part: str, position: int, where: str) -> OptionValueError:
+    return OptionValueError(
         f"{part} at {position} {where}".rstrip() + " is not read alike by Java and Python: write it in another way"
     )

@@ -1,17 +1,20 @@
-"""Where to begin and where to end: which of the options counts, and what it means."""
+"""Resolve the options about where a read begins and ends: which one of several has precedence, and which position it
+gives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from kraft.client.spark.options.given import Given, OptionError
+from kraft.client.spark.options.given import OptionError, ParsedOptions
 from kraft.client.spark.options.table import Kind
 from kraft.client.spark.options.values import moment_ms
 from kraft.client.spark.settings import EARLIEST, EVERY_PARTITION, LATEST, PartitionValues, Position, TopicSelection
 
 
-def starting_of(given: Given, topics: TopicSelection, now_ms: int) -> Position | None:
-    """Times beat offsets, and one time for all beats times per partition. None if nothing is given."""
+def starting_of(given: ParsedOptions, topics: TopicSelection, now_ms: int) -> Position | None:
+    """Return where the read begins, or None if no option says so. Times have precedence over offsets. One time for all
+    partitions has precedence over times per partition."""
     single = given.only_one("startingTimestamp", "since")
     if single == "since" and given.has("startingOffsetsByTimestamp"):
         raise OptionError("since and startingOffsetsByTimestamp are both given: give one of them")
@@ -25,8 +28,9 @@ def starting_of(given: Given, topics: TopicSelection, now_ms: int) -> Position |
     return position
 
 
-def ending_of(given: Given, topics: TopicSelection, now_ms: int) -> Position | None:
-    """The same for the end of a batch. None if nothing is given: latest."""
+def ending_of(given: ParsedOptions, topics: TopicSelection, now_ms: int) -> Position | None:
+    """Return where a batch ends; None if no option says so, which means latest. Options have the same precedence as in
+    `starting_of`."""
     if given.has("endingTimestamp"):
         return Position(kind="timestamp", timestamp_ms=moment_ms(given.get("endingTimestamp"), now_ms))
     position = _of_maps(given, "endingOffsetsByTimestamp", "endingOffsets", topics)
@@ -37,13 +41,13 @@ def ending_of(given: Given, topics: TopicSelection, now_ms: int) -> Position | N
     return position
 
 
-def fails_on_missing_timestamp(given: Given) -> bool:
-    """Whether a partition without a record as new as the time asked for is an error."""
+def fails_on_missing_timestamp(given: ParsedOptions) -> bool:
+    """Whether it is an error if a partition has no record at or after the requested starting time."""
     default = "latest" if given.has("since") else "error"
     return bool(given.get("startingOffsetsByTimestampStrategy", default) == "error")
 
 
-def _of_maps(given: Given, times: str, offsets: str, topics: TopicSelection) -> Position | None:
+def _of_maps(given: ParsedOptions, times: str, offsets: str, topics: TopicSelection) -> Position | None:
     if given.has(times):
         _check_names(times, given.get(times), topics)
         return Position(kind="timestamps", timestamps=given.get(times))
@@ -61,7 +65,8 @@ def _refuse_offset(position: Position, option: str, refused: int, why: str) -> N
 
 
 def _check_names(option: str, values: PartitionValues, topics: TopicSelection) -> None:
-    """OptionError unless the topics, and with `assign` the partitions, are those that are read."""
+    """Raise OptionError unless a position names exactly the topics that are read and, with `assign`, exactly their
+    partitions."""
     wanted = topics.subscribe if topics.assign is None else tuple(topics.assign)
     if wanted is None:
         return

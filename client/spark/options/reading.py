@@ -1,17 +1,17 @@
-"""The options of a read as settings: of topics, or of a table."""
+"""Parse the options of a read of topics or of a table into settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from kraft.client.spark.options.connection import connection_of, fetch_of, is_connected
-from kraft.client.spark.options.given import Given, OptionError, lowered, parse_option, read_given
+from kraft.client.spark.options.given import OptionError, ParsedOptions, lowered, parse_option, read_given
 from kraft.client.spark.options.positions import ending_of, fails_on_missing_timestamp, starting_of
 from kraft.client.spark.options.schemas import check_columns, table_named
 from kraft.client.spark.options.table import OPTIONS, Kind
-from kraft.client.spark.options.values import Refused, moment_ms, number
+from kraft.client.spark.options.values import OptionValueError, moment_ms, number
 from kraft.client.spark.settings import Position, TableSettings, TopicSelection, TopicSettings, When
-from kraft.client.spark.tables import TABLES, Source, Table
+from kraft.client.spark.tables import TABLES, ColumnSource, Table
 
 METADATA_LOG = "__cluster_metadata"
 _METADATA_EVENTS, _METADATA_DIFF, _METRICS = "metadata_events", "metadata_diff", "metrics"
@@ -19,8 +19,8 @@ _STARTS = ("startingOffsets", "startingTimestamp", "since")
 
 
 def parse_read(options: Mapping[str, str], *, is_stream: bool, now_ms: int) -> TopicSettings | TableSettings:
-    """The settings of a batch or stream. `now_ms`: the time that `since` and other durations count back from, in ms
-    since 1970. OptionError for options that are unknown, or not possible alone or together."""
+    """Parse the options of a batch or stream into settings. `now_ms` is the current time (ms since 1970) that `since`
+    and other durations count back from. Raises OptionError for unknown, invalid or conflicting options."""
     if "table" in lowered(options):
         return _table_settings(options, is_stream, now_ms)
     given = read_given(options, Kind.STREAM if is_stream else Kind.BATCH)
@@ -52,13 +52,14 @@ def parse_read(options: Mapping[str, str], *, is_stream: bool, now_ms: int) -> T
 
 
 def without_effect(options: Mapping[str, str], *, is_stream: bool) -> tuple[str, ...]:
-    """The names of options that were accepted without effect, for one line in the log. OptionError as parse_read."""
+    """Return the names of options accepted without effect, for one log line. Raises the OptionErrors
+    of `parse_read`."""
     is_table = "table" in lowered(options)
     kind = Kind.TABLE if is_table else Kind.STREAM if is_stream else Kind.BATCH
-    return read_given(_events_aside(options) if is_table else options, kind).without_effect
+    return read_given(_without_plain_start(options) if is_table else options, kind).without_effect
 
 
-def _selection(given: Given) -> TopicSelection:
+def _selection(given: ParsedOptions) -> TopicSelection:
     which = given.only_one("subscribe", "topic", "subscribePattern", "assign")
     if which is None:
         raise OptionError(
@@ -72,7 +73,7 @@ def _selection(given: Given) -> TopicSelection:
 
 
 def _table_settings(options: Mapping[str, str], is_stream: bool, now_ms: int) -> TableSettings:
-    given = read_given(_events_aside(options), Kind.TABLE)
+    given = read_given(_without_plain_start(options), Kind.TABLE)
     table = table_named(given.get("table"))
     if is_stream and not table.is_streamable:
         raise OptionError(f"table {table.name} cannot be read as a stream: {_listed('is_streamable')} can")
@@ -93,8 +94,8 @@ def _table_settings(options: Mapping[str, str], is_stream: bool, now_ms: int) ->
     )
 
 
-def _check_scope(given: Given, table: Table) -> None:
-    """OptionError for an option that means nothing for this table."""
+def _check_scope(given: ParsedOptions, table: Table) -> None:
+    """Raise OptionError for an option that has no effect on this table."""
     scopes = {
         "withDocs": ("configs",),
         "withLagTime": ("group_offsets",),
@@ -116,8 +117,9 @@ def _listed(flag: str) -> str:
     return ", ".join(_names(flag))
 
 
-def _folder(given: Given, table: Table) -> str | None:
-    """The data folder, if one is read. OptionError unless brokers or a folder that has the table are given."""
+def _folder(given: ParsedOptions, table: Table) -> str | None:
+    """Return the data folder if the table is read from one. Raises OptionError unless either brokers or a folder are
+    given, or if the table cannot be read from a folder."""
     folder: str | None = given.get("folder")
     if folder is None:
         if not is_connected(given) and table.name != _METRICS:
@@ -125,21 +127,23 @@ def _folder(given: Given, table: Table) -> str | None:
         return None
     if is_connected(given):
         raise OptionError("folder and kafka.bootstrap.servers are both given: give one of them")
-    is_all_log = any(column.source is Source.LOG for column in table.columns) and table.name.startswith("metadata_")
+    is_all_log = any(column.source is ColumnSource.LOG for column in table.columns) and table.name.startswith(
+        "metadata_"
+    )
     if not (table.has_time_travel or is_all_log):
         raise OptionError(f"table {table.name} is not in a folder: give kafka.bootstrap.servers=HOST:PORT,...")
     return folder
 
 
-def _metrics(given: Given, table: Table) -> tuple[str, ...]:
-    """What is asked for metrics. OptionError where the table is metrics and nothing is."""
+def _metrics(given: ParsedOptions, table: Table) -> tuple[str, ...]:
+    """Return the metrics endpoints to read. Raises OptionError if the table is `metrics` and no endpoint is given."""
     endpoints: tuple[str, ...] = given.get("metrics", ())
     if table.name == _METRICS and not endpoints:
         raise OptionError("table metrics needs option metrics=HOST:PORT,... of what exports Prometheus metrics")
     return endpoints
 
 
-def _when(given: Given, prefix: str, now_ms: int) -> When | None:
+def _when(given: ParsedOptions, prefix: str, now_ms: int) -> When | None:
     which = given.only_one(f"{prefix}Offset", f"{prefix}Timestamp")
     if which is None:
         return None
@@ -148,8 +152,9 @@ def _when(given: Given, prefix: str, now_ms: int) -> When | None:
     return When(timestamp_ms=moment_ms(given.get(which), now_ms))
 
 
-def _events_aside(options: Mapping[str, str]) -> dict[str, str]:
-    """Without the plain offset that metadata_events may begin at, which is no value of topics."""
+def _without_plain_start(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options without a `startingOffsets` that is a plain number. Only metadata_events accepts it; for
+    topics it is not a valid value."""
     return {
         name: value
         for name, value in options.items()
@@ -157,7 +162,7 @@ def _events_aside(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _table_start(given: Given, options: Mapping[str, str], table: Table, now_ms: int) -> Position | None:
+def _table_start(given: ParsedOptions, options: Mapping[str, str], table: Table, now_ms: int) -> Position | None:
     plain = lowered(options).get("startingoffsets", "").strip()
     if plain.lstrip("-").isdigit():
         given = _with_plain_start(given, plain, table)
@@ -167,13 +172,16 @@ def _table_start(given: Given, options: Mapping[str, str], table: Table, now_ms:
     return starting_of(given, topics, now_ms)
 
 
-def _with_plain_start(given: Given, plain: str, table: Table) -> Given:
-    """With the plain offset as the map that it stands for. OptionError for another table than metadata_events."""
+def _with_plain_start(given: ParsedOptions, plain: str, table: Table) -> ParsedOptions:
+    """Replace a plain starting offset by the equal map of topic and partition to offset. Raises OptionError for tables
+    other than metadata_events."""
     option = next(one for one in OPTIONS if one.name == "startingOffsets")
     if table.name != _METADATA_EVENTS:
-        parse_option(option, plain)  # refuses it: only a log of one partition has plain offsets
+        parse_option(option, plain)  # raises: a plain offset is valid only for a log with one partition
     try:
         offset = number(0)(plain)
-    except Refused as problem:
+    except OptionValueError as problem:
         raise OptionError(f"option startingOffsets={plain}: {problem}, or earliest or latest") from None
-    return Given(given.kind, {**given.values, "startingOffsets": {METADATA_LOG: {0: offset}}}, given.without_effect)
+    return ParsedOptions(
+        given.kind, {**given.values, "startingOffsets": {METADATA_LOG: {0: offset}}}, given.without_effect
+    )

@@ -1,4 +1,4 @@
-"""The columns of a read: what is declared to Spark, and what a user's own schema may be."""
+"""Determine the columns of a read: those declared to Spark, and which schemas of a user's own are accepted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kraft.client.spark.options.given import OptionError, lowered
-from kraft.client.spark.options.values import Refused, names, truth
+from kraft.client.spark.options.values import OptionValueError, names, truth
 from kraft.client.spark.tables import table_of
 from kraft.client.spark.tables.values import Table, TableError, nearest
 
@@ -25,13 +25,13 @@ TOPIC_COLUMNS: Mapping[str, str] = MappingProxyType(
         "timestampType": "INT",
     }
 )
-"""The columns of a topic as Spark's connector has them, with their types."""
+"""Columns of a topic with their types, equal to those of Spark's Kafka connector."""
 HEADERS = MappingProxyType({"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"})
-"""With includeHeaders, as the last one."""
+"""The column that option includeHeaders adds, as the last one."""
 
 
 def table_named(name: str) -> Table:
-    """OptionError with the nearest name if there is none of this name."""
+    """Return the table of this name. Raises OptionError with the nearest name if it is unknown."""
     try:
         return table_of(name.lower())
     except TableError as problem:
@@ -39,19 +39,20 @@ def table_named(name: str) -> Table:
 
 
 def columns_of(options: Mapping[str, str]) -> dict[str, str]:
-    """All columns that these options offer, with their types in Spark's DDL."""
+    """Return all columns that a read with these options can have, with their types in Spark's DDL."""
     given = lowered(options)
     if "table" in given:
         return {column.name: column.type for column in table_named(given["table"].strip()).columns}
     try:
         with_headers = truth(given.get("includeheaders", "false"))
-    except Refused as problem:
+    except OptionValueError as problem:
         raise OptionError(f"option includeHeaders={given['includeheaders']}: {problem}") from None
     return {**TOPIC_COLUMNS, **(HEADERS if with_headers else {})}
 
 
 def check_columns(options: Mapping[str, str], wanted: Sequence[str] | None) -> tuple[str, ...] | None:
-    """These columns in the spelling that they are declared in; None for all. OptionError for one that is not there."""
+    """Return the named columns in their declared spelling; None for all columns. Raises OptionError for an unknown
+    column."""
     return None if wanted is None else tuple(_column(options, name) for name in wanted)
 
 
@@ -66,23 +67,26 @@ def _column(options: Mapping[str, str], name: str) -> str:
 
 
 def declared_schema(options: Mapping[str, str]) -> str:
-    """The schema of a batch or stream in Spark's DDL: all columns, or those of option `columns`. OptionError."""
+    """Return the schema that a read declares to Spark, in Spark's DDL: all columns, or those of option `columns`.
+    Raises OptionError."""
     known = columns_of(options)
     return ", ".join(f"`{name}` {known[name]}" for name in _chosen(options) or known)
 
 
 def _chosen(options: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The columns that option `columns` names; None without it."""
+    """Return the columns that option `columns` names; None without the option."""
     listed = lowered(options).get("columns")
     try:
         return check_columns(options, None if listed is None else names(listed))
-    except Refused as problem:
+    except OptionValueError as problem:
         raise OptionError(f"option columns={listed}: {problem}") from None
 
 
 def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that Spark reads with: a part of what the options offer, in any order. OptionError for a
-    column that is not there, is there twice, has another type, or is NOT NULL, and for a schema without columns."""
+    """Return the columns of the schema with which Spark reads: some or all of the available columns, in any order.
+
+    Raises OptionError for a column that is unknown, occurs twice, has another type or is NOT NULL, and for a schema
+    without columns."""
     known = columns_of(options)
     names_given = [field.name for field in schema.fields]
     if not names_given:
@@ -106,7 +110,7 @@ def check_schema(options: Mapping[str, str], schema: StructType) -> tuple[str, .
 
 
 def _is_nullable_inside(kind: Any) -> bool:
-    """Whether all elements, values and fields of a type may be NULL, as those of every column here may."""
+    """Whether all elements, values and fields inside a type may be NULL. Every declared column allows that."""
     if not (getattr(kind, "containsNull", True) and getattr(kind, "valueContainsNull", True)):
         return False
     inner = [getattr(kind, name) for name in ("elementType", "valueType") if hasattr(kind, name)]

@@ -1,8 +1,9 @@
-"""The one table of options: what each is called, what it is for, what it means, and how its text is parsed.
+"""The list of all options: each option's name, the kinds of reads and writes that accept it, its meaning and its
+parser.
 
-docs/spark-options.md is made from it. Options marked "(pykraft)" are in neither source.
-Source: spark-sql-kafka-0-10, Kafka's CommonClientConfigs (names that begin with
-`kafka.`).
+docs/spark-options.md is generated from the list. Options marked "(pykraft)" exist neither in Spark's connector nor in
+Kafka's clients.
+Source: spark-sql-kafka-0-10, Kafka's CommonClientConfigs (names that begin with `kafka.`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kraft.wire.records.compression import Compression
 
 
 class Kind(Enum):
-    """What options are given to. The value is used in errors."""
+    """The kind of read or write to which options are given. The value is used in error messages."""
 
     BATCH = "a batch read of topics"
     STREAM = "a stream of topics"
@@ -29,15 +30,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An option. `parse` raises values.Refused. `default` is shown in the documentation. `passes_over`: kinds that
-    accept it without effect. The value of a secret is never shown."""
+    """An option. `parse` raises OptionValueError. `default` is shown in the documentation. `ignored_by`: kinds that
+    accept it without effect. The value of a secret option is never shown."""
 
     name: str
     kinds: frozenset[Kind]
     parse: Callable[[str], Any]
     meaning: str
     default: str = ""
-    passes_over: frozenset[Kind] = frozenset()
+    ignored_by: frozenset[Kind] = frozenset()
     is_secret: bool = False
 
 
@@ -54,9 +55,9 @@ def _option(
     parse: Callable[[str], Any],
     meaning: str,
     default: str = "",
-    passes_over: frozenset[Kind] = frozenset(),
+    ignored_by: frozenset[Kind] = frozenset(),
 ) -> Option:
-    return Option(name=name, kinds=kinds, parse=parse, meaning=meaning, default=default, passes_over=passes_over)
+    return Option(name=name, kinds=kinds, parse=parse, meaning=meaning, default=default, ignored_by=ignored_by)
 
 
 def _kafka(
@@ -67,14 +68,15 @@ def _kafka(
     default: str = "",
     secret: bool = False,
 ) -> Option:
-    """A setting of Kafka's clients: kinds for which it means nothing accept it without effect."""
+    """Define an option that is a setting of Kafka's clients. Kinds of reads and writes for which it has no meaning
+    accept it without effect."""
     return Option(
         name=f"kafka.{name}",
         kinds=kinds,
         parse=parse,
         meaning=meaning,
         default=default,
-        passes_over=_ALL - kinds,
+        ignored_by=_ALL - kinds,
         is_secret=secret,
     )
 
@@ -86,7 +88,7 @@ _WHICH = (
         "subscribePattern",
         _TOPICS,
         parse_pattern,
-        "regular expression that is found in the name of a topic (whole: `^orders$`); internal topics never count",
+        "regular expression that a topic's name contains (whole name: `^orders$`); internal topics never match",
     ),
     _option("assign", _TOPICS, values.assignment, 'partitions to read, as JSON: {"orders":[0,1]}'),
     _option("topic", _TOPICS, values.topics, "(pykraft) short for subscribe"),
@@ -95,8 +97,8 @@ _WHICH = (
         "columns",
         _READ,
         values.names,
-        "(pykraft) columns to read, between commas, in this order; Spark cannot tell a Python source which ones a "
-        "query uses, and fewer are read faster",
+        "(pykraft) columns to read, between commas, in this order. Fewer columns are read faster, and Spark does not "
+        "pass the columns of a query on to a Python source",
         "all",
     ),
 )
@@ -106,8 +108,8 @@ _WHERE = (
         _READ,
         values.start,
         'where to begin: earliest, latest (not in a batch), or JSON with an offset for each partition: {"orders":'
-        '{"0":23,"1":-2}} or {"orders":{"*":-2}}; -2 is earliest, -1 latest. A stream that goes on from its checkpoint '
-        "does not look at it. Table metadata_events also takes a plain offset",
+        '{"0":23,"1":-2}} or {"orders":{"*":-2}}; -2 is earliest, -1 latest. A stream that continues from its '
+        "checkpoint ignores it. Table metadata_events also takes a plain offset",
         "earliest; for a stream of topics latest",
     ),
     _option(
@@ -121,10 +123,10 @@ _WHERE = (
         "startingTimestamp",
         _READ,
         values.moment,
-        "begin at the first record that is as new as this: ms since 1970, ISO 8601, or how long ago (10m, 1h, 2d). It "
-        "beats the two options below, and those beat startingOffsets",
+        "begin at the first record at or after this time: ms since 1970, ISO 8601, or how long ago (10m, 1h, 2d). It "
+        "has precedence over the two options below, and those over startingOffsets",
     ),
-    _option("endingTimestamp", _BATCH, values.moment, "end before the first record that is as new as this"),
+    _option("endingTimestamp", _BATCH, values.moment, "end before the first record at or after this time"),
     _option(
         "startingOffsetsByTimestamp",
         _TOPICS,
@@ -136,27 +138,31 @@ _WHERE = (
         "startingOffsetsByTimestampStrategy",
         _TOPICS,
         values.one_of("error", "latest"),
-        "what to do with a partition that has no record as new as the time to begin at: fail, or begin at its end",
-        "error; with since latest",
+        "what to do with a partition that has no record at or after the starting time: fail, or begin at its end",
+        "error; with `since` latest",
     ),
     _option(
         "since",
         _READ,
         values.since,
-        "(pykraft) begin so long ago (10m, 1h, 2d) or at this time; resolved once, when the query is planned",
+        "(pykraft) begin this long ago (10m, 1h, 2d) or at this time; resolved once, when the query is planned",
     ),
 )
 _LIMITS = (
     _option(
-        "failOnDataLoss", _TOPICS, values.truth, "fail where records are gone, or warn and go on after them", "true"
+        "failOnDataLoss",
+        _TOPICS,
+        values.truth,
+        "true: fail if records are lost; false: log a warning and continue after them",
+        "true",
     ),
-    _option("minPartitions", _TOPICS, values.number(1, INT32_MAX), "at least about so many Spark partitions"),
-    _option("maxRecordsPerPartition", _TOPICS, values.number(1), "at most about so many offsets in a Spark partition"),
+    _option("minPartitions", _TOPICS, values.number(1, INT32_MAX), "approximate minimum of Spark partitions"),
+    _option("maxRecordsPerPartition", _TOPICS, values.number(1), "maximum offsets in a Spark partition"),
     _option(
         "maxOffsetsPerTrigger",
         _STREAM | _TABLE,
         values.number(1),
-        "at most so many offsets in a micro-batch, shared by the partitions in proportion to what is left in each",
+        "maximum offsets in a micro-batch, shared by the partitions in proportion to the lag of each",
         "no limit",
         _BATCH,
     ),
@@ -164,7 +170,7 @@ _LIMITS = (
         "minOffsetsPerTrigger",
         _STREAM,
         values.number(1),
-        "wait for so many offsets, at most maxTriggerDelay; without effect under AvailableNow",
+        "a micro-batch waits for this many offsets, at most maxTriggerDelay; without effect under AvailableNow",
         "",
         _BATCH,
     ),
@@ -173,34 +179,36 @@ _LIMITS = (
         "maxBytesPerTrigger",
         _STREAM,
         values.size,
-        "(pykraft) at most about so many bytes in a micro-batch, by the mean size of the records of the last ones",
+        "(pykraft) approximate maximum of bytes in a micro-batch, by the mean size of recent records",
         "no limit",
     ),
     _option(
         "pollInterval",
         _STREAM,
         values.duration(1),
-        "(pykraft) an idle stream makes at most one request in this time, whatever the number of brokers",
+        "(pykraft) an idle stream sends at most one request in this time, for any number of brokers",
         "100ms",
     ),
     _option(
         "pushTimestampEnd",
         _BATCH,
         values.truth,
-        "(pykraft) a filter on timestamp also limits where reading ends. Right only if times never decrease within a "
-        "partition; for topics with message.timestamp.type=LogAppendTime it is done anyway",
+        "(pykraft) a filter on timestamp also limits where reading ends. Correct only if times never decrease within a "
+        "partition. Topics with message.timestamp.type=LogAppendTime do not need this option",
         "false",
     ),
+    _option("arrowRows", _TOPICS, values.number(1, 1 << 20), "(pykraft) maximum rows in an Arrow batch", "32768"),
     _option(
-        "arrowRows", _TOPICS, values.number(1, 1 << 20), "(pykraft) at most so many rows in an Arrow batch", "32768"
+        "fetchOffset.numRetries", _TOPICS, values.number(0, 1000), "number of retries of a request for offsets", "3"
     ),
-    _option("fetchOffset.numRetries", _TOPICS, values.number(0, 1000), "retries of a request for offsets", "3"),
-    _option("fetchOffset.retryIntervalMs", _TOPICS, values.number(0, INT32_MAX), "pause between them", "10"),
+    _option(
+        "fetchOffset.retryIntervalMs", _TOPICS, values.number(0, INT32_MAX), "pause between these retries, in ms", "10"
+    ),
     _option(
         "kafkaConsumer.pollTimeoutMs",
         _TOPICS,
         values.number(1, INT32_MAX),
-        "a task fails after so many ms without a record that it must read",
+        "a task fails if a record that it must read does not arrive within this time, in ms",
         "120000",
     ),
 )
@@ -211,8 +219,8 @@ _GROUPS = (
         _STREAM,
         values.text,
         "(pykraft) commit the end of each micro-batch to this consumer group, so that tools show the lag. No "
-        "consumer may be in the group. It is one batch behind, and the last batch of AvailableNow is committed by the "
-        "next run; a kraft.client.spark.GroupCommitter(spark) in the program closes that gap",
+        "consumer may be in the group. Commits are one batch behind, and the last batch of AvailableNow is committed "
+        "by the next run. A kraft.client.spark.GroupCommitter(spark) in the program commits each batch at once",
     ),
 )
 _TABLES = (
@@ -225,82 +233,110 @@ _TABLES = (
     _option("fromTimestamp", _TABLE, values.moment, "(pykraft) metadata_diff: changes from this time on"),
     _option("toOffset", _TABLE, values.number(0), "(pykraft) metadata_diff: changes before this offset", "now"),
     _option("toTimestamp", _TABLE, values.moment, "(pykraft) metadata_diff: changes before this time", "now"),
-    _option("withDocs", _TABLE, values.truth, "(pykraft) configs: fill the column documentation", "false"),
+    _option("withDocs", _TABLE, values.truth, "(pykraft) table configs: fill the column documentation", "false"),
     _option(
         "withLagTime",
         _TABLE,
         values.truth,
-        "(pykraft) group_offsets: fill the column lag_time_ms, by a fetch for each partition",
+        "(pykraft) table group_offsets: fill the column lag_time_ms, with one fetch per partition",
         "false",
     ),
     _option(
         "metrics",
         _TABLE,
         values.names,
-        "(pykraft) metrics: HOST:PORT, of which /metrics is read, or URLs, between commas, of what exports Prometheus "
-        "metrics. This table needs no kafka.bootstrap.servers",
+        "(pykraft) table metrics: exporters of Prometheus metrics, between commas: HOST:PORT (path /metrics) or URLs. "
+        "This table needs no kafka.bootstrap.servers",
     ),
 )
 _WRITING = (
-    _option("topic", _SINK, values.topic, "write all rows to this topic; it beats a column topic"),
+    _option("topic", _SINK, values.topic, "write all rows to this topic; it has precedence over a column topic"),
     _option(
         "includeHeaders",
         _TOPICS | _SINK,
         values.truth,
-        "read: add a column headers, last. A sink writes a column headers whenever there is one, as the connector does",
+        "read: add the column headers as the last one. A sink writes a column headers if there is one, as the "
+        "connector does",
         "false",
     ),
     _option(
         "markRecords",
         _SINK,
         values.truth,
-        "(pykraft) add a header spark with queryId/batchId/partition/index to each record, by which doubles are found",
+        "(pykraft) add a header spark with queryId/batchId/partition/index to each record, to find duplicates",
         "false",
     ),
     _option(
         "transactionalIdPrefix",
         _SINK,
         values.text,
-        "(pykraft) exactly once: each task writes in a transaction of its own, under <prefix>.<queryId>.<partition>. "
-        "Never change it while the query's checkpoint lives",
+        "(pykraft) exactly once: each task writes in its own transaction, with the transactional id "
+        "<prefix>.<queryId>.<partition>. Never change it while the query's checkpoint is in use",
     ),
     _option(
         "progressTopic",
         _SINK,
         values.topic,
-        "(pykraft) compacted topic in which such tasks note what they have written",
+        "(pykraft) compacted topic in which these tasks record their progress",
         "__kraft_spark_progress",
     ),
 )
 _SETTINGS = (
-    _kafka("bootstrap.servers", _ALL, values.addresses, "brokers to ask first: HOST:PORT,... Required"),
-    _kafka("client.id", _ALL, values.text, "the name that the brokers log", "pykraft-spark"),
-    _kafka("request.timeout.ms", _ALL, values.number(1, INT32_MAX), "how long to wait for an answer", "30000"),
-    _kafka("metadata.max.age.ms", _ALL, values.number(1), "ask for topics and leaders again after this time", "300000"),
-    _kafka("client.rack", _TOPICS, str.strip, "read from the nearest replica, if the brokers choose by rack"),
+    _kafka("bootstrap.servers", _ALL, values.addresses, "brokers to connect to first: HOST:PORT,... Required"),
+    _kafka("client.id", _ALL, values.text, "name of this client in the brokers' logs", "pykraft-spark"),
+    _kafka("request.timeout.ms", _ALL, values.number(1, INT32_MAX), "how long to wait for a response, in ms", "30000"),
+    _kafka(
+        "metadata.max.age.ms",
+        _ALL,
+        values.number(1),
+        "request topics and leaders again after this time, in ms",
+        "300000",
+    ),
+    _kafka(
+        "client.rack",
+        _TOPICS,
+        str.strip,
+        "rack of this client, to read from the nearest replica if the brokers choose by rack",
+    ),
     _kafka(
         "isolation.level",
         _TOPICS,
         values.one_of("read_uncommitted", "read_committed"),
-        "read_committed leaves out records of transactions that were aborted, and ends at the last stable offset",
+        "read_committed leaves out records of aborted transactions, and ends at the last stable offset",
         "read_uncommitted",
     ),
-    _kafka("fetch.max.bytes", _TOPICS, values.number(1, INT32_MAX), "size of an answer with records", "8388608"),
-    _kafka("max.partition.fetch.bytes", _TOPICS, values.number(1, INT32_MAX), "the same per partition", "8388608"),
-    _kafka("fetch.max.wait.ms", _TOPICS, values.number(0, INT32_MAX), "how long a broker may wait for records", "500"),
-    _kafka("check.crcs", _TOPICS, values.truth, "check the checksum of each batch of records", "true"),
+    _kafka("fetch.max.bytes", _TOPICS, values.number(1, INT32_MAX), "maximum bytes of a Fetch response", "8388608"),
+    _kafka("max.partition.fetch.bytes", _TOPICS, values.number(1, INT32_MAX), "the same for each partition", "8388608"),
+    _kafka(
+        "fetch.max.wait.ms",
+        _TOPICS,
+        values.number(0, INT32_MAX),
+        "how long a broker may wait for records, in ms",
+        "500",
+    ),
+    _kafka("check.crcs", _TOPICS, values.truth, "check the CRC of each record batch", "true"),
     _kafka(
         "compression.type",
         _SINK,
         values.one_of(*(codec.name.lower() for codec in Compression)),
-        "compression of the records that are written",
+        "compression of written records",
         "none",
     ),
-    _kafka("batch.size", _SINK, values.number(1, INT32_MAX), "bytes of a batch of records", "1048576"),
-    _kafka("buffer.memory", _SINK, values.number(1), "bytes that a task may hold unsent", "33554432"),
-    _kafka("delivery.timeout.ms", _SINK, values.number(1, INT32_MAX), "a record must be written by then", "120000"),
+    _kafka("batch.size", _SINK, values.number(1, INT32_MAX), "maximum bytes of a record batch", "1048576"),
+    _kafka("buffer.memory", _SINK, values.number(1), "maximum bytes of unsent records in a task", "33554432"),
     _kafka(
-        "transaction.timeout.ms", _SINK, values.number(1, INT32_MAX), "the broker aborts it after this time", "60000"
+        "delivery.timeout.ms",
+        _SINK,
+        values.number(1, INT32_MAX),
+        "a record must be written within this time, in ms",
+        "120000",
+    ),
+    _kafka(
+        "transaction.timeout.ms",
+        _SINK,
+        values.number(1, INT32_MAX),
+        "the broker aborts a transaction after this time, in ms",
+        "60000",
     ),
 )
 _SECURITY = (
@@ -310,18 +346,18 @@ _SECURITY = (
     ),
     _kafka("ssl.truststore.certificates", _ALL, values.text, "the same as PEM text"),
     _kafka("ssl.truststore.type", _ALL, values.text, "PEM", "PEM"),
-    _kafka("ssl.truststore.password", _ALL, values.text, "refused: PEM has none", secret=True),
+    _kafka("ssl.truststore.password", _ALL, values.text, "rejected: PEM files have no store password", secret=True),
     _kafka("ssl.keystore.location", _ALL, values.text, "PEM file of certificate and key, on every node of Spark"),
     _kafka("ssl.keystore.certificate.chain", _ALL, values.text, "the certificate as PEM text"),
     _kafka("ssl.keystore.key", _ALL, values.text, "the key as PEM text", secret=True),
     _kafka("ssl.keystore.type", _ALL, values.text, "PEM", "PEM"),
-    _kafka("ssl.keystore.password", _ALL, values.text, "refused: PEM has none", secret=True),
+    _kafka("ssl.keystore.password", _ALL, values.text, "rejected: PEM files have no store password", secret=True),
     _kafka("ssl.key.password", _ALL, values.text, "password of the key", secret=True),
     _kafka(
         "ssl.endpoint.identification.algorithm",
         _ALL,
         str.strip,
-        "https: the broker's certificate must name its host; empty: it need not",
+        "https: the broker's certificate must name its host; empty: the name is not checked",
         "https",
     ),
 )
@@ -340,5 +376,5 @@ OPTIONS = tuple(option for _, chapter in CHAPTERS for option in chapter)
 
 
 def options_of(kind: Kind) -> dict[str, Option]:
-    """By name in lower case: those that have an effect for this kind."""
+    """Return the options that have an effect on this kind of read or write, by name in lower case."""
     return {option.name.lower(): option for option in OPTIONS if kind in option.kinds}

@@ -1,6 +1,6 @@
-"""Texts of options as values: numbers, truth values, sizes of time, points in time, topics and JSON by partition.
+"""Parsers of option texts: numbers, booleans, byte sizes, durations, points in time, topics, and JSON by partition.
 
-Each parser takes the text and gives the value, or raises Refused, whose text says what was expected.
+Each parser takes the text and returns the value. It raises OptionValueError with what was expected.
 Source: spark-sql-kafka-0-10, Spark's JavaUtils (durations).
 """
 
@@ -24,7 +24,7 @@ INT64_MAX = (1 << 63) - 1
 EVERY = "*"
 YEAR_DIGITS = 4
 PLAUSIBLE_MS = 100_000_000_000
-"""A time in 1973: what is less was not meant as milliseconds since 1970."""
+"""Smallest number that is accepted as ms since 1970: a time in 1973. A smaller number probably lacks a unit."""
 _UNIT_MS = MappingProxyType(
     {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 )
@@ -35,13 +35,13 @@ _USUAL_TOPIC = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 _TIME_HINT = "expected milliseconds since 1970, ISO 8601 (2026-11-21T10:00:00Z), or how long ago (10m, 1h, 2d)"
 
 
-class Refused(ValueError):
-    """The text of an option is not possible; says what was expected."""
+class OptionValueError(ValueError):
+    """The text of an option is invalid; the message says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ago:
-    """A point in time that lies so many ms before now."""
+class TimeAgo:
+    """A point in time given as a duration before now, in ms."""
 
     duration_ms: int
 
@@ -49,77 +49,81 @@ class Ago:
         return max(now_ms - self.duration_ms, 0)
 
 
-Moment = int | Ago
-"""ms since 1970, or so long ago."""
+Moment = int | TimeAgo
+"""Type: a time in ms since 1970, or a duration before now."""
 
 
 def moment_ms(moment: Moment, now_ms: int) -> int:
-    """In ms since 1970."""
-    return moment.before(now_ms) if isinstance(moment, Ago) else moment
+    """Return the point in time in ms since 1970."""
+    return moment.before(now_ms) if isinstance(moment, TimeAgo) else moment
 
 
 def text(value: str) -> str:
-    """Any text that is not blank."""
+    """Return the text; raise OptionValueError if it is blank."""
     if not value.strip():
-        raise Refused("it is empty")
+        raise OptionValueError("it is empty")
     return value.strip()
 
 
 def truth(value: str) -> bool:
     word = value.strip().lower()
     if word not in ("true", "false"):
-        raise Refused("expected true or false")
+        raise OptionValueError("expected true or false")
     return word == "true"
 
 
 def number(least: int, most: int = INT64_MAX) -> Callable[[str], int]:
-    """Parser of a whole number within these bounds, ends included."""
+    """Return a parser of a whole number within these bounds, both inclusive."""
 
     def parse(value: str) -> int:
         digits = value.strip()
         if not re.fullmatch(r"-?\d{1,19}", digits, re.ASCII) or not least <= int(digits) <= most:
             limit = f"at least {least}" if most == INT64_MAX else f"from {least} to {most}"
-            raise Refused(f"expected a whole number, {limit}")
+            raise OptionValueError(f"expected a whole number, {limit}")
         return int(digits)
 
     return parse
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Parser of one of these words, in either case."""
+    """Return a parser that accepts only these words, in upper or lower case."""
 
     def parse(value: str) -> str:
         word = value.strip().lower()
         if word not in words:
-            raise Refused(f"expected {', '.join(words[:-1])} or {words[-1]}")
+            raise OptionValueError(f"expected {', '.join(words[:-1])} or {words[-1]}")
         return word
 
     return parse
 
 
 def size(value: str) -> int:
-    """Bytes: a number, or one with the unit k, m or g (KiB, MiB, GiB)."""
+    """Parse a number of bytes, optionally with the unit k, m or g (KiB, MiB, GiB)."""
     match = _SIZE.fullmatch(value.strip().lower())
     found = 0 if match is None else int(match[1]) << _SHIFT[match[2]]
     if not 1 <= found <= INT64_MAX:
-        raise Refused("expected a number of bytes, at least 1, such as 1048576, 512k, 64m or 1g")
+        raise OptionValueError("expected a number of bytes, at least 1, such as 1048576, 512k, 64m or 1g")
     return found
 
 
 def duration(least_ms: int = 0) -> Callable[[str], int]:
-    """Parser of a duration (15m, 500ms, PT15M; without a unit: ms) of at least so many ms, into ms."""
+    """Return a parser that converts a duration to ms: 15m, 500ms or PT15M; a number without a unit is in ms. A duration
+    below `least_ms` is rejected."""
 
     def parse(value: str) -> int:
         found = _duration_ms(value, unit="ms")
         if found is None or not least_ms <= found <= INT32_MAX:
-            raise Refused(f"expected a duration such as 500ms, 30s or 15m, from {least_ms} ms to {INT32_MAX} ms")
+            raise OptionValueError(
+                f"expected a duration such as 500ms, 30s or 15m, from {least_ms} ms to {INT32_MAX} ms"
+            )
         return found
 
     return parse
 
 
 def _duration_ms(value: str, *, unit: str) -> int | None:
-    """A duration in ms; `unit` is meant if the text has none; "" if one must be there."""
+    """Parse a duration into ms. `unit` applies if the text has no unit; with `unit` "", a text without a unit is
+    rejected."""
     match = _DURATION.fullmatch(value.strip().lower())
     if match is None:
         return parse_iso_duration_ms(value.strip())
@@ -128,66 +132,66 @@ def _duration_ms(value: str, *, unit: str) -> int | None:
 
 
 def moment(value: str) -> Moment:
-    """A point in time: ms since 1970, ISO 8601 (without a zone: UTC), or a duration before now."""
+    """Parse a point in time: ms since 1970, ISO 8601 (UTC without a zone), or a duration before now."""
     given = value.strip()
     if given.isascii() and given.isdigit():
         if len(given) == YEAR_DIGITS and given[:2] in ("19", "20"):
-            raise Refused(f"it could be a year: write {given}-01-01, or milliseconds since 1970")
+            raise OptionValueError(f"it could be a year: write {given}-01-01, or milliseconds since 1970")
         return _within_time(int(given))
     ago_ms = _duration_ms(given, unit="")
     if ago_ms is not None:
-        return Ago(ago_ms)
+        return TimeAgo(ago_ms)
     try:
         found = datetime.fromisoformat(given)
     except ValueError:
-        raise Refused(_TIME_HINT) from None
+        raise OptionValueError(_TIME_HINT) from None
     return _within_time(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def since(value: str) -> Moment:
-    """The same; a number that is no plausible time in ms is refused, because it is likely to lack its unit."""
+    """Parse as `moment` does, but reject a number that is too small for a time in ms: it probably lacks its unit."""
     given = value.strip()
     if given.isascii() and given.isdigit() and int(given) < PLAUSIBLE_MS:
-        raise Refused(f"{_TIME_HINT}: write {given}m for minutes")
+        raise OptionValueError(f"{_TIME_HINT}: write {given}m for minutes")
     return moment(value)
 
 
 def _within_time(time_ms: int) -> int:
     if not 0 <= time_ms <= INT64_MAX:
-        raise Refused(f"{_TIME_HINT}, not before 1970")
+        raise OptionValueError(f"{_TIME_HINT}, not before 1970")
     return time_ms
 
 
 def addresses(value: str) -> tuple[Address, ...]:
-    """HOST:PORT[,HOST:PORT...]."""
+    """Parse HOST:PORT[,HOST:PORT...]."""
     try:
         return tuple(parse_bootstrap([entry for entry in value.split(",") if entry.strip()]))
     except ConfigError as problem:
-        raise Refused(str(problem)) from None
+        raise OptionValueError(str(problem)) from None
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Names between commas, each once."""
+    """Parse a comma-separated list of names; each may occur only once."""
     found = [name.strip() for name in value.split(",") if name.strip()]
     if not found:
-        raise Refused("expected a name, or several between commas")
+        raise OptionValueError("expected a name, or several between commas")
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
-        raise Refused(f"{twice} is there twice")
+        raise OptionValueError(f"{twice} is there twice")
     return tuple(found)
 
 
 def topic(value: str) -> str:
-    """The name of one topic."""
+    """Parse the name of one topic."""
     _check_topic(value.strip())
     return value.strip()
 
 
 def topics(value: str) -> tuple[str, ...]:
-    """Names of topics between commas; a topic that is named twice counts once."""
+    """Parse a comma-separated list of topic names; repeated names count once."""
     found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not found:
-        raise Refused("it names no topic")
+        raise OptionValueError("it names no topic")
     for name in found:
         _check_topic(name)
     return found
@@ -196,23 +200,24 @@ def topics(value: str) -> tuple[str, ...]:
 def _check_topic(name: str) -> None:
     if _USUAL_TOPIC.fullmatch(name):
         return
-    from kraft.control.topics.names import topic_name_problem  # only here: it loads the controller's decisions
+    # imported only here, because it loads the controller's decisions
+    from kraft.control.topics.names import topic_name_problem
 
     problem = topic_name_problem(name)
     if problem is not None:
-        raise Refused(problem)
+        raise OptionValueError(problem)
 
 
 def _json_of_topics(value: str, example: str) -> dict[str, Any]:
-    """A JSON object whose keys are topics, none of them twice."""
+    """Parse a JSON object with topics as keys; no key may occur twice."""
     try:
         found = json.loads(value, object_pairs_hook=_once)
     except ValueError as problem:
         where = f" at {problem.pos}" if isinstance(problem, json.JSONDecodeError) else ""
         reason = problem.msg if isinstance(problem, json.JSONDecodeError) else problem
-        raise Refused(f"it is not JSON as expected ({reason}{where}): expected {example}") from None
+        raise OptionValueError(f"it is not JSON as expected ({reason}{where}): expected {example}") from None
     if not isinstance(found, dict) or not found:
-        raise Refused(f"expected {example}")
+        raise OptionValueError(f"expected {example}")
     for name in found:
         _check_topic(name)
     return found
@@ -227,12 +232,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def assignment(value: str) -> dict[str, tuple[int, ...]]:
-    """topic -> its partitions, of `{"orders":[0,1]}`."""
+    """Parse a map of topic → partitions, such as `{"orders":[0,1]}`."""
     example = 'JSON such as {"orders":[0,1]}'
     found: dict[str, tuple[int, ...]] = {}
     for name, partitions in _json_of_topics(value, example).items():
         if not isinstance(partitions, list) or not partitions or not all(_is_index(one) for one in partitions):
-            raise Refused(f"topic {name}: expected a list of partition numbers: {example}")
+            raise OptionValueError(f"topic {name}: expected a list of partition numbers: {example}")
         found[name] = tuple(sorted(set(partitions)))
     return found
 
@@ -242,12 +247,13 @@ def _is_index(value: object) -> bool:
 
 
 def offsets(value: str) -> Mapping[str, Mapping[int, int]]:
-    """topic -> partition (EVERY_PARTITION for `"*"`) -> offset, -2 (earliest) or -1 (latest)."""
+    """Parse a map of topic → partition → offset, where -2 is the earliest and -1 the latest offset. The key `"*"`
+    becomes EVERY_PARTITION."""
     return _by_partition(value, least=-2, example='JSON such as {"orders":{"0":23,"1":-2}}; -2 is earliest, -1 latest')
 
 
 def timestamps(value: str) -> Mapping[str, Mapping[int, int]]:
-    """topic -> partition (EVERY_PARTITION for `"*"`) -> ms since 1970."""
+    """Parse a map of topic → partition → ms since 1970. The key `"*"` becomes EVERY_PARTITION."""
     return _by_partition(value, least=0, example='JSON such as {"orders":{"0":1700000000000}}, in ms since 1970')
 
 
@@ -255,12 +261,12 @@ def _by_partition(value: str, *, least: int, example: str) -> dict[str, dict[int
     found: dict[str, dict[int, int]] = {}
     for name, partitions in _json_of_topics(value, f"earliest, latest or {example}" if least < 0 else example).items():
         if not isinstance(partitions, dict) or not partitions:
-            raise Refused(f"topic {name}: expected {example}")
+            raise OptionValueError(f"topic {name}: expected {example}")
         found[name] = {_index(name, key): _entry(name, key, one, least) for key, one in partitions.items()}
         if len(found[name]) < len(partitions):
-            raise Refused(f"topic {name}: a partition is there twice")
+            raise OptionValueError(f"topic {name}: a partition is there twice")
         if EVERY_PARTITION in found[name] and len(found[name]) > 1:
-            raise Refused(f'topic {name}: "*" stands for all partitions, so no other may be named')
+            raise OptionValueError(f'topic {name}: "*" stands for all partitions, so no other may be named')
     return found
 
 
@@ -268,17 +274,17 @@ def _index(name: str, key: str) -> int:
     if key == EVERY:
         return EVERY_PARTITION
     if not re.fullmatch(r"\d{1,10}", key, re.ASCII) or not _is_index(int(key)):
-        raise Refused(f'topic {name}: {key!r} is no partition: expected a number in quotes, or "*" for all')
+        raise OptionValueError(f'topic {name}: {key!r} is no partition: expected a number in quotes, or "*" for all')
     return int(key)
 
 
 def _entry(name: str, key: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= INT64_MAX:
-        raise Refused(f"topic {name}, partition {key}: {value!r} is no number from {least}")
+        raise OptionValueError(f"topic {name}, partition {key}: {value!r} is not a 64-bit integer of at least {least}")
     return value
 
 
 def start(value: str) -> str | Mapping[str, Mapping[int, int]]:
-    """`earliest`, `latest`, or offsets as JSON."""
+    """Parse `earliest`, `latest`, or offsets as JSON."""
     word = value.strip().lower()
     return word if word in ("earliest", "latest") else offsets(value)

@@ -1,4 +1,4 @@
-"""The options of a sink as settings."""
+"""Parse the options of a sink into settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kraft.client.spark.settings import SinkSettings
 
 
 def parse_write(options: Mapping[str, str]) -> SinkSettings:
-    """The settings of a batch or stream that is written. OptionError for options that are unknown, or not possible
-    alone or together."""
+    """Parse the options of a batch or stream that writes to topics. Raises OptionError for unknown, invalid or
+    conflicting options."""
     given = read_given(options, Kind.SINK)
     connection = connection_of(given)
     usual = SinkSettings(connection=connection)
@@ -39,5 +39,5 @@ def parse_write(options: Mapping[str, str]) -> SinkSettings:
 
 
 def without_effect_on_sink(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of options that were accepted and have no effect, for one line in the log."""
+    """Return the names of options that were accepted without effect, for one log line."""
     return read_given(options, Kind.SINK).without_effect

@@ -1,7 +1,8 @@
-"""Pure: the batches of a sink: filled with columns of rows side by side, sealed when they are full or when memory is
-short, and then as `kraft.client.core` has them on their way to a leader.
+"""Pure: the record batches of a sink. The batches of many partitions are filled in parallel with columns of rows. Each
+batch is sealed when it is full or when memory runs short. A sealed batch is sent like any other batch of
+`kraft.client.core`.
 
-Invariant: the rows of one partition are in its batches in their order.
+Invariant: the rows of one partition are in its batches in their original order.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity
+from kraft.client.core.batch import NO_IDENTITY, OutgoingBatch, ProducerIdentity
 from kraft.client.core.records import DeliveryFailed, TopicPartition
-from kraft.client.spark.sink.column_encoder import Columns, Longs, OpenRecords, Placed, append, record_sizes_max
+from kraft.client.spark.sink.column_encoder import Columns, Longs, OpenRecords, RowPlacement, append, record_sizes_max
 from kraft.client.spark.sink.rows import Ints
 from kraft.wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
@@ -30,12 +31,14 @@ from kraft.wire.records.compression import Compression, compress
 
 
 class SequenceLost(Exception):
-    """A partition's sequence has a gap that only a new producer epoch could close, which a transaction may not take."""
+    """A partition's sequence numbers have a gap. Only a new producer epoch could close it, and the epoch must not
+    change within a transaction."""
 
 
-class SealedBatch(Batch):
-    """A batch whose records are encoded. `transaction`: the identity under which alone it may leave; None: any.
-    `failures`: where the batch, or its parts, are put when they are given up."""
+class SealedBatch(OutgoingBatch):
+    """A batch with encoded records. `transaction`: the only producer identity under which the batch may be sent; None:
+    any. `failures`: list to which the batch, or the parts of a split batch, are added when delivery fails permanently.
+    """
 
     __slots__ = ("_count", "_encoded", "_failures", "_transaction")
 
@@ -68,7 +71,8 @@ class SealedBatch(Batch):
         return self._count
 
     def encode(self, identity: ProducerIdentity, compression: Compression, level: int | None = None) -> bytes:
-        """The whole batch. SequenceLost if it belongs to a transaction of another identity."""
+        """Return the whole batch with its header. Raises SequenceLost if the batch belongs to a transaction with
+        another producer identity."""
         if self._transaction is not None and identity not in (self._transaction, NO_IDENTITY):
             raise SequenceLost
         attributes = int(compression) | (0 if self._transaction is None else ATTRIBUTE_TRANSACTIONAL)
@@ -91,14 +95,14 @@ class SealedBatch(Batch):
         write_crc(self._encoded, 0)
         return bytes(self._encoded)
 
-    def split(self, bytes_max: int, compression: Compression) -> list[Batch]:
-        """The same records in batches of at most `bytes_max`, and of at most half of these records."""
-        whole = Batch(self.topic_partition, self.created_ms, self.deadline_ms)
+    def split(self, bytes_max: int, compression: Compression) -> list[OutgoingBatch]:
+        """Return the same records in batches of at most `bytes_max`, each with at most half of the records."""
+        whole = OutgoingBatch(self.topic_partition, self.created_ms, self.deadline_ms)
         for record in decode_batch(self.encode(NO_IDENTITY, compression)):
             whole.add(record.key, record.value, record.headers, record.timestamp)
         return [self._sealed(part, compression) for part in whole.split(bytes_max, Compression.NONE)]
 
-    def _sealed(self, part: Batch, compression: Compression) -> SealedBatch:
+    def _sealed(self, part: OutgoingBatch, compression: Compression) -> SealedBatch:
         records = OpenRecords()
         records.buffer = bytearray(part.encode(NO_IDENTITY, Compression.NONE))
         header = read_header(records.buffer)
@@ -118,36 +122,36 @@ class SealedBatch(Batch):
         )
 
     def settle(self, outcome: tuple[int, int] | DeliveryFailed) -> None:
-        """As Batch; a failure is listed."""
+        """Record the outcome as OutgoingBatch does. If delivery failed, also add the batch to `failures`."""
         is_new = self.outcome is None
         super().settle(outcome)
         if is_new and isinstance(outcome, DeliveryFailed) and self._failures is not None:
             self._failures.append(self)
 
 
-class TakesBatches(Protocol):
-    """What sends full batches. `send` may wait until there is room for the batch."""
+class BatchSender(Protocol):
+    """Interface that accepts full batches for sending. `send` may block until there is room for the batch."""
 
     def send(self, topic_partition: TopicPartition, records: OpenRecords) -> None: ...
 
 
-class Filling:
-    """The open batch of each partition. A full one is handed to `sender` at once. When the open ones hold more than
-    `open_bytes_max` together, the largest are handed over too."""
+class OpenBatches:
+    """The batches being filled, one per partition. A full batch is passed to `sender` at once. When all of them
+    together exceed `open_bytes_max`, the largest are passed to `sender` too."""
 
-    def __init__(self, sender: TakesBatches, *, batch_bytes: int, open_bytes_max: int) -> None:
+    def __init__(self, sender: BatchSender, *, batch_bytes: int, open_bytes_max: int) -> None:
         self._sender = sender
         self._batch_bytes = batch_bytes
         self._open_bytes_max = open_bytes_max
         self._open: dict[TopicPartition, OpenRecords] = {}
 
     def open_bytes(self, topic: str, partition: int) -> int:
-        """Bytes of this partition that were not handed over."""
+        """Return the bytes of this partition's records that are not passed to the sender yet."""
         records = self._open.get((topic, partition))
         return 0 if records is None else len(records.buffer)
 
     def add(self, columns: Columns, topics: Sequence[str], topic_of: Ints, partition_of: Ints) -> None:
-        """Append rows, in their order. `topic_of`: index in `topics`."""
+        """Append rows to the batches of their partitions, in order. `topic_of`: each row's index in `topics`."""
         if not len(partition_of):
             return
         width = int(partition_of.max()) + 1
@@ -169,7 +173,7 @@ class Filling:
             columns, [one.base_timestamp for one in opened], max((one.count for one in opened), default=0)
         )
         ends = np.cumsum(sizes)
-        places: list[Placed] = []
+        places: list[RowPlacement] = []
         full: list[tuple[TopicPartition, OpenRecords]] = []
         for topic_partition, begin, end in groups:
             full += self._place(topic_partition, begin, end, sizes, ends, places)
@@ -179,9 +183,16 @@ class Filling:
         self._bound()
 
     def _place(
-        self, topic_partition: TopicPartition, begin: int, end: int, sizes: Longs, ends: Longs, places: list[Placed]
+        self,
+        topic_partition: TopicPartition,
+        begin: int,
+        end: int,
+        sizes: Longs,
+        ends: Longs,
+        places: list[RowPlacement],
     ) -> list[tuple[TopicPartition, OpenRecords]]:
-        """Spread the rows over batches; gives those that will be full. The last one stays open."""
+        """Assign rows of one partition to batches, and return the batches that become full. The last batch
+        stays open."""
         full: list[tuple[TopicPartition, OpenRecords]] = []
         records = self._open.get(topic_partition)
         while begin < end:
@@ -191,9 +202,9 @@ class Filling:
             before = int(ends[begin]) - int(sizes[begin])
             until = min(end, int(np.searchsorted(ends, before + room, side="right")))
             if until == begin and len(records.buffer) == BATCH_HEADER_BYTES:
-                until = begin + 1  # larger than a batch: alone in one
+                until = begin + 1  # a row larger than a batch gets a batch of its own
             if until > begin:
-                places.append(Placed(records, begin, until))
+                places.append(RowPlacement(records, begin, until))
             if until < end:
                 full.append((topic_partition, records))
                 records = None
@@ -209,7 +220,7 @@ class Filling:
             self._sender.send(largest, records)
 
     def finish(self) -> None:
-        """Hand over all that is open."""
+        """Pass all open batches to the sender."""
         while self._open:
             topic_partition, records = self._open.popitem()
             self._sender.send(topic_partition, records)

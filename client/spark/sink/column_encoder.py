@@ -1,9 +1,9 @@
-"""Pure: columns of keys, values, headers and times → the bytes of record batches, for all rows of a table at once.
+"""Pure: encode columns of keys, values, headers and timestamps as record batches, for all rows of a table at once.
 
-A record's fields between its key and value are made as one Arrow column of bytes from a matrix of varints; Arrow then
-joins the columns row by row, and the data buffer of the result is the records one behind the other. No Python runs per
-record. Nothing here knows topics or brokers.
-Invariant: a batch never grows past its bound, but for a batch of one record that is larger itself.
+The fields between a record's key and value are built as one Arrow column of bytes, from a matrix of varints. Arrow then
+joins the columns row by row, so that the result's data buffer holds the records one after another. No Python code runs
+per record, and nothing here depends on topics or brokers. Invariant: a batch never exceeds its size limit, unless it
+consists of a single record that exceeds the limit.
 Source: KIP-98 (message format v2), KIP-82 (headers).
 """
 
@@ -27,8 +27,9 @@ _NO_HEADERS = b"\0"
 
 
 class Columns(NamedTuple):
-    """Rows to encode, all columns of one length. `keys` and `values`: pa.BinaryArray; `keys` None: no row has one.
-    `headers`: pa.BinaryArray of encoded header blocks (`encode_headers`); None: no row has any. `timestamps`: ms."""
+    """Rows to encode, as columns of equal length. `keys`, `values` and `headers` are pa.BinaryArray; `timestamps` are
+    in ms. `headers` contains encoded header blocks (`encode_headers`). `keys` or `headers` is None if no row has a key
+    or header."""
 
     keys: Any
     values: Any
@@ -36,7 +37,7 @@ class Columns(NamedTuple):
     timestamps: Longs
 
     def taken(self, order: Longs) -> Columns:
-        """The rows of these indices, in this order."""
+        """Return the rows with these indices, in the order of the indices."""
         indices = pa.array(order)
         return Columns(
             None if self.keys is None else self.keys.take(indices),
@@ -47,7 +48,7 @@ class Columns(NamedTuple):
 
 
 class OpenRecords:
-    """The records of one batch that is being filled: 61 bytes for its header, then the records."""
+    """The records of a batch that is being filled. `buffer` has 61 bytes for the batch header, then the records."""
 
     __slots__ = ("base_timestamp", "buffer", "count", "max_timestamp")
 
@@ -58,8 +59,8 @@ class OpenRecords:
         self.max_timestamp = -1
 
 
-class Placed(NamedTuple):
-    """Rows `start` to `end` (exclusive) of the columns go into this batch."""
+class RowPlacement(NamedTuple):
+    """An assignment of rows to a batch: the rows `start` to `end` (exclusive) of the columns."""
 
     batch: OpenRecords
     start: int
@@ -67,7 +68,7 @@ class Placed(NamedTuple):
 
 
 def lengths(column: Any) -> Longs:
-    """The size of each value of a binary column, -1 where it is null."""
+    """Return the size of each value of a binary column; -1 for null."""
     offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
     sizes = np.diff(offsets).astype(np.int64)
     if column.null_count:
@@ -76,7 +77,7 @@ def lengths(column: Any) -> Longs:
 
 
 def data_of(column: Any) -> memoryview:
-    """The bytes of all values of a binary column, one behind the other."""
+    """Return the bytes of all values of a binary column, one after another."""
     if not len(column):
         return memoryview(b"")
     offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
@@ -85,11 +86,11 @@ def data_of(column: Any) -> memoryview:
 
 
 def encode_headers(lists: Any, marks: Any = None) -> Any:
-    """The header block of each row: its count, then names and values.
+    """Return the header block of each row: the number of headers, then their names and values.
 
-    `lists`: an array of lists of structs (name, value), names strings, a null list being empty; None: no headers.
-    `marks`: pa.BinaryArray, for each row one encoded header (`encode_header`) to be put first. ValueError for a name
-    that is null: Kafka has none."""
+    `lists`: an array of lists of structs (name, value) with string names; a null list counts as empty. None: no
+    headers. `marks`: a pa.BinaryArray with one encoded header per row (`encode_header`), which is put before the
+    others. Raises ValueError for a null name, which Kafka does not allow."""
     count = 0 if marks is None else 1
     if lists is None:
         return pc.binary_join_element_wise(pa.scalar(_varint(count), pa.binary()), marks, _NOTHING)
@@ -115,14 +116,15 @@ def encode_headers(lists: Any, marks: Any = None) -> Any:
 
 
 def encode_header(name: bytes, values: Any) -> Any:
-    """One header as it is in a record, for each value of a pa.BinaryArray without nulls."""
+    """Encode one header per value of a pa.BinaryArray without nulls, each with this name, in the form that it has in a
+    record."""
     head = pa.scalar(_varint(len(name)) + name, pa.binary())
     return pc.binary_join_element_wise(head, _strings([_zigzag(lengths(values))]), values, _NOTHING)
 
 
 def record_sizes_max(columns: Columns, base_timestamps: Sequence[int] = (), count_max: int = 0) -> Longs:
-    """An upper bound of each record's size, exact to a few bytes. `base_timestamps` and `count_max`: of the batches
-    that they may be appended to."""
+    """Return an upper bound of each record's encoded size, exact to a few bytes. `base_timestamps` and `count_max` are
+    those of the batches to which the records may be appended."""
     rows = len(columns.values)
     if not rows:
         return np.zeros(0, np.int64)
@@ -133,8 +135,8 @@ def record_sizes_max(columns: Columns, base_timestamps: Sequence[int] = (), coun
     return sizes + _varint_sizes(_zigzag(sizes))
 
 
-def append(columns: Columns, places: Sequence[Placed]) -> None:
-    """Encode all rows, and append them to their batches. The places follow each other and cover the rows."""
+def append(columns: Columns, places: Sequence[RowPlacement]) -> None:
+    """Encode all rows, and append them to their batches. The placements are consecutive and cover all rows."""
     if not places:
         return
     rows = [place.end - place.start for place in places]
@@ -155,7 +157,8 @@ def append(columns: Columns, places: Sequence[Placed]) -> None:
 
 
 def _encode(columns: Columns, times: Longs, offsets: Longs) -> Any:
-    """One binary column: the records. Times and offsets are the deltas to those of their batches."""
+    """Encode the records as one binary column. `times` and `offsets` are relative to the base of each
+    record's batch."""
     time_fields, offset_fields = _zigzag(times), _zigzag(offsets)
     sizes = 1 + _varint_sizes(time_fields) + _varint_sizes(offset_fields) + _content_sizes(columns)
     value_sizes = _zigzag(lengths(columns.values))
@@ -169,7 +172,7 @@ def _encode(columns: Columns, times: Longs, offsets: Longs) -> Any:
 
 
 def _content_sizes(columns: Columns) -> Longs:
-    """Bytes of key and value with their lengths, and of the headers."""
+    """Return the bytes that each record needs for its key and value, with their lengths, and for its headers."""
     value_sizes = lengths(columns.values)
     sizes = np.maximum(value_sizes, 0) + _varint_sizes(_zigzag(value_sizes))
     if columns.keys is None:
@@ -187,7 +190,7 @@ def _zigzag(values: Longs) -> npt.NDArray[np.uint64]:
 
 
 def _varint(value: int) -> bytes:
-    """One signed number."""
+    """Encode one signed number as a zig-zag varint."""
     return bytes(data_of(_strings([_zigzag(np.array([value], np.int64))])))
 
 
@@ -203,7 +206,7 @@ def _varint_sizes(values: npt.NDArray[np.uint64]) -> Longs:
 
 
 def _strings(fields: Sequence[npt.NDArray[np.uint64]]) -> Any:
-    """A binary column: in each row the varints of these fields, one behind the other."""
+    """Return a binary column with the varints of each row's fields, one after another."""
     widths = [_width(field) for field in fields]
     matrix = np.empty((len(fields[0]), sum(widths)), np.uint8)
     used = np.ones(matrix.shape, np.bool_)

@@ -1,10 +1,11 @@
-"""Pure: the marks that a sink with `markRecords=true` puts on its records, and how a reader drops doubles by them.
+"""Pure: marks, which a sink with `markRecords=true` adds to its records so that readers can drop duplicates.
 
-A mark is the header `spark` with the value QUERY/BATCH/PARTITION/ROW. A task or batch that Spark runs again writes the
-same rows with the same marks, so records of equal marks are copies of one row. That needs a query that gives the same
-rows, in the same order, in the same Spark partitions each time: reading Kafka or files does, `rand()` does not.
+A mark is the header `spark` with the value QUERY/BATCH/PARTITION/ROW. A task or micro-batch that Spark repeats writes
+the same rows with the same marks, so records with equal marks are copies of one row. This requires that the query
+produces the same rows, in the same order, in the same Spark partitions each time. Reading Kafka or files does so,
+`rand()` does not.
 
-In SQL, over a topic that was read with `includeHeaders=true` and all of whose records have marks:
+In SQL, over a topic that was read with `includeHeaders=true` and has a mark in every record:
 
     SELECT * FROM (
       SELECT *, row_number() OVER (
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class Mark(NamedTuple):
-    """Of which row of which write a record is. `batch_id` is 0 for a batch write, whose query id is its own."""
+    """A parsed mark: the row from which a record was made, and the write that wrote it. A batch write has `batch_id` 0
+    and a query id of its own."""
 
     query_id: str
     batch_id: int
@@ -33,18 +35,19 @@ class Mark(NamedTuple):
 
 
 def parse_mark(value: bytes) -> Mark:
-    """The value of the header `spark`. ValueError if it is not a mark."""
+    """Parse the value of the header `spark`. Raises ValueError if it is not a mark."""
     parts = value.decode(errors="replace").rsplit("/", 3)
     if len(parts) != 4:
         raise ValueError(f"{value!r} is not a mark: expected QUERY/BATCH/PARTITION/ROW")
     return Mark(parts[0], int(parts[1]), int(parts[2]), int(parts[3]))
 
 
-def without_doubles(frame: DataFrame, *, watermark: str | None = None) -> DataFrame:
-    """The rows of a topic that was read with `includeHeaders=true`, one of each mark; rows without a mark all stay.
+def without_duplicates(frame: DataFrame, *, watermark: str | None = None) -> DataFrame:
+    """Return the rows of a topic without duplicates: the first row with each mark, and all rows without a mark.
 
-    `frame` has the columns `headers`, `topic`, `partition` and `offset`. For a stream give `watermark`, such as
-    "10 minutes": how late a copy may come, by the column `timestamp`; Spark keeps the marks for so long."""
+    Read the topic with `includeHeaders=true`. `frame` has the columns `headers`, `topic`, `partition` and `offset`. For
+    a stream give `watermark`, such as "10 minutes": the maximum delay between two copies of a record by the column
+    `timestamp`. Spark keeps marks in memory for that long."""
     from pyspark.sql import functions as f
 
     marks = f.filter("headers", lambda header: header["key"] == MARK_HEADER)

@@ -1,9 +1,9 @@
-"""Pure: the partitions of whole columns of rows, as Kafka's default partitioner chooses them.
+"""Pure: choose partitions for whole columns of rows, as Kafka's default partitioner does.
 
-A row with a key goes to murmur2(key) modulo the number of partitions. Rows without a key stick to a partition for a
-run of `batch.size` bytes, as the Java producer's do, and then go to another one. An Arrow column of keys is hashed at
-once: a step of the hash is one operation on all keys that are long enough for it.
-The rules are those of `kraft.client.core.partitioner`. Source: KIP-480, KIP-794.
+A row with a key goes to partition murmur2(key) modulo the number of partitions. Rows without a key go to one partition
+for `batch.size` bytes (a run), then to another one, as in the Java producer. An Arrow column of keys is hashed at once:
+each step of the hash is one operation on all keys that are long enough for that step. The choices follow
+`kraft.client.core.partitioner`. Source: KIP-480, KIP-794.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import numpy.typing as npt
 from kraft.client.core.partitioner import StickyPartitioner, murmur2
 from kraft.client.core.records import KafkaError
 from kraft.client.spark.sink.column_encoder import Longs, data_of, lengths
-from kraft.client.spark.sink.rows import NO_PARTITION, Ints, RowError, Rows
+from kraft.client.spark.sink.rows import NO_PARTITION, Ints, RowError, SinkRows
 
 RUN_BYTES = 16 * 1024
-"""Kafka's `batch.size`. Batches of this sink are larger, for those of several runs are filled side by side."""
+"""Bytes of a run, that is, of rows without a key that go to the same partition: Kafka's `batch.size`. This sink's
+batches are larger, because batches of several runs are filled in parallel."""
 RUNS_MAX = 16
-"""Runs in one column of rows: each costs a look at all partitions. Those of a large column are longer."""
+"""Maximum number of runs in one column of rows, because the start of each run checks all partitions. In a large column,
+runs are longer than RUN_BYTES."""
 VECTOR_KEY_BYTES_MAX = 256
-"""Longer keys are hashed one by one."""
+"""Maximum size of keys that are hashed together; longer keys are hashed one by one."""
 _SEED = 0x9747B28C
 _M = np.uint32(0x5BD1E995)
 
@@ -32,7 +34,7 @@ UInts = npt.NDArray[np.uint32]
 
 
 def murmur2_of(keys: Any) -> UInts:
-    """Kafka's hash of each key of a pa.BinaryArray; of a null as of no bytes."""
+    """Return Kafka's murmur2 hash of each key of a pa.BinaryArray; a null key is hashed as an empty one."""
     sizes = np.maximum(lengths(keys), 0)
     hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
     data = np.frombuffer(data_of(keys), np.uint8)
@@ -72,8 +74,9 @@ def _finish(hashes: UInts, sizes: Longs, data: npt.NDArray[np.uint8], at: Longs)
 
 
 class PartitionChoice:
-    """Chooses for one task. `partition_count(topic)`: of a topic that exists; it raises for one that does not.
-    `available(topic)`: the partitions that have a leader. `draw` and `waiting_bytes`: as `StickyPartitioner` has."""
+    """Chooses partitions for the rows of one task. `partition_count(topic)` raises for a topic that does not exist.
+    `available(topic)` returns the partitions that have a leader. `draw` and `waiting_bytes` are those of
+    `StickyPartitioner`."""
 
     def __init__(
         self,
@@ -87,8 +90,9 @@ class PartitionChoice:
         self._sticky = StickyPartitioner(draw, waiting_bytes, RUN_BYTES)
         self._run_left: dict[str, tuple[int, int]] = {}
 
-    def choose(self, rows: Rows, sizes: Longs, first_row: int) -> Ints:
-        """The partition of each row. `sizes`: of the records. RowError names a row whose partition does not exist."""
+    def choose(self, rows: SinkRows, sizes: Longs, first_row: int) -> Ints:
+        """Return the partition of each row. `sizes` are the records' sizes. Raises RowError, with the row's number, for
+        a row that names a partition that does not exist."""
         chosen = rows.partition_of.copy()
         hashes: UInts | None = None
         for index, topic in enumerate(rows.topics):
@@ -114,7 +118,7 @@ class PartitionChoice:
         return chosen
 
     @staticmethod
-    def _check(topic: str, count: int, mine: npt.NDArray[np.bool_], rows: Rows, first_row: int) -> None:
+    def _check(topic: str, count: int, mine: npt.NDArray[np.bool_], rows: SinkRows, first_row: int) -> None:
         wrong = np.flatnonzero(mine & (rows.partition_of >= count))
         if len(wrong):
             row = int(wrong[0])
@@ -124,7 +128,8 @@ class PartitionChoice:
             )
 
     def _stick(self, topic: str, count: int, chosen: Ints, places: Longs, sizes: Longs) -> None:
-        """Runs of RUN_BYTES or more, each to one partition; a run goes on in the rows that come later."""
+        """Assign rows without a key in runs of at least RUN_BYTES, each to one partition. The last run continues in the
+        next call."""
         partition, left = self._run_left.get(topic, (NO_PARTITION, 0))
         ends = np.cumsum(sizes)
         run_bytes = max(RUN_BYTES, int(ends[-1]) // RUNS_MAX)

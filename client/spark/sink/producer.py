@@ -1,10 +1,10 @@
-"""Synchronous: an idempotent producer over blocking links, for a sink's task. It sends whole batches.
+"""Synchronous: an idempotent producer over blocking connections, for a sink's task. It sends whole batches.
 
-Order, sequences, retries and what an error means are those of `kraft.client.core`; this module sends what may leave and
-waits for answers, on several connections at once and without threads. The first batch that cannot be delivered ends the
-write: `send` and `finish` then raise WriteFailed. Not for use by two threads.
-Invariants: acks=all; at most IN_FLIGHT_MAX requests are under way to a broker; at most `buffer_bytes` of batches are
-held, but for one batch that is larger.
+Order, sequence numbers, retries and error handling are those of `kraft.client.core`. This module sends the batches that
+are ready and waits for responses, on several connections at once and without threads. The first batch that cannot be
+delivered ends the write: `send` and `finish` then raise WriteFailed. Not thread-safe. Invariants: acks=all; at most
+IN_FLIGHT_MAX requests per broker are in flight; unacknowledged batches have at most `buffer_bytes`, except for a single
+larger batch.
 Source: KIP-98, KIP-360, KIP-951.
 """
 
@@ -20,14 +20,14 @@ from typing import Protocol
 from uuid import UUID
 
 from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
-from kraft.client.core.batch import Batch, ProducerIdentity
+from kraft.client.core.batch import OutgoingBatch, ProducerIdentity
 from kraft.client.core.produce_errors import VERDICTS, Verdict
 from kraft.client.core.records import DeliveryFailed, KafkaError, TopicPartition
 from kraft.client.core.requests import ProduceAnswer, produce_version, read_produce_response
 from kraft.client.core.retriable import RETRIABLE
 from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.blocking.link import LinkFailed, SyncLink, Ticket, build_request
-from kraft.client.spark.blocking.retries import ClusterUnreachable, Passing, classify
+from kraft.client.spark.blocking.retries import ClusterUnreachable, RetriableError, classify
 from kraft.client.spark.settings import SinkSettings
 from kraft.client.spark.sink.batches import SealedBatch, SequenceLost
 from kraft.client.spark.sink.column_encoder import OpenRecords
@@ -39,20 +39,21 @@ from kraft.wire.records.compression import Compression
 
 IN_FLIGHT_MAX = 5
 REQUEST_BYTES_MAX = 8 * 1024 * 1024
-"""A request takes batches of several partitions up to this size."""
+"""Maximum bytes of a request that has batches of several partitions."""
 DIAL_TIMEOUT_MS = 3_000
-"""A leader that does not accept a connection within this time is tried again later."""
+"""Milliseconds in which a leader must accept a connection; otherwise connecting is retried later."""
 RETRY_BACKOFF_MS = 50
 RETRY_BACKOFF_MS_MAX = 1_000
 METADATA_TIMEOUT_MS = 3_000
 IDLE_MS = 50
-"""Look again so often while something is due that cannot leave yet."""
+"""Milliseconds between checks while a batch is due but cannot be sent yet."""
 ALL_REPLICAS = -1
 _LOST = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION, -1, -1, "the connection ended", None, None)
 
 
 class WriteFailed(KafkaError):
-    """A partition's records could not be written. `certain`: they are not in the log; else they may be."""
+    """A partition's records could not be written. `certain` True: they are not in the log. False: they may be in the
+    log."""
 
     def __init__(self, topic_partition: TopicPartition, code: ErrorCode, message: str, *, certain: bool) -> None:
         topic, partition = topic_partition
@@ -62,8 +63,9 @@ class WriteFailed(KafkaError):
         self.certain = certain
 
 
-class Enlists(Protocol):
-    """A transaction, as a producer sees it. `enlist` adds partitions to it before the first batch for them leaves."""
+class EnlistingTransaction(Protocol):
+    """Interface of a transaction for the producer. `enlist` adds partitions to the transaction, before the first batch
+    for them is sent."""
 
     @property
     def transactional_id(self) -> str: ...
@@ -73,24 +75,28 @@ class Enlists(Protocol):
 
 
 @dataclass(slots=True)
-class _Sent:
-    """A Produce request under way."""
+class _InFlightRequest:
+    """A Produce request in flight."""
 
     ticket: Ticket
     deadline_ms: int
     version: int
     topic_ids: Mapping[str, UUID | None]
-    batches: dict[TopicPartition, Batch]
+    batches: dict[TopicPartition, OutgoingBatch]
 
 
 TRANSACTION_VERSION_MAX = 11
-"""From Produce 12 on a broker adds partitions to the transaction by itself (KIP-890), by rules that need EndTxn 5."""
+"""Highest Produce version that is sent in a transaction. From version 12 on, brokers add partitions to the transaction
+themselves (KIP-890), which requires EndTxn version 5."""
 
 
 class SyncProducer:
-    """One per task. `transaction`: all batches belong to it; None: a plain idempotent producer."""
+    """The producer of one task. `transaction`: the transaction that all batches belong to; None: a plain idempotent
+    producer."""
 
-    def __init__(self, cluster: SyncCluster, settings: SinkSettings, transaction: Enlists | None = None) -> None:
+    def __init__(
+        self, cluster: SyncCluster, settings: SinkSettings, transaction: EnlistingTransaction | None = None
+    ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._transaction = transaction
@@ -106,7 +112,7 @@ class SyncProducer:
         )
         self._failures: list[SealedBatch] = []
         self._last_refusal: dict[TopicPartition, str] = {}
-        self._sent: dict[SyncLink, deque[_Sent]] = {}
+        self._sent: dict[SyncLink, deque[_InFlightRequest]] = {}
         self._clock = _Clock()
         self._dial_at_ms: dict[int, int] = {}
         self._metadata_wanted = False
@@ -115,15 +121,15 @@ class SyncProducer:
 
     @staticmethod
     def wall_ms() -> int:
-        """Milliseconds since 1970: the time of rows that have none."""
+        """Return the present time in ms since 1970, which is the timestamp of rows that have none."""
         return int(time.time() * 1000)
 
     def waiting_bytes(self, topic: str, partition: int) -> int:
-        """Bytes of this partition that have not left."""
+        """Return the bytes of this partition that are not sent yet."""
         return self._accumulator.waiting_bytes((topic, partition))
 
     def send(self, topic_partition: TopicPartition, records: OpenRecords) -> None:
-        """Hand over a full batch. Waits until there is room for it. WriteFailed as soon as any batch has failed."""
+        """Queue a full batch once there is room for it. Raises WriteFailed as soon as any batch has failed."""
         self._clock.resume()
         now_ms = self._clock.now_ms()
         batch = SealedBatch(
@@ -142,14 +148,15 @@ class SyncProducer:
         self._clock.stop()
 
     def finish(self) -> None:
-        """Wait until all is acknowledged by all replicas in sync. WriteFailed if it cannot be."""
+        """Wait until the in-sync replicas have acknowledged all batches. Raises WriteFailed if a batch cannot be
+        delivered."""
         self._clock.resume()
         while any(True for _ in self._accumulator.pending()):
             self._turn(is_waiting=True)
         self._clock.stop()
 
     def _turn(self, *, is_waiting: bool) -> None:
-        """Take answers that are here, send what may leave; with `is_waiting` wait for something to happen."""
+        """Handle received responses and send ready batches. With `is_waiting`, wait for a response or a deadline."""
         self._take_answers(0)
         now_ms = self._clock.now_ms()
         self._accumulator.expire(now_ms)
@@ -169,7 +176,7 @@ class SyncProducer:
             text = str(outcome).removeprefix(f"{outcome.code.name}: ")
             refusal = self._last_refusal.get(batch.topic_partition)
             if refusal is not None and refusal not in text:
-                text += f" (the last try: {refusal})"
+                text += f" (last attempt: {refusal})"
             raise WriteFailed(batch.topic_partition, outcome.code, text, certain=outcome.certain)
 
     def _wait_ms(self, now_ms: int) -> int:
@@ -182,17 +189,18 @@ class SyncProducer:
             due_ms.append(self._metadata_at_ms)
         return max(min(due_ms, default=now_ms + IDLE_MS) - now_ms, 1)
 
-    # out
+    # sending
 
     def _send_ready(self, now_ms: int) -> bool:
-        """One request to each leader that may get one. True if any left."""
+        """Send one request to each leader for which batches are ready and that may get another request. Return True if
+        any was sent."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for topic_partition in self._accumulator.ready(now_ms):
             if self._accumulator.needs_identity(topic_partition):
                 self._accumulator.identity = acquire_identity(self._cluster)
             try:
                 leader = self._cluster.leader_of(topic_partition)
-            except Passing as problem:
+            except RetriableError as problem:
                 self._last_refusal[topic_partition] = str(problem)
                 self._want_metadata()
             else:
@@ -201,7 +209,7 @@ class SyncProducer:
         for node_id, partitions in by_leader.items():
             link = self._dialled(node_id, partitions, now_ms)
             if link is not None and len(self._sent.get(link, ())) < IN_FLIGHT_MAX:
-                free = [one for one in partitions if self._accumulator.may_go(one, link)]
+                free = [one for one in partitions if self._accumulator.may_send_on(one, link)]
                 sent = (bool(free) and self._send(link, free)) or sent
         return sent
 
@@ -219,7 +227,7 @@ class SyncProducer:
     def _send(self, link: SyncLink, partitions: list[TopicPartition]) -> bool:
         if self._transaction is not None:
             self._transaction.enlist(partitions)
-        batches: dict[TopicPartition, Batch] = {}
+        batches: dict[TopicPartition, OutgoingBatch] = {}
         topics: dict[str, list[tuple[int, bytes]]] = {}
         left = REQUEST_BYTES_MAX
         for topic_partition in partitions:
@@ -244,27 +252,28 @@ class SyncProducer:
         try:
             ticket = link.send(ApiKey.PRODUCE, version, request, timeout_ms=timeout_ms)
         except LinkFailed as failure:
-            self._lose(link, str(failure))
+            self._drop_link(link, str(failure))
             self._answer(batches, {}, str(failure))
             return False
         deadline_ms = self._clock.now_ms() + timeout_ms
-        self._sent.setdefault(link, deque()).append(_Sent(ticket, deadline_ms, version, topic_ids, batches))
+        self._sent.setdefault(link, deque()).append(_InFlightRequest(ticket, deadline_ms, version, topic_ids, batches))
         return True
 
-    def _take(self, topic_partition: TopicPartition, link: SyncLink) -> tuple[Batch, bytes]:
+    def _take(self, topic_partition: TopicPartition, link: SyncLink) -> tuple[OutgoingBatch, bytes]:
         try:
             return self._accumulator.take(topic_partition, link)
         except SequenceLost:
-            text = "an earlier batch of the transaction was refused; the transaction is given up"
+            text = "an earlier batch of the transaction was rejected; the transaction is aborted"
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             raise WriteFailed(topic_partition, code, text, certain=False) from None
 
-    # answers
+    # responses
 
     def _take_answers(self, wait_ms: int) -> None:
-        """Wait at most so long for an answer, then take all that are here, and lose the links that are overdue."""
+        """Wait at most `wait_ms` for a response, and handle all that have arrived. Then close the connections on which
+        a response is overdue."""
         for link in [link for link in self._sent if link.is_closed]:
-            self._lose(link, f"the connection to {link.address} ended")  # by another request that failed on it
+            self._drop_link(link, f"the connection to {link.address} ended")  # by another request that failed on it
         if not self._sent:
             time.sleep(wait_ms / 1000)
         readable = self._readable(wait_ms)
@@ -274,7 +283,7 @@ class SyncProducer:
             readable = self._readable(0)
         now_ms = self._clock.now_ms()
         for link in [link for link, sent in self._sent.items() if now_ms >= sent[0].deadline_ms]:
-            self._lose(link, f"{link.address} did not answer Produce in time")
+            self._drop_link(link, f"{link.address} did not answer Produce in time")
 
     def _readable(self, wait_ms: int) -> list[SyncLink]:
         if not self._sent:
@@ -292,40 +301,40 @@ class SyncProducer:
             body = link.receive(sent.ticket)
             answers = read_produce_response(sent.version, body, sent.topic_ids)
         except (LinkFailed, WireError) as problem:
-            self._lose(link, str(problem))
+            self._drop_link(link, str(problem))
             return
         self._sent[link].popleft()
         if not self._sent[link]:
             del self._sent[link]
         self._answer(sent.batches, answers, "the answer leaves it out")
 
-    def _lose(self, link: SyncLink, reason: str) -> None:
-        """A connection is over: what was under way on it is sent again."""
+    def _drop_link(self, link: SyncLink, reason: str) -> None:
+        """Close a connection, and requeue the batches that were in flight on it."""
         link.close()
         for sent in self._sent.pop(link, ()):
             self._answer(sent.batches, {}, reason)
 
     def _answer(
-        self, batches: dict[TopicPartition, Batch], answers: dict[TopicPartition, ProduceAnswer], reason: str
+        self, batches: dict[TopicPartition, OutgoingBatch], answers: dict[TopicPartition, ProduceAnswer], reason: str
     ) -> None:
         for topic_partition, batch in batches.items():
-            told = answers.get(topic_partition, _LOST)
-            text = reason if told is _LOST else told.message or told.code.name.lower().replace("_", " ")
+            reported = answers.get(topic_partition, _LOST)
+            text = reason if reported is _LOST else reported.message or reported.code.name.lower().replace("_", " ")
             retry_at_ms = self._clock.now_ms() + _pause_ms(batch.attempts - 1)
-            if told.code is not ErrorCode.NONE:
-                self._last_refusal[topic_partition] = f"{told.code.name}: {text}"
-            if VERDICTS.get(told.code) is Verdict.RETRY_ELSEWHERE:
-                if told.leader is not None and self._cluster.learn_leader(
-                    topic_partition, told.leader, told.leader_broker
+            if reported.code is not ErrorCode.NONE:
+                self._last_refusal[topic_partition] = f"{reported.code.name}: {text}"
+            if VERDICTS.get(reported.code) is Verdict.RETRY_ELSEWHERE:
+                if reported.leader is not None and self._cluster.learn_leader(
+                    topic_partition, reported.leader, reported.leader_broker
                 ):
                     retry_at_ms = 0
                 else:
                     self._want_metadata()
             self._accumulator.answered(
                 batch,
-                told.code,
-                base_offset=told.base_offset,
-                append_time_ms=told.log_append_time_ms,
+                reported.code,
+                base_offset=reported.base_offset,
+                append_time_ms=reported.log_append_time_ms,
                 text=text,
                 retry_at_ms=retry_at_ms,
             )
@@ -339,7 +348,8 @@ class SyncProducer:
             self._metadata_at_ms = self._clock.now_ms() + pause_ms
 
     def _refresh(self) -> None:
-        """Ask who leads. What has a leader may leave at once; while something has none, the pauses grow."""
+        """Refresh the leaders in the metadata. Batches whose partition has a leader may be sent at once. While a
+        partition has none, the pauses between refreshes grow."""
         self._metadata_wanted = False
         wanted = self._accumulator.partitions()
         try:
@@ -353,17 +363,18 @@ class SyncProducer:
     def _has_leader(self, topic_partition: TopicPartition) -> bool:
         try:
             self._cluster.leader_of(topic_partition)
-        except Passing:
+        except RetriableError:
             return False
         return True
 
 
 def acquire_identity(cluster: SyncCluster) -> ProducerIdentity:
-    """A producer id without a transactional id. KafkaError if it is refused, ClusterUnreachable."""
+    """Return a new producer id, requested without a transactional id. Raises KafkaError if the broker denies the
+    request; ClusterUnreachable."""
 
     def attempt(wait_ms: float) -> ProducerIdentity:
         request = build_request(ApiKey.INIT_PRODUCER_ID, transactional_id=None)
-        answer = cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request, timeout_ms=wait_ms)
+        answer = cluster.request_any(ApiKey.INIT_PRODUCER_ID, request, timeout_ms=wait_ms)
         code = ErrorCode.of(int(answer.error_code))
         if code is not ErrorCode.NONE:
             raise classify(code, RETRIABLE, "no producer id (InitProducerId)")
@@ -373,14 +384,15 @@ def acquire_identity(cluster: SyncCluster) -> ProducerIdentity:
 
 
 def _pause_ms(failures: int) -> int:
-    """RETRY_BACKOFF_MS, doubled with each failure up to RETRY_BACKOFF_MS_MAX, give or take a fifth."""
+    """Return the pause before the next retry: RETRY_BACKOFF_MS, doubled with each failure up to RETRY_BACKOFF_MS_MAX, ±
+    20 %."""
     pause_ms = min(RETRY_BACKOFF_MS << min(max(failures, 0), 20), RETRY_BACKOFF_MS_MAX)
     return int(pause_ms * random.uniform(0.8, 1.2))
 
 
 class _Clock:
-    """Milliseconds that pass inside the producer only: time-outs do not run while the caller makes the next rows, for
-    nothing can be sent and no answer be read meanwhile."""
+    """Clock that counts only the time spent inside the producer. Timeouts do not advance while the caller makes the
+    next rows, because nothing can be sent or received then."""
 
     def __init__(self) -> None:
         self._away_s = 0.0

@@ -1,8 +1,8 @@
-"""Pure: the rows that Spark hands to a sink → columns to encode, with the topic and partition that each row names.
+"""Pure: convert rows from Spark into columns to encode, and determine the topic and partition of each row.
 
-The columns are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `topic`, `partition`; `timestamp`
-as well. Columns of other names are ignored, as there. Rows are counted from 0 in each Spark partition, and an error
-about a row names its number.
+The columns of a DataFrame are those of Spark's own Kafka sink: `value` (required), `key`, `headers`, `topic`,
+`partition`; and also `timestamp`. As in Spark's sink, other columns are ignored. Rows are counted from 0 in each Spark
+partition, and an error about a row gives its number.
 Source: Spark's KafkaWriter (column names and types).
 """
 
@@ -25,9 +25,9 @@ from kraft.client.spark.sink.column_encoder import Columns, Longs, data_of, enco
 Ints = npt.NDArray[np.int64]
 
 NO_PARTITION = -1
-"""Of a row that leaves the choice to the partitioner."""
+"""Partition number of a row that leaves the choice to the partitioner."""
 PIECE_BYTES_MAX = 8 * 1024 * 1024
-"""Rows are handled in pieces of about this size, which bounds the memory that their copies take."""
+"""Approximate size of the pieces in which rows are handled, which limits the memory for copies of rows."""
 _TEXT_OR_BYTES = ("string", "binary")
 _HEADERS = ("array<struct<key:string,value:binary>>",)
 _TYPES = MappingProxyType(
@@ -43,11 +43,11 @@ _TYPES = MappingProxyType(
 
 
 class RowError(ValueError):
-    """A frame or a row that cannot be written; the text says which, and what to do."""
+    """A DataFrame or row cannot be written. The message names it and says what to do."""
 
 
 class SinkColumns(NamedTuple):
-    """Positions of the sink's columns in the rows; None where there is no such column."""
+    """Position of each of the sink's columns in a row; None if the DataFrame does not have the column."""
 
     value: int
     key: int | None = None
@@ -57,9 +57,9 @@ class SinkColumns(NamedTuple):
     timestamp: int | None = None
 
 
-class Rows(NamedTuple):
-    """Rows in their order. `topics`: the names that occur; `topic_of` and `partition_of` for each row: the index of its
-    topic there, and the partition that it names or NO_PARTITION."""
+class SinkRows(NamedTuple):
+    """Rows as columns, in their original order. `topics`: the topic names that occur. `topic_of`: each row's index in
+    `topics`. `partition_of`: the partition that each row names, or NO_PARTITION."""
 
     columns: Columns
     topics: Sequence[str]
@@ -68,7 +68,7 @@ class Rows(NamedTuple):
 
 
 class MarkOrigin(NamedTuple):
-    """Of which write a task's records are: the parts of a mark before the row's number."""
+    """Identity of the write that a task's records come from: the parts of a mark before the row's number."""
 
     query_id: str
     batch_id: int
@@ -76,13 +76,15 @@ class MarkOrigin(NamedTuple):
 
 
 MARK_HEADER = "spark"
-"""Name of the header that `markRecords` adds: query id, batch id, Spark partition and row number, joined by `/`."""
+"""Name of the header that `markRecords` adds. Its value is the query id, batch id, Spark partition and row number,
+joined by `/`."""
 
 
 def find_columns(schema: Iterable[tuple[str, str]], topic: str | None) -> SinkColumns:
-    """Where the sink's columns are among (name, Spark's simple type) of a frame. `topic`: of the option, else None.
+    """Find the sink's columns among the columns of a DataFrame, given as (name, Spark's simple type). `topic`: value of
+    the option.
 
-    RowError for a required column that is missing, a wrong type, a name that occurs twice."""
+    Raises RowError for a missing required column, a wrong type, or a name that occurs twice."""
     fields = list(schema)
     names = [name for name, _ in fields]
     places: dict[str, int] = {}
@@ -91,7 +93,7 @@ def find_columns(schema: Iterable[tuple[str, str]], topic: str | None) -> SinkCo
             continue
         if name in places:
             raise RowError(f"the frame has two columns `{name}`; select one of them")
-        if kind.split(" ")[0] not in _TYPES[name]:  # a string may have a collation
+        if kind.split(" ")[0] not in _TYPES[name]:  # the simple type of a string may have a collation
             expected = " or ".join(one.upper() for one in _TYPES[name])
             raise RowError(f"column `{name}` is {kind.upper()}, expected {expected}: cast it before the write")
         places[name] = at
@@ -114,7 +116,7 @@ def _nearest(name: str, names: Sequence[str]) -> str:
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of about PIECE_BYTES_MAX, and of one row at least."""
+    """Yield a batch in slices of about PIECE_BYTES_MAX, each with at least one row."""
     rows = batch.num_rows
     step = max(1, rows if batch.nbytes <= PIECE_BYTES_MAX else rows * PIECE_BYTES_MAX // batch.nbytes)
     for start in range(0, rows, step):
@@ -129,9 +131,10 @@ def read_rows(
     first_row: int,
     now_ms: int,
     origin: MarkOrigin | None = None,
-) -> Rows:
-    """The rows of a batch, the first of which is row `first_row` of its Spark partition. `now_ms`: the time of rows
-    that have none. `origin`: mark each record with it. RowError for a row that cannot be written."""
+) -> SinkRows:
+    """Convert the rows of an Arrow batch. `first_row` is the number of the batch's first row in the Spark partition.
+    `now_ms`: timestamp for rows that have none. `origin`: if given, each record gets a mark. Raises RowError for a row
+    that cannot be written."""
     names, topic_of = (
         ([topic], np.zeros(batch.num_rows, np.int64))
         if topic is not None
@@ -149,7 +152,7 @@ def read_rows(
         headers,
         _times(None if columns.timestamp is None else batch.column(columns.timestamp), batch.num_rows, now_ms),
     )
-    return Rows(
+    return SinkRows(
         encoded,
         names,
         topic_of,
@@ -158,7 +161,7 @@ def read_rows(
 
 
 def encode_marks(origin: MarkOrigin, first_row: int, rows: int) -> pa.BinaryArray:
-    """The encoded header `spark` of each row: QUERY/BATCH/PARTITION/ROW."""
+    """Return each row's mark as an encoded header `spark`: QUERY/BATCH/PARTITION/ROW."""
     numbers = pc.cast(pa.array(np.arange(first_row, first_row + rows)), pa.string()).cast(pa.binary())
     start = pa.scalar(f"{origin.query_id}/{origin.batch_id}/{origin.partition}/".encode(), pa.binary())
     values = pc.binary_join_element_wise(start, numbers, pa.scalar(b"", pa.binary()))
@@ -166,7 +169,7 @@ def encode_marks(origin: MarkOrigin, first_row: int, rows: int) -> pa.BinaryArra
 
 
 def as_bytes(column: pa.Array) -> pa.BinaryArray:
-    """A column of strings or bytes of any layout, as `binary`."""
+    """Convert a column of strings or bytes in any Arrow layout to type `binary`."""
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
@@ -198,14 +201,15 @@ def _partitions(column: pa.Array | None, rows: int, first_row: int) -> Ints:
 
 
 class Checksum:
-    """Count and checksum of rows in their order; how Spark cut them into Arrow batches does not change it."""
+    """Count and checksum of rows in their order. They do not depend on how Spark divided the rows into
+    Arrow batches."""
 
     def __init__(self) -> None:
         self.rows = 0
         self._parts: dict[str, int] = {}
 
     def update(self, batch: pa.RecordBatch, columns: SinkColumns) -> None:
-        """Take in the rows of a batch: the columns that are written."""
+        """Add the rows of a batch. Only the columns that are written count."""
         if not batch.num_rows:
             return
         self.rows += batch.num_rows
@@ -232,7 +236,7 @@ class Checksum:
 
     @property
     def value(self) -> int:
-        """An unsigned 32-bit number."""
+        """The checksum as an unsigned 32-bit number."""
         checked = 0
         for name in sorted(self._parts):
             checked = crc32c(name.encode() + struct.pack(">I", self._parts[name]), checked)

@@ -1,15 +1,15 @@
-"""Synchronous: one transaction of a sink's task, over blocking links, and the writes that are exactly once by it.
+"""Synchronous: one transaction of a sink's task, over blocking connections; the basis of exactly-once writes.
 
-A task's transactional id is `<prefix>.<query id>.<Spark partition>`, so InitProducerId of an attempt ends what an
-earlier attempt of the same task left open, and fences it. Only then the progress of the task is read, so that it cannot
-change any more behind the reader's back. Records and progress are committed together.
+A task's transactional id is `<prefix>.<query id>.<Spark partition>`. So InitProducerId of an attempt aborts the
+transaction that an earlier attempt of the same task left open, and fences that attempt. The task's progress is read
+only after that, when no other attempt can change it. Records and progress are committed together.
 
-This is the protocol of before KIP-890's second part (transaction version 1): Produce up to 11, AddPartitionsToTxn by
-the client, EndTxn up to 4. All brokers since Kafka 2.5 serve it, those of transaction version 2 included. Version 2
-raises the producer epoch at each EndTxn, so that a late batch cannot get into the next transaction of its producer;
-here every transaction begins with an InitProducerId, which raises it as well. A batch that is still under way when its
-transaction is aborted is kept out by the partition leader's check with the coordinator (KIP-890's first part), which
-brokers have since Kafka 3.6: exactly once needs these.
+This is the protocol before the second part of KIP-890 (transaction version 1): Produce up to 11, AddPartitionsToTxn by
+the client, EndTxn up to 4. All brokers since Kafka 2.5 serve it, including those of transaction version 2. Version 2
+raises the producer epoch at each EndTxn, so that a late batch cannot get into its producer's next transaction. Here
+each transaction begins with an InitProducerId, which raises the epoch as well. If a batch is still in flight when its
+transaction is aborted, the partition leader rejects it after a check with the coordinator (first part of KIP-890).
+Brokers make that check since Kafka 3.6, so exactly-once writes need Kafka 3.6 or newer.
 Source: KIP-98, KIP-360, KIP-890; Kafka's TransactionManager (4.x).
 """
 
@@ -38,19 +38,19 @@ _FENCED = frozenset(
 
 
 class TransactionsMissing(Exception):
-    """The cluster has no transactions, so nothing can be written exactly once."""
+    """The cluster does not support transactions, so nothing can be written exactly once."""
 
 
 class Fenced(KafkaError):
-    """Another attempt of the same task has begun, or the transaction was open for too long."""
+    """The producer is fenced: another attempt of the same task has begun, or the transaction was open for too long."""
 
 
 class Transaction:
-    """A transactional id with the producer id that InitProducerId gave it; `begin` does it. What an `enlist` adds is
-    visible to readers of committed records after `commit`, and never after `abort`."""
+    """A transactional id, with the producer id that `begin` obtains by InitProducerId. Batches for enlisted partitions
+    become visible to read_committed consumers after `commit`, and never after `abort`."""
 
     def __init__(self, cluster: SyncCluster, transactional_id: str, *, timeout_ms: int) -> None:
-        """`timeout_ms`: the broker aborts the transaction when it has been open for so long."""
+        """`timeout_ms`: time after which the broker aborts the open transaction."""
         self._cluster = cluster
         self._timeout_ms = timeout_ms
         self._coordinator: int | None = None
@@ -59,13 +59,15 @@ class Transaction:
         self.identity = ProducerIdentity()
 
     def begin(self) -> None:
-        """Abort what an earlier producer of this id left open, fence it, and get an identity.
+        """Obtain a producer id and epoch. This aborts the transaction that an earlier producer of this transactional id
+        left open, and fences that producer.
 
-        TransactionsMissing if the cluster has none; KafkaError if it refuses; ClusterUnreachable."""
+        Raises TransactionsMissing if the cluster does not support transactions; KafkaError if it denies the request;
+        ClusterUnreachable."""
         self._require_transactions()
-        answer = self._ask(
+        answer = self._request(
             ApiKey.INIT_PRODUCER_ID,
-            lambda told: told.error_code,
+            lambda reported: reported.error_code,
             transactional_id=self.transactional_id,
             transaction_timeout=messages.duration(self._timeout_ms),
         )
@@ -73,14 +75,15 @@ class Transaction:
         self._enlisted = set()
 
     def enlist(self, partitions: Iterable[TopicPartition]) -> None:
-        """Add partitions before the first batch for them leaves. Fenced, KafkaError, ClusterUnreachable."""
+        """Add partitions to the transaction before the first batch for them is sent. Raises Fenced, KafkaError,
+        ClusterUnreachable."""
         added = set(partitions) - self._enlisted
         if not added:
             return
         topics: dict[str, list[int]] = {}
         for topic, index in sorted(added):
             topics.setdefault(topic, []).append(index)
-        self._ask(
+        self._request(
             ApiKey.ADD_PARTITIONS_TO_TXN,
             _partitions_error,
             v3_and_below_transactional_id=self.transactional_id,
@@ -91,20 +94,22 @@ class Transaction:
         self._enlisted |= added
 
     def commit(self) -> None:
-        """Make all of it visible. Fenced, KafkaError or ClusterUnreachable: whether it is committed is open then; the
-        next `begin` of this id waits until that is settled."""
+        """Commit the transaction, which makes all of its batches visible.
+
+        After Fenced, KafkaError or ClusterUnreachable it is unknown whether the transaction is committed. The next
+        `begin` of this transactional id waits until that is decided."""
         self._end(committed=True)
 
     def abort(self) -> None:
-        """Undo all of it. Errors as `commit`."""
+        """Abort the transaction. Raises the same errors as `commit`."""
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
         if not self._enlisted:
             return
-        self._ask(
+        self._request(
             ApiKey.END_TXN,
-            lambda told: told.error_code,
+            lambda reported: reported.error_code,
             transactional_id=self.transactional_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.producer_epoch,
@@ -127,12 +132,13 @@ class Transaction:
                 "least once, and with markRecords=true a reader can drop those that came twice"
             ) from error
 
-    def _ask(self, key: ApiKey, error_of: Callable[[Any], Any], **fields: Any) -> Any:
-        """Ask the coordinator until it neither moves nor is busy with the end of a transaction."""
+    def _request(self, key: ApiKey, error_of: Callable[[Any], Any], **fields: Any) -> Any:
+        """Send a request to the coordinator. Retry while the coordinator moves, or still ends a transaction."""
 
         def attempt(wait_ms: float) -> Any:
             node_id, self._coordinator = self._coordinator, None
-            if node_id not in self._cluster.brokers:  # not known yet, or gone since
+            # the coordinator is not looked up yet, or no longer in the metadata
+            if node_id not in self._cluster.brokers:
                 node_id = self._cluster.find_coordinator(self.transactional_id, kind=TRANSACTION, timeout_ms=wait_ms)
             answer = self._cluster.request(node_id, key, build_request(key, **fields), timeout_ms=wait_ms)
             code = ErrorCode.of(int(error_of(answer)))
@@ -146,7 +152,7 @@ class Transaction:
         return self._cluster.retry(attempt)
 
     def fenced(self, code: ErrorCode) -> Fenced:
-        """What to raise for a code that `is_fenced`."""
+        """Return the Fenced exception for an error code for which `is_fenced` is true."""
         return Fenced(
             code,
             f"transactional id {self.transactional_id} has a newer producer: another attempt of this task has begun, "
@@ -155,12 +161,12 @@ class Transaction:
 
 
 def is_fenced(code: ErrorCode) -> bool:
-    """Whether this error of the coordinator or of a leader says that the producer's epoch is over."""
+    """Whether this error code, from the coordinator or a leader, means that the producer is fenced."""
     return code in _FENCED
 
 
 def _partitions_error(answer: Any) -> int:
-    """The first error of an AddPartitionsToTxn answer that says why; 0 if there is none."""
+    """Return the first error of an AddPartitionsToTxn response that names a cause; 0 if there is no error."""
     codes = [
         int(partition.partition_error_code)
         for topic in answer.results_by_topic_v3_and_below
@@ -172,14 +178,15 @@ def _partitions_error(answer: Any) -> int:
 
 
 def transactional_id(prefix: str, query_id: str, partition: int) -> str:
-    """Of the task that writes this Spark partition."""
+    """Return the transactional id of the task that writes this Spark partition."""
     return f"{prefix}.{query_id}.{partition}"
 
 
-def forget(connection: ConnectionSettings, query_id: str, *, progress_topic: str | None = None) -> int:
-    """Delete the progress of a streaming query that will not run again; gives how many Spark partitions had some.
+def delete_progress(connection: ConnectionSettings, query_id: str, *, progress_topic: str | None = None) -> int:
+    """Delete the progress of a streaming query that will not run again. Return the number of Spark partitions that had
+    progress.
 
-    A query that is started again from its checkpoint after this may write its last batch twice. KafkaError,
+    If the query is nevertheless restarted from its checkpoint, it may write its last batch twice. Raises KafkaError,
     ClusterUnreachable."""
     settings = SinkSettings(connection=connection)
     with SyncCluster(connection) as cluster:

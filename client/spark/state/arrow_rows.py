@@ -1,7 +1,7 @@
-"""Pure: rows as Arrow batches, which Spark takes at a fraction of the cost of tuples where there are many.
+"""Pure: convert rows to Arrow batches. For many rows, Spark reads Arrow batches at a fraction of the cost of tuples.
 
-Columns that hold structs or maps have no form here: their tables are small, and their rows go to Spark as they are.
-The types are those that Spark asks for. Source: pyspark.sql.pandas.types.
+Columns with structs or maps have no Arrow form here: their tables are small, and their rows are passed to Spark as
+tuples. The types are those that Spark expects. Source: pyspark.sql.pandas.types.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from kraft.client.spark.tables import Table
 
 ROWS = 32_768
-"""Of a batch, at most."""
+"""Maximum rows of an Arrow batch."""
 
 
 def _array_of(kind: pa.DataType) -> pa.DataType:
@@ -38,7 +38,7 @@ _TYPES = MappingProxyType(
 
 
 def arrow_schema(table: Table, columns: Sequence[str]) -> pa.Schema | None:
-    """The schema of these columns; None if one of them has no form here."""
+    """Return the Arrow schema of these columns; None if one of the columns has no Arrow form here."""
     types = [table.column(name).type for name in columns]
     if not all(kind in _TYPES for kind in types):
         return None
@@ -46,7 +46,7 @@ def arrow_schema(table: Table, columns: Sequence[str]) -> pa.Schema | None:
 
 
 def arrow_rows(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows in order, in batches of at most ROWS, none of them empty."""
+    """Yield the rows in order, as Arrow batches of 1 to ROWS rows."""
     left = iter(rows)
     while chunk := list(islice(left, ROWS)):
         columns = zip(*chunk, strict=True)

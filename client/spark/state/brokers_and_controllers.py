@@ -1,6 +1,6 @@
 """Async: the tables `brokers` and `controllers`.
 
-A broker that does not answer has no size; nothing else of the row depends on it.
+If a broker does not respond, only its size in bytes is NULL; the other columns do not depend on its response.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from kraft.client.admin import BrokerDescription, Endpoint, QuorumDescription, QuorumReplica
-from kraft.client.spark.state.asking import Asking, Family
 from kraft.client.spark.state.cells import id_text, known, time_of
+from kraft.client.spark.state.table_query import Family, TableQuery
 from kraft.wire.api_keys import ApiKey
 
 VERSION_WITH_FENCED = 2
-"""Of DescribeCluster: the first that reports fenced brokers."""
+"""The first version of DescribeCluster that reports fenced brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker with what was counted for it."""
+    """A broker, and its numbers of leaders and replicas."""
 
     broker: BrokerDescription
     is_fenced: bool | None
@@ -32,14 +32,14 @@ class BrokerRow:
     size_bytes: int | None
 
 
-async def ask_brokers(asking: Asking) -> list[BrokerRow]:
-    """All brokers that are registered."""
-    wanted = asking.bounds.values("broker_id")
-    cluster = await asking.admin.nodes.cluster()
+async def request_brokers(query: TableQuery) -> list[BrokerRow]:
+    """Return all registered brokers."""
+    wanted = query.bounds.values("broker_id")
+    cluster = await query.admin.nodes.cluster()
     brokers = [one for one in cluster.brokers if wanted is None or one.node_id in wanted]
-    leaders, replicas, preferred = await _count(asking)
-    sizes = await _sizes(asking, [one.node_id for one in brokers if not one.is_fenced])
-    tells_fenced = asking.answers(ApiKey.DESCRIBE_CLUSTER, VERSION_WITH_FENCED)
+    leaders, replicas, preferred = await _count(query)
+    sizes = await _sizes(query, [one.node_id for one in brokers if not one.is_fenced])
+    tells_fenced = query.answers(ApiKey.DESCRIBE_CLUSTER, VERSION_WITH_FENCED)
     return [
         BrokerRow(
             one,
@@ -53,13 +53,13 @@ async def ask_brokers(asking: Asking) -> list[BrokerRow]:
     ]
 
 
-async def _count(asking: Asking) -> tuple[Counter[int], Counter[int], Counter[int]]:
-    """Leaders, replicas and preferred leaders of each broker."""
+async def _count(query: TableQuery) -> tuple[Counter[int], Counter[int], Counter[int]]:
+    """Count the partitions that each broker leads, has as replicas, or should lead as preferred leader."""
     leaders: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
     preferred: Counter[int] = Counter()
-    if asking.reads("leaders", "replicas", "preferred_leaders"):
-        for topic in await asking.admin.topics.list():
+    if query.reads("leaders", "replicas", "preferred_leaders"):
+        for topic in await query.admin.topics.list():
             for part in topic.partitions:
                 replicas.update(part.replicas)
                 preferred.update(part.replicas[:1])
@@ -68,12 +68,12 @@ async def _count(asking: Asking) -> tuple[Counter[int], Counter[int], Counter[in
     return leaders, replicas, preferred
 
 
-async def _sizes(asking: Asking, brokers: Iterable[int]) -> dict[int, int]:
-    """Bytes in the log directories of each broker that answers."""
-    if not asking.reads("size_bytes"):
+async def _sizes(query: TableQuery, brokers: Iterable[int]) -> dict[int, int]:
+    """Return the bytes in the log directories of each broker that responds, by broker id."""
+    if not query.reads("size_bytes"):
         return {}
-    nodes = asking.admin.nodes
-    outcomes = await asking.each("broker", brokers, lambda broker: nodes.log_dirs([broker]))
+    nodes = query.admin.nodes
+    outcomes = await query.each("broker", brokers, lambda broker: nodes.log_dirs([broker]))
     return {
         broker: sum(each.size_bytes for each in dirs)
         for broker, dirs in outcomes.items()
@@ -83,7 +83,7 @@ async def _sizes(asking: Asking, brokers: Iterable[int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRow:
-    """A voter or observer, and the quorum that it is of."""
+    """A voter or observer of the controller quorum, and the quorum."""
 
     replica: QuorumReplica
     role: str
@@ -95,15 +95,16 @@ class ControllerRow:
 
     @property
     def lag(self) -> int | None:
-        """Offsets behind the leader; None if there is no leader, or the leader does not know."""
+        """Number of offsets behind the leader; None if the quorum has no leader, or the leader does not report this
+        voter or observer."""
         if self.quorum.leader is None or self.replica.log_end_offset < 0:
             return None
         return self.quorum.log_end_offset - self.replica.log_end_offset
 
 
-async def ask_controllers(asking: Asking) -> list[ControllerRow]:
-    """Voters, then observers."""
-    quorum = await asking.admin.nodes.quorum()
+async def request_controllers(query: TableQuery) -> list[ControllerRow]:
+    """Return the quorum's voters, then its observers."""
+    quorum = await query.admin.nodes.quorum()
     return [
         *(ControllerRow(replica, "voter", quorum) for replica in quorum.voters),
         *(ControllerRow(replica, "observer", quorum) for replica in quorum.observers),
@@ -111,7 +112,8 @@ async def ask_controllers(asking: Asking) -> list[ControllerRow]:
 
 
 def endpoint_structs(endpoints: Iterable[Endpoint]) -> list[tuple[str, str, int, str | None]]:
-    """ARRAY<STRUCT<name, host, port, security_protocol>>; DescribeQuorum does not report the protocol."""
+    """Return endpoints as ARRAY<STRUCT<name, host, port, security_protocol>>. The protocol is NULL, because
+    DescribeQuorum does not report it."""
     return [(one.name, one.address.host, one.address.port, None) for one in endpoints]
 
 
@@ -135,7 +137,7 @@ FAMILIES = MappingProxyType(
                 "preferred_leaders": attrgetter("preferred_leaders"),
                 "size_bytes": attrgetter("size_bytes"),
             },
-            ask_brokers,
+            request_brokers,
             lambda row: (row.broker.node_id,),
         ),
         "controllers": Family(
@@ -152,7 +154,7 @@ FAMILIES = MappingProxyType(
                 "high_watermark": lambda row: known(row.quorum.high_watermark),
                 "endpoints": _endpoints,
             },
-            ask_controllers,
+            request_controllers,
         ),
     }
 )

@@ -1,4 +1,6 @@
-"""Pure: values of answers as Spark's rows hold them. NULL is None; times are aware, in UTC; structs are tuples."""
+"""Pure: convert values of responses to the form that they have in Spark's rows. NULL is None, times are aware in UTC,
+structs are tuples.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_of(ms: int | None) -> datetime | None:
-    """Milliseconds since 1970 as a time; NULL for None, for -1, and for what no calendar holds."""
+    """Convert milliseconds since 1970 to a time; NULL for None, for -1, and for times beyond the calendar."""
     if ms is None or ms < 0:
         return None
     try:
@@ -25,22 +27,22 @@ def time_of(ms: int | None) -> datetime | None:
 
 @lru_cache(maxsize=1024)
 def id_text(value: UUID | None) -> str | None:
-    """An id as Kafka's tools print it: 22 characters of URL-safe base64. Zeroes stand for no id."""
+    """Return a UUID as Kafka's tools print it: 22 characters of URL-safe base64. The zero id becomes NULL."""
     return None if value is None or value.int == 0 else encode_uuid(value)
 
 
 def known(value: int | None) -> int | None:
-    """A number of which -1 says that it is not known."""
+    """Return the number; NULL instead of -1, which means unknown."""
     return None if value is None or value < 0 else value
 
 
 def partition_structs(partitions: Iterable[TopicPartition]) -> list[tuple[str, int]]:
-    """ARRAY<STRUCT<topic, partition>>."""
+    """Return partitions as ARRAY<STRUCT<topic, partition>>."""
     return [(topic, index) for topic, index in partitions]
 
 
 def whole(text: str | None) -> int | None:
-    """A setting's text as a number; NULL if it is none."""
+    """Convert a setting's text to a whole number; NULL if the text is not one."""
     try:
         return None if text is None else int(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """Async: the tables `log_dirs`, `features`, `apis` and `producers`.
 
-A broker whose log directories cannot be had is a row with the reason. `features` and `apis` need each broker that is
-not fenced: one that does not answer is an error that names it.
+In `log_dirs`, a broker that is fenced or does not respond is one row with the reason. `features` and `apis` need a
+response of each broker that is not fenced; if one does not respond, an error names it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.admin import Feature, LogDir, ProducerState
-from kraft.client.spark.state.asking import Asking, Family, require_answers
 from kraft.client.spark.state.cells import known, time_of
-from kraft.client.spark.state.topics import ask_topics_described, led, partitions_of
+from kraft.client.spark.state.table_query import Family, TableQuery, require_answers
+from kraft.client.spark.state.topics import partitions_of, request_topic_descriptions, with_leader
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.reply_policy import api_name
 
 
 class LogDirRow(NamedTuple):
-    """A log directory, or a broker that told none."""
+    """A log directory, or a broker whose directories are not available; `error` gives the reason."""
 
     broker: int
     error: str | None
@@ -35,11 +35,11 @@ class LogDirRow(NamedTuple):
         return None if self.log_dir is None else sum(one.is_future for one in self.log_dir.replicas)
 
 
-async def ask_log_dirs(asking: Asking) -> list[LogDirRow]:
-    wanted, nodes = asking.bounds.values("broker_id"), asking.admin.nodes
+async def request_log_dirs(query: TableQuery) -> list[LogDirRow]:
+    wanted, nodes = query.bounds.values("broker_id"), query.admin.nodes
     brokers = [one for one in (await nodes.cluster()).brokers if wanted is None or one.node_id in wanted]
     up = [one.node_id for one in brokers if not one.is_fenced]
-    outcomes = await asking.each("broker", up, lambda broker: nodes.log_dirs([broker]))
+    outcomes = await query.each("broker", up, lambda broker: nodes.log_dirs([broker]))
     rows: list[LogDirRow] = []
     for broker in (one.node_id for one in brokers):
         dirs = outcomes.get(broker)
@@ -52,10 +52,10 @@ async def ask_log_dirs(asking: Asking) -> list[LogDirRow]:
     return rows
 
 
-async def ask_features(asking: Asking) -> list[Feature]:
-    """Each feature with the range of levels that all brokers know."""
-    brokers = await asking.live_brokers()
-    answers = require_answers(await asking.each("broker", brokers, asking.admin.nodes.features))
+async def request_features(query: TableQuery) -> list[Feature]:
+    """Return each feature with the range of levels that all brokers support."""
+    brokers = await query.live_brokers()
+    answers = require_answers(await query.each("broker", brokers, query.admin.nodes.features))
     found: dict[str, Feature] = {}
     for features in answers.values():
         for one in features:
@@ -66,7 +66,7 @@ async def ask_features(asking: Asking) -> list[Feature]:
 
 
 class ApiRow(NamedTuple):
-    """The versions of an API that a broker answers."""
+    """The range of versions of one API that a broker supports."""
 
     broker: int
     api_key: int
@@ -79,9 +79,9 @@ class ApiRow(NamedTuple):
         return api_name(ApiKey(self.api_key)) if self.api_key in known_keys else None
 
 
-async def ask_apis(asking: Asking) -> list[ApiRow]:
-    brokers = await asking.live_brokers()
-    answers = require_answers(await asking.each("broker", brokers, asking.admin.nodes.api_versions))
+async def request_apis(query: TableQuery) -> list[ApiRow]:
+    brokers = await query.live_brokers()
+    answers = require_answers(await query.each("broker", brokers, query.admin.nodes.api_versions))
     return [
         ApiRow(broker, key, low, high)
         for broker, versions in answers.items()
@@ -90,7 +90,7 @@ async def ask_apis(asking: Asking) -> list[ApiRow]:
 
 
 class ProducerRow(NamedTuple):
-    """A producer that a partition remembers; `asked_ms` is when it was asked."""
+    """A producer whose state a partition keeps; `asked_ms` is the time of the request."""
 
     topic: str
     partition: int
@@ -104,10 +104,10 @@ class ProducerRow(NamedTuple):
         return max(self.asked_ms - self.state.last_timestamp_ms, 0)
 
 
-async def ask_producers(asking: Asking) -> list[ProducerRow]:
-    """Of all partitions that have a leader."""
-    parts = led(partitions_of(asking, await ask_topics_described(asking)))
-    found = await asking.admin.partitions.producers(parts)
+async def request_producers(query: TableQuery) -> list[ProducerRow]:
+    """Return the producers of all partitions that have a leader."""
+    parts = with_leader(partitions_of(query, await request_topic_descriptions(query)))
+    found = await query.admin.partitions.producers(parts)
     asked_ms = int(time.time() * 1000)
     return [
         ProducerRow(topic, partition, state, asked_ms)
@@ -129,7 +129,7 @@ FAMILIES = MappingProxyType(
                 "replicas": attrgetter("replicas"),
                 "future_replicas": attrgetter("future_replicas"),
             },
-            ask_log_dirs,
+            request_log_dirs,
         ),
         "features": Family(
             {
@@ -139,7 +139,7 @@ FAMILIES = MappingProxyType(
                 "max_level": attrgetter("max_level"),
                 "epoch": attrgetter("epoch"),
             },
-            ask_features,
+            request_features,
         ),
         "apis": Family(
             {
@@ -149,7 +149,7 @@ FAMILIES = MappingProxyType(
                 "min_version": attrgetter("min_version"),
                 "max_version": attrgetter("max_version"),
             },
-            ask_apis,
+            request_apis,
         ),
         "producers": Family(
             {
@@ -163,7 +163,7 @@ FAMILIES = MappingProxyType(
                 "transaction_start": attrgetter("state.transaction_start"),
                 "open_ms": attrgetter("open_ms"),
             },
-            ask_producers,
+            request_producers,
         ),
     }
 )

@@ -1,4 +1,4 @@
-"""Synchronous: topic __consumer_offsets, read for table `offset_commits`."""
+"""Synchronous: read the topic __consumer_offsets for table `offset_commits`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def topic_settings(settings: TableSettings) -> TopicSettings:
-    """How the topic is read: from its begin, if nothing else is asked for. Records that compaction removed are no
-    loss. StateError without a cluster."""
+    """Return the settings with which to read __consumer_offsets: by default from its beginning. Records that compaction
+    removed do not count as lost. Raises StateError if no brokers are given."""
     if settings.connection is None:
         raise StateError("table offset_commits needs a running cluster: give option kafka.bootstrap.servers")
     return TopicSettings(
@@ -38,7 +38,8 @@ def topic_settings(settings: TableSettings) -> TopicSettings:
 def decoded(
     settings: TableSettings, columns: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[Any, ...]]:
-    """The commits in batches of RECORD_COLUMNS, as rows with these columns. WireError for one that does not parse."""
+    """Decode the commits in Arrow batches with the columns RECORD_COLUMNS, and yield them as rows with these columns.
+    Raises WireError for a commit that does not parse."""
     request = StateRequest("offset_commits", tuple(columns), Bounds(), settings)
     moment = Moment(datetime.now(UTC), None)
     yield from commit_rows(request, _records(batches), moment)
@@ -50,8 +51,8 @@ def _records(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
 
 
 def plan_commits(topic: TopicSettings) -> list[OffsetRange]:
-    """The ranges that the topic has now; none in a cluster where no group has committed yet, which has no such topic.
-    Errors as plan_batch."""
+    """Return the ranges of offsets that __consumer_offsets has now. Return no ranges if the topic does not exist,
+    because no group has committed yet. Raises the errors of plan_batch."""
     from kraft.client.spark.blocking.cluster import SyncCluster
     from kraft.client.spark.topics.batch_plan import plan_batch
 
@@ -65,7 +66,7 @@ def plan_commits(topic: TopicSettings) -> list[OffsetRange]:
 
 
 def commit_log_rows(request: StateRequest) -> Iterator[tuple[Any, ...]]:
-    """The commits that are in the topic now. Errors as those of a topic that is read."""
+    """Read the commits that are in __consumer_offsets now, as rows. Raises the errors of reading a topic."""
     from kraft.client.spark.topics.range_reader import read_range
 
     topic = topic_settings(request.settings)

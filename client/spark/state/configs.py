@@ -1,7 +1,7 @@
 """Async: the table `configs`.
 
-Brokers describe their own settings: a broker that is fenced has no rows, and one that is not, and does not answer, is
-an error that names it. The value of a secret is NULL whatever a broker says, also among the synonyms.
+Each broker describes its own settings. A fenced broker has no rows; if any other broker does not respond, an error
+names it. The value of a secret is NULL even if a broker reports it, also among the setting's synonyms.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import NamedTuple
 
 from kraft.client.admin import ConfigEntry, ConfigResource, ConfigSource, ConfigType, ResourceType
 from kraft.client.core.records import KafkaError
-from kraft.client.spark.state.asking import Asking, Family, require_answers
+from kraft.client.spark.state.table_query import Family, TableQuery, require_answers
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 
 TYPES = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
 ALL_BROKERS = ""
-"""Name of the resource of type BROKER that holds what is set for all of them."""
+"""Name of the BROKER resource that has the cluster-wide defaults of all brokers."""
 VERSION_WITH_ALL_TYPES = 1
-"""Of ListConfigResources (KIP-1142)."""
+"""The first version of ListConfigResources that lists all types of resources (KIP-1142)."""
 GONE = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.GROUP_ID_NOT_FOUND}
 )
 
 
 class ConfigRow(NamedTuple):
-    """A setting of a resource."""
+    """One setting of a resource."""
 
     resource: ConfigResource
     entry: ConfigEntry
 
 
-async def ask_configs(asking: Asking) -> list[ConfigRow]:
-    """Every setting of every resource that is wanted."""
-    with_docs = asking.settings.with_docs and asking.reads("documentation")
-    with_synonyms = asking.reads("synonyms")
-    resources = await _resources(asking)
-    configs = asking.admin.configs
+async def request_configs(query: TableQuery) -> list[ConfigRow]:
+    """Return all settings of the resources that the filters select."""
+    with_docs = query.settings.with_docs and query.reads("documentation")
+    with_synonyms = query.reads("synonyms")
+    resources = await _resources(query)
+    configs = query.admin.configs
     brokers = [one for one in resources if one.type is ResourceType.BROKER and one.name != ALL_BROKERS]
-    outcomes = await asking.each(
+    outcomes = await query.each(
         "the settings of", brokers, lambda one: configs.describe(one, documentation=with_docs, synonyms=with_synonyms)
     )
     found: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {**require_answers(outcomes)}
@@ -59,24 +59,24 @@ async def ask_configs(asking: Asking) -> list[ConfigRow]:
     return rows
 
 
-async def _resources(asking: Asking) -> list[ConfigResource]:
-    """What has settings and is wanted, by type and name."""
-    types, names = asking.bounds.values("resource_type"), asking.bounds.values("resource")
+async def _resources(query: TableQuery) -> list[ConfigResource]:
+    """Return the resources that have settings and that the filters select, by type and name."""
+    types, names = query.bounds.values("resource_type"), query.bounds.values("resource")
     wanted = [kind for kind in TYPES if types is None or kind.name in types]
     found: list[ConfigResource] = []
     if ResourceType.TOPIC in wanted:
-        found += await _topics(asking, names)
+        found += await _topics(query, names)
     if ResourceType.BROKER in wanted:
-        brokers = [ALL_BROKERS, *map(str, await asking.live_brokers())]
+        brokers = [ALL_BROKERS, *map(str, await query.live_brokers())]
         found += [ConfigResource(ResourceType.BROKER, name) for name in brokers]
     others = [kind for kind in wanted if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS)]
-    if others and asking.answers(ApiKey.LIST_CONFIG_RESOURCES, VERSION_WITH_ALL_TYPES):
-        found += await asking.admin.configs.resources(others)
+    if others and query.answers(ApiKey.LIST_CONFIG_RESOURCES, VERSION_WITH_ALL_TYPES):
+        found += await query.admin.configs.resources(others)
     return [one for one in found if names is None or one.name in names]
 
 
-async def _topics(asking: Asking, names: Iterable[str] | None) -> list[ConfigResource]:
-    topics = asking.admin.topics
+async def _topics(query: TableQuery, names: Iterable[str] | None) -> list[ConfigResource]:
+    topics = query.admin.topics
     listed = await (topics.list() if names is None else topics.describe(sorted(names), skip_unknown=True))
     return [ConfigResource(ResourceType.TOPIC, topic.name) for topic in listed]
 
@@ -110,7 +110,7 @@ FAMILIES = MappingProxyType(
                 "synonyms": _synonyms,
                 "documentation": attrgetter("entry.documentation"),
             },
-            ask_configs,
+            request_configs,
         ),
     }
 )

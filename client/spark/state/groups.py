@@ -1,8 +1,8 @@
 """Async: the tables `groups`, `group_members` and `group_offsets`.
 
-Coordinators are asked: a broker that is up and does not answer is an error that names it, for its groups would be
-missing. A group that is deleted meanwhile is left out. Offsets of a partition without a leader are NULL, and so is its
-lag.
+The requests go to the groups' coordinators. If a live broker does not respond, an error names it, because its groups
+would be missing. A group that is deleted while the table is read is left out. If a partition has no leader, its end
+offset and lag are NULL.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from typing import NamedTuple
 
 from kraft.client.admin import CommittedOffset, GroupDescription, GroupListing, GroupMember
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.spark.state.asking import Asking, Family, require_answers
 from kraft.client.spark.state.cells import known, partition_structs
-from kraft.client.spark.state.lag_time import ask_lag_times
-from kraft.client.spark.state.live import Ends, ask_ends
+from kraft.client.spark.state.lag_time import request_lag_times
+from kraft.client.spark.state.live import Ends, request_ends
+from kraft.client.spark.state.table_query import Family, TableQuery, require_answers
 from kraft.wire.error_codes import ErrorCode
 
 NOT_DESCRIBED = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST})
-"""Of groups that are gone, and of types that DescribeGroups does not know."""
+"""Error codes for which a group has no description: it was deleted, or DescribeGroups does not support its type."""
 
 Commits = Mapping[TopicPartition, CommittedOffset]
 
 
-async def ask_listed(asking: Asking) -> dict[str, GroupListing | None]:
-    """The groups that are wanted, by id; None: named by the bounds, and not listed."""
-    wanted = asking.wanted("group_id")
+async def request_group_listings(query: TableQuery) -> dict[str, GroupListing | None]:
+    """Return the listings of the groups that the filters select, by group id. A listing is None if the filters name the
+    group, because then no list is requested."""
+    wanted = query.wanted("group_id")
     if wanted is not None:
         return dict.fromkeys(wanted)
-    listed = await asking.admin.groups.list(brokers=await asking.live_brokers())
+    listed = await query.admin.groups.list(brokers=await query.live_brokers())
     return {group.group_id: group for group in listed}
 
 
-async def ask_described(asking: Asking, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-    """Each group that can be described."""
-    outcomes = await asking.each("group", group_ids, asking.admin.groups.describe)
+async def request_group_descriptions(query: TableQuery, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+    """Return the description of each group that can be described."""
+    outcomes = await query.each("group", group_ids, query.admin.groups.describe)
     kept = {
         group_id: outcome
         for group_id, outcome in outcomes.items()
@@ -47,20 +48,22 @@ async def ask_described(asking: Asking, group_ids: Iterable[str]) -> dict[str, G
     return require_answers(kept)
 
 
-async def ask_commits(asking: Asking, group_ids: Iterable[str]) -> dict[str, Commits]:
-    """What each group has committed."""
-    return require_answers(await asking.each("group", group_ids, asking.admin.groups.offsets))
+async def request_commits(query: TableQuery, group_ids: Iterable[str]) -> dict[str, Commits]:
+    """Return the committed offsets of each of these groups."""
+    return require_answers(await query.each("group", group_ids, query.admin.groups.offsets))
 
 
-async def ask_led_ends(asking: Asking, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
-    """The ends of those of the partitions that exist and have a leader."""
-    if not asking.reads("start_offset", "end_offset", "lag", "lag_time_ms", "is_expired"):
+async def request_ends_of_led_partitions(
+    query: TableQuery, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Ends]:
+    """Return the end offsets of the partitions, without those that do not exist or have no leader."""
+    if not query.reads("start_offset", "end_offset", "lag", "lag_time_ms", "is_expired"):
         return {}
     wanted = set(partitions)
-    topics = await asking.admin.topics.describe(sorted({topic for topic, _ in wanted}), skip_unknown=True)
-    led = [(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader is not None]
-    also = ("start_offset", "end_offset") if asking.reads("lag_time_ms") else ()
-    return await ask_ends(asking, [tp for tp in led if tp in wanted], also)
+    topics = await query.admin.topics.describe(sorted({topic for topic, _ in wanted}), skip_unknown=True)
+    with_leader = [(topic.name, part.index) for topic in topics for part in topic.partitions if part.leader is not None]
+    also = ("start_offset", "end_offset") if query.reads("lag_time_ms") else ()
+    return await request_ends(query, [tp for tp in with_leader if tp in wanted], also)
 
 
 # groups
@@ -68,7 +71,8 @@ async def ask_led_ends(asking: Asking, partitions: Iterable[TopicPartition]) -> 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group: as listed or described, and what it has committed. None: not asked for, or it cannot be had."""
+    """A group as listed or described, and its committed offsets. A field is None if it was not requested, or is not
+    available."""
 
     group: GroupListing | GroupDescription
     described: GroupDescription | None
@@ -77,7 +81,7 @@ class GroupRow:
 
     @property
     def topics(self) -> list[str] | None:
-        """Of its commits and of its members' partitions."""
+        """Topics for which the group has committed, or of which its members have partitions."""
         if self.commits is None:
             return None
         members = self.described.members if self.described is not None else ()
@@ -86,23 +90,23 @@ class GroupRow:
 
     @property
     def lag(self) -> int | None:
-        """The sum of the lags that are known; None if none is."""
+        """Sum of the known lags of the group's partitions; None if no lag is known."""
         lags = [_lag(offset, self.ends.get(tp)) for tp, offset in (self.commits or {}).items()]
         found = [lag for lag in lags if lag is not None]
         return sum(found) if found else None
 
 
-async def ask_groups(asking: Asking) -> list[GroupRow]:
-    listed = await ask_listed(asking)
+async def request_groups(query: TableQuery) -> list[GroupRow]:
+    listed = await request_group_listings(query)
     described: Mapping[str, GroupDescription] = {}
-    if None in listed.values() or asking.reads("assignor", "members", "epoch", "assignment_epoch", "topics"):
-        described = await ask_described(asking, listed)
+    if None in listed.values() or query.reads("assignor", "members", "epoch", "assignment_epoch", "topics"):
+        described = await request_group_descriptions(query, listed)
     groups = [(listed[group_id] or described.get(group_id)) for group_id in listed]
     there = [group for group in groups if group is not None]
     commits: Mapping[str, Commits] = {}
-    if asking.reads("topics", "lag"):
-        commits = await ask_commits(asking, [group.group_id for group in there])
-    ends = await ask_led_ends(asking, {tp for offsets in commits.values() for tp in offsets})
+    if query.reads("topics", "lag"):
+        commits = await request_commits(query, [group.group_id for group in there])
+    ends = await request_ends_of_led_partitions(query, {tp for offsets in commits.values() for tp in offsets})
     return [GroupRow(group, described.get(group.group_id), commits.get(group.group_id), ends) for group in there]
 
 
@@ -116,8 +120,8 @@ class MemberRow(NamedTuple):
     member: GroupMember
 
 
-async def ask_members(asking: Asking) -> list[MemberRow]:
-    described = await ask_described(asking, await ask_listed(asking))
+async def request_members(query: TableQuery) -> list[MemberRow]:
+    described = await request_group_descriptions(query, await request_group_listings(query))
     return [MemberRow(group_id, member) for group_id, group in described.items() for member in group.members]
 
 
@@ -133,7 +137,7 @@ def _subscribed(row: MemberRow) -> list[str] | None:
 
 
 class OffsetRow(NamedTuple):
-    """A partition that a group has committed for, or that a member has."""
+    """A partition for which a group has a committed offset, or that is assigned to a member of the group."""
 
     group_id: str
     topic: str
@@ -154,23 +158,23 @@ class OffsetRow(NamedTuple):
         return self.commit.offset < self.ends.start
 
 
-async def ask_group_offsets(asking: Asking) -> list[OffsetRow]:
-    listed = await ask_listed(asking)
-    described = await ask_described(asking, listed)
-    commits = await ask_commits(asking, listed)
+async def request_group_offsets(query: TableQuery) -> list[OffsetRow]:
+    listed = await request_group_listings(query)
+    described = await request_group_descriptions(query, listed)
+    commits = await request_commits(query, listed)
     rows = [
-        row for group_id in listed for row in _offset_rows(asking, group_id, described.get(group_id), commits[group_id])
+        row for group_id in listed for row in _offset_rows(query, group_id, described.get(group_id), commits[group_id])
     ]
-    ends = await ask_led_ends(asking, {(row.topic, row.partition) for row in rows})
+    ends = await request_ends_of_led_partitions(query, {(row.topic, row.partition) for row in rows})
     rows = [row._replace(ends=ends.get((row.topic, row.partition))) for row in rows]
-    if not (asking.settings.with_lag_time and asking.reads("lag_time_ms")):
+    if not (query.settings.with_lag_time and query.reads("lag_time_ms")):
         return rows
     places = {
         (row.topic, row.partition, row.commit.offset): row.ends
         for row in rows
         if row.commit is not None and row.ends is not None
     }
-    times = await ask_lag_times(asking, places)
+    times = await request_lag_times(query, places)
     return [
         row._replace(lag_time_ms=times.get((row.topic, row.partition, row.commit.offset)))
         if row.commit is not None
@@ -180,10 +184,10 @@ async def ask_group_offsets(asking: Asking) -> list[OffsetRow]:
 
 
 def _offset_rows(
-    asking: Asking, group_id: str, described: GroupDescription | None, commits: Commits
+    query: TableQuery, group_id: str, described: GroupDescription | None, commits: Commits
 ) -> Iterator[OffsetRow]:
     members = {tp: one for one in (described.members if described is not None else ()) for tp in one.assignment}
-    topics, partitions = asking.bounds.values("topic"), asking.bounds.values("partition")
+    topics, partitions = query.bounds.values("topic"), query.bounds.values("partition")
     for topic, index in sorted(commits.keys() | members.keys()):
         if (topics is None or topic in topics) and (partitions is None or index in partitions):
             tp = topic, index
@@ -191,7 +195,7 @@ def _offset_rows(
 
 
 def _lag(commit: CommittedOffset | None, ends: Ends | None) -> int | None:
-    """None without a commit, or without an end."""
+    """Return the lag of a partition; None without a committed offset or end offset."""
     return None if commit is None or ends is None or ends.end is None else ends.end - commit.offset
 
 
@@ -211,7 +215,7 @@ FAMILIES = MappingProxyType(
                 "topics": attrgetter("topics"),
                 "lag": attrgetter("lag"),
             },
-            ask_groups,
+            request_groups,
         ),
         "group_members": Family(
             {
@@ -226,7 +230,7 @@ FAMILIES = MappingProxyType(
                 "target": _target,
                 "subscribed": _subscribed,
             },
-            ask_members,
+            request_members,
         ),
         "group_offsets": Family(
             {
@@ -245,7 +249,7 @@ FAMILIES = MappingProxyType(
                 "client_id": lambda row: None if row.member is None else row.member.client_id,
                 "host": lambda row: None if row.member is None else row.member.host,
             },
-            ask_group_offsets,
+            request_group_offsets,
         ),
     }
 )

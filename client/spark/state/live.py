@@ -1,4 +1,4 @@
-"""Async: what lies in logs now: offsets by ListOffsets, sizes by DescribeLogDirs."""
+"""Async: the present state of partitions' logs: offsets by ListOffsets, sizes by DescribeLogDirs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import trio
 
 from kraft.client.admin import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, LogDir, PartitionDescription
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.spark.state.asking import Asking
+from kraft.client.spark.state.table_query import TableQuery
 from kraft.wire.api_keys import ApiKey
 
 VERSION_WITH_MAX_TIMESTAMP = 7
-"""Of ListOffsets (KIP-734)."""
+"""The first version of ListOffsets with MAX_TIMESTAMP (KIP-734)."""
 
 
 class Ends(NamedTuple):
-    """A partition's offsets and its newest time in ms; None: not asked for, or its leader does not answer."""
+    """A partition's start and end offsets, and its newest timestamp in ms. A field is None if it was not requested, or
+    the leader does not respond."""
 
     start: int | None
     end: int | None
@@ -28,12 +29,12 @@ class Ends(NamedTuple):
 
     @property
     def records(self) -> int | None:
-        """End less start."""
+        """Number of offsets between start and end."""
         return None if self.start is None or self.end is None else self.end - self.start
 
 
 class LogAt(NamedTuple):
-    """A replica's log on one broker. `is_future`: it is being moved into another directory there."""
+    """A replica's log on one broker. `is_future`: the log is being moved into another directory of that broker."""
 
     path: str
     size_bytes: int
@@ -42,42 +43,44 @@ class LogAt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """One ListOffsets request to each leader: for which columns, at what, for which readers."""
+class _OffsetsRequest:
+    """A kind of ListOffsets request, sent to each leader: the columns for which it is needed, the requested time or
+    special offset, and the isolation level."""
 
     columns: tuple[str, ...]
     at: int
     read_committed: bool = False
 
 
-_QUESTIONS = (
-    _Question(("start_offset", "records", "is_expired"), EARLIEST),
-    _Question(("end_offset", "records", "lag"), LATEST),
-    _Question(("stable_offset",), LATEST, read_committed=True),
-    _Question(("newest_timestamp",), MAX_TIMESTAMP),
+_OFFSETS_REQUESTS = (
+    _OffsetsRequest(("start_offset", "records", "is_expired"), EARLIEST),
+    _OffsetsRequest(("end_offset", "records", "lag"), LATEST),
+    _OffsetsRequest(("stable_offset",), LATEST, read_committed=True),
+    _OffsetsRequest(("newest_timestamp",), MAX_TIMESTAMP),
 )
 _Found = Mapping[TopicPartition, FoundOffset | KafkaError]
 
 
-async def ask_ends(
-    asking: Asking, partitions: Iterable[TopicPartition], also: Iterable[str] = ()
+async def request_ends(
+    query: TableQuery, partitions: Iterable[TopicPartition], also: Iterable[str] = ()
 ) -> dict[TopicPartition, Ends]:
-    """The ends of these partitions, as far as columns that are read, or those of `also`, need them."""
-    read = asking.columns | set(also)
-    answers: list[_Found] = [{} for _ in _QUESTIONS]
+    """Return the ends of these partitions. Only the offsets that the columns being read, or the columns in `also`, need
+    are requested."""
+    read = query.columns | set(also)
+    answers: list[_Found] = [{} for _ in _OFFSETS_REQUESTS]
     listed = list(partitions)
 
-    async def ask(number: int, question: _Question) -> None:
-        offsets_of_each = asking.admin.partitions.offsets_of_each
+    async def send(number: int, question: _OffsetsRequest) -> None:
+        offsets_of_each = query.admin.partitions.offsets_of_each
         wanted = dict.fromkeys(listed, question.at)
         answers[number] = await offsets_of_each(wanted, read_committed=question.read_committed)
 
     async with trio.open_nursery() as nursery:
-        for number, question in enumerate(_QUESTIONS):
+        for number, question in enumerate(_OFFSETS_REQUESTS):
             is_new = question.at == MAX_TIMESTAMP
-            can_answer = not is_new or asking.answers(ApiKey.LIST_OFFSETS, VERSION_WITH_MAX_TIMESTAMP)
+            can_answer = not is_new or query.answers(ApiKey.LIST_OFFSETS, VERSION_WITH_MAX_TIMESTAMP)
             if listed and can_answer and not read.isdisjoint(question.columns):
-                nursery.start_soon(ask, number, question)
+                nursery.start_soon(send, number, question)
     if not any(answers):
         return {}
     starts, ends, stable, newest = answers
@@ -96,17 +99,17 @@ def _time_ms(found: _Found, tp: TopicPartition) -> int | None:
     return value.timestamp_ms if isinstance(value, FoundOffset) and value.timestamp_ms >= 0 else None
 
 
-async def ask_logs(
-    asking: Asking, brokers: Iterable[int], parts: Iterable[PartitionDescription]
+async def request_logs(
+    query: TableQuery, brokers: Iterable[int], parts: Iterable[PartitionDescription]
 ) -> dict[tuple[int, str, int], LogAt]:
-    """By (broker, topic, partition): the logs of these brokers, as far as they answer. Where only some topics are
-    wanted, no others are asked for."""
-    up = {one.node_id for one in (await asking.admin.nodes.cluster()).brokers if not one.is_fenced}
+    """Return the logs of the brokers that respond, by (broker, topic, partition). If filters select topics, only logs
+    of the given partitions are requested."""
+    up = {one.node_id for one in (await query.admin.nodes.cluster()).brokers if not one.is_fenced}
     only = None
-    if asking.bounds.values("topic") is not None:
+    if query.bounds.values("topic") is not None:
         only = [(part.topic, part.index) for part in parts]
-    ask = partial(_ask_log_dirs, asking, only)
-    outcomes = await asking.each("broker", sorted(up.intersection(brokers)), ask)
+    send = partial(_request_log_dirs, query, only)
+    outcomes = await query.each("broker", sorted(up.intersection(brokers)), send)
     found: dict[tuple[int, str, int], LogAt] = {}
     for broker, dirs in outcomes.items():
         if not isinstance(dirs, Exception):
@@ -114,8 +117,8 @@ async def ask_logs(
     return found
 
 
-async def _ask_log_dirs(asking: Asking, only: list[TopicPartition] | None, broker: int) -> tuple[LogDir, ...]:
-    return await asking.admin.nodes.log_dirs([broker], partitions=only)
+async def _request_log_dirs(query: TableQuery, only: list[TopicPartition] | None, broker: int) -> tuple[LogDir, ...]:
+    return await query.admin.nodes.log_dirs([broker], partitions=only)
 
 
 def _logs(broker: int, dirs: Iterable[LogDir]) -> dict[tuple[int, str, int], LogAt]:

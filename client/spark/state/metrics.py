@@ -1,6 +1,6 @@
-"""Synchronous: the table `metrics`, from whatever exports Prometheus metrics over HTTP.
+"""Synchronous: the table `metrics`, from any HTTP exporter of Prometheus metrics.
 
-Every endpoint must answer: one that does not is an error that names it.
+If an endpoint does not respond, an error names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKER_LABELS = ("broker_id", "broker", "node_id")
 
 
 class Sample(NamedTuple):
-    """A value that an endpoint reports."""
+    """One value of a metric, with its labels, as an endpoint reports it."""
 
     endpoint: str
     name: str
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
     @property
     def broker_id(self) -> int | None:
-        """From the first label that is named so and is a number."""
+        """The broker id: the first of the usual labels for it that has a number as value; None without such a label."""
         numbers = (whole(self.labels.get(name)) for name in BROKER_LABELS)
         return next((number for number in numbers if number is not None), None)
 
@@ -56,7 +56,7 @@ GETTERS: Mapping[str, Getter] = MappingProxyType(
 
 
 def metrics_rows(request: StateRequest) -> Iterable[tuple[Any, ...]]:
-    """A row for each sample of each endpoint of option `metrics`."""
+    """Return a row for each sample of each endpoint of option `metrics`."""
     endpoints = request.settings.metrics
     if not endpoints:
         raise StateError("table metrics needs option metrics: HOST:PORT,... of what exports Prometheus metrics")
@@ -67,7 +67,8 @@ def metrics_rows(request: StateRequest) -> Iterable[tuple[Any, ...]]:
 
 
 def read_endpoint(endpoint: str) -> list[Sample]:
-    """The samples of an endpoint: HOST:PORT, of which /metrics is read, or a URL. StateError if it does not answer."""
+    """Return the samples of an endpoint, given as HOST:PORT (with the path /metrics) or as URL. Raises StateError if
+    the endpoint does not respond."""
     url = endpoint if "://" in endpoint else f"http://{endpoint}/metrics"
     if not url.startswith(("http://", "https://")):
         raise StateError(f"metrics endpoint {endpoint}: give HOST:PORT, or a URL of http or https")
@@ -85,7 +86,7 @@ def read_endpoint(endpoint: str) -> list[Sample]:
 
 
 def parse_samples(endpoint: str, text: str) -> Iterator[Sample]:
-    """The samples in a text of Prometheus' exposition format. ValueError if it is not one."""
+    """Parse the samples in a text of Prometheus' exposition format. Raises ValueError for other texts."""
     for family in text_string_to_metric_families(text):
         for one in family.samples:
             yield Sample(endpoint, one.name, one.labels, float(one.value), family.type, family.documentation)

@@ -1,7 +1,7 @@
-"""Pure: the commits in records of `__consumer_offsets`, as rows of table `offset_commits`.
+"""Pure: decode the commits in records of `__consumer_offsets`, as rows of table `offset_commits`.
 
-A key is a 16-bit type and fields; a value a 16-bit version and fields, flexible from version 4 on. Records of other
-types (groups), and of versions that are not known here, are no commits. Source: OffsetCommitKey, OffsetCommitValue.
+A record key is a 16-bit type, then fields. A record value is a 16-bit version, then fields, flexible from version 4 on.
+Records of other types (groups), and of unknown versions, are not commits. Source: OffsetCommitKey, OffsetCommitValue.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 Record = tuple[bytes | None, bytes | None, int, int, datetime | None]
-"""Key, value, partition, offset and time of a record."""
+"""Type: (key, value, partition, offset, time) of a record."""
 RECORD_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit, or its deletion: then `offset`, `leader_epoch` and `metadata` are None."""
+    """An offset commit, or the deletion of one, whose `offset`, `leader_epoch` and `metadata` are None."""
 
     group_id: str
     topic: str
@@ -72,12 +72,12 @@ GETTERS = MappingProxyType(
 
 
 def commit_rows(request: StateRequest, records: Iterable[Record], moment: Moment) -> Iterable[tuple[Any, ...]]:
-    """A row for each record that is a commit. WireError for one that should be and does not parse."""
+    """Yield a row for each record that is a commit. Raises WireError for a commit that does not parse."""
     return make_rows(request, GETTERS, commits(records), moment, lambda _name: lambda _source: None)
 
 
 def commits(records: Iterable[Record]) -> Iterator[Commit]:
-    """The commits among these records. WireError as above."""
+    """Yield the commits among these records. Raises WireError for a commit that does not parse."""
     for key, value, partition, offset, timestamp in records:
         try:
             found = decode_commit(key, value, partition, offset, timestamp)
@@ -90,7 +90,8 @@ def commits(records: Iterable[Record]) -> Iterator[Commit]:
 def decode_commit(
     key: bytes | None, value: bytes | None, log_partition: int, log_offset: int, timestamp: datetime | None
 ) -> Commit | None:
-    """The commit in a record; None if it is none. struct.error or WireError if it does not parse."""
+    """Return the commit that a record contains; None if the record is of another type. Raises struct.error or WireError
+    if the record does not parse."""
     if key is None:
         return None
     data = memoryview(key)
@@ -111,7 +112,8 @@ def decode_commit(
 
 
 def _decode_value(body: memoryview, version: int) -> tuple[int, int | None, str, datetime | None]:
-    """Offset, leader epoch, metadata, time. What follows (an expiry, the topic's id) is passed over."""
+    """Return (offset, leader epoch, metadata, time) of a record value. The fields after them (an expiry, the topic's
+    id) are ignored."""
     position = _INT16.size
     (offset,) = _INT64.unpack_from(body, position)
     position += _INT64.size

@@ -1,4 +1,4 @@
-"""Spark's reader of table `offset_commits`: that of topic __consumer_offsets, with each record decoded."""
+"""Spark's reader of table `offset_commits`, which reads the topic __consumer_offsets and decodes each record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class OffsetCommitsReader(TopicReader):
         self._table_columns = tuple(columns)
 
     def take_filters(self, filters: list[Filter]) -> list[Filter]:
-        """None are taken over: they are on the columns of commits, not of the topic."""
+        """Return all filters to Spark, because they are on columns of commits and not of the topic's records."""
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """A task per range of offsets. Errors as `plan_commits`."""
+        """Return a task per range of offsets. Raises the errors of `plan_commits`."""
         return [RangePartition(wanted) for wanted in plan_commits(self._settings)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The commits of a task. Errors as the topic's, and WireError."""
+        """Read the commits of a task. Raises the errors of reading a topic, and WireError."""
         return decoded(self._table_settings, self._table_columns, super().read(partition))

@@ -1,4 +1,4 @@
-"""Spark's stream of table `offset_commits`: that of topic __consumer_offsets, with each record decoded."""
+"""Spark's stream of table `offset_commits`, which reads the topic __consumer_offsets and decodes each record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kraft.client.spark.topics.stream import TopicStreamReader
 
 
 class OffsetCommitsStreamReader(TopicStreamReader):
-    """Commits as they are made. Offsets, limits and what becomes of lost data are the topic's."""
+    """Reads offset commits as they are written. Offsets, limits and the handling of lost data are those of a topic
+    stream."""
 
     def __init__(self, settings: TableSettings, columns: Sequence[str]) -> None:
         super().__init__(topic_settings(settings), RECORD_COLUMNS)
@@ -22,5 +23,5 @@ class OffsetCommitsStreamReader(TopicStreamReader):
         self._table_columns = tuple(columns)
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The commits of a task. Errors as the topic's, and WireError."""
+        """Read the commits of a task. Raises the errors of reading a topic, and WireError."""
         return decoded(self._table_settings, self._table_columns, super().read(partition))

@@ -1,7 +1,7 @@
-"""Spark's readers of tables: which one serves a table, and that of tables which one task asks for.
+"""Spark's readers of tables: the choice of a table's reader, and the reader of tables that are read in one task.
 
-Spark pickles a reader between its planning workers and its tasks: it holds values only. Filters are all given back:
-they limit what the brokers are asked for, and Spark evaluates them on the rows.
+Spark pickles a reader between its planning workers and its tasks, so the reader holds plain values only. All filters
+are returned to Spark, which evaluates them on the rows. The reader uses them only to limit its requests to brokers.
 Source: pyspark.sql.datasource (Spark 4.2).
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def table_reader(settings: TableSettings, columns: Sequence[str]) -> DataSourceReader:
-    """The reader of a table as a batch, with these columns."""
+    """Return the batch reader of a table, which reads these columns."""
     if settings.table == "offset_commits":
         from kraft.client.spark.state.offset_commits_reader import OffsetCommitsReader
 
@@ -34,7 +34,7 @@ def table_reader(settings: TableSettings, columns: Sequence[str]) -> DataSourceR
 
 
 def table_stream_reader(settings: TableSettings, columns: Sequence[str]) -> DataSourceStreamReader:
-    """The reader of a table as a stream. TableError if the table has none."""
+    """Return the stream reader of a table. Raises TableError if the table has none."""
     if settings.table == "offset_commits":
         from kraft.client.spark.state.offset_commits_stream import OffsetCommitsStreamReader
 
@@ -48,36 +48,36 @@ def table_stream_reader(settings: TableSettings, columns: Sequence[str]) -> Data
 
 
 class TableReader(PushdownReader):
-    """Asks the cluster for a table in one task, once in each evaluation of a query."""
+    """Reads a table from the cluster in one task, once in each evaluation of a query."""
 
     def __init__(self, settings: TableSettings, columns: Sequence[str]) -> None:
-        """`columns`: those of the schema that Spark reads with, in its order."""
+        """`columns`: the columns of the schema with which Spark reads, in that order."""
         self._settings = settings
         self._columns = tuple(columns)
         self._bounds = Bounds()
 
     def take_filters(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow what is asked for; give all filters back."""
+        """Narrow the requests to brokers, and return all filters to Spark."""
         self._bounds, _ = bounds_of(filters, (), inexact=table_of(self._settings.table).pushable)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task."""
+        """Return one task."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
-        """The rows. StateError, before the first one, if the table cannot be read."""
+        """Return the rows. Raises StateError, before the first row, if the table cannot be read."""
         from kraft.client.spark.state import StateRequest, rows_of
 
         if self._bounds.is_empty:
             return iter(())
         request = StateRequest(self._settings.table, self._columns, self._bounds, self._settings)
-        return self._as_spark_takes_them(rows_of(request))
+        return self._to_arrow_if_possible(rows_of(request))
 
-    def _as_spark_takes_them(
+    def _to_arrow_if_possible(
         self, rows: Iterable[tuple[Any, ...]]
     ) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
-        """Rows as Arrow batches where each column has a form for that, else as they are."""
+        """Return the rows as Arrow batches if every column has an Arrow form, otherwise unchanged."""
         from kraft.client.spark.state.arrow_rows import arrow_rows, arrow_schema
 
         schema = arrow_schema(table_of(self._settings.table), self._columns)
@@ -85,7 +85,7 @@ class TableReader(PushdownReader):
 
 
 class EventsPartition(InputPartition):
-    """The events that one task reads."""
+    """The range of events that one task reads."""
 
     def __init__(self, events: EventRange) -> None:
         super().__init__(None)
@@ -93,20 +93,20 @@ class EventsPartition(InputPartition):
 
 
 class EventsReader(TableReader):
-    """Reads `metadata_events`: ranges of the metadata log in several tasks."""
+    """Reads `metadata_events` in several tasks, one per range of the metadata log."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task per range. StateError if the log cannot be read."""
-        from kraft.client.spark.history.rows import explained, plan_events
+        """Return a task per range of events. Raises StateError if the log cannot be read."""
+        from kraft.client.spark.history.rows import as_state_error, plan_events
 
-        with explained(self._settings.table):
+        with as_state_error(self._settings.table):
             ranges = plan_events(self._settings, self._columns, self._bounds)
         return [EventsPartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]] | Iterator[pa.RecordBatch]:
-        """The rows of one range. StateError if it cannot be read."""
+        """Read the events of one range as rows. Raises StateError if they cannot be read."""
         from kraft.client.spark.history.rows import read_events
 
-        if not isinstance(partition, EventsPartition):  # where nothing is to be read Spark makes up one of its own
+        if not isinstance(partition, EventsPartition):  # if there are no partitions, Spark makes one itself
             return iter(())
-        return self._as_spark_takes_them(read_events(self._settings, self._columns, partition.events))
+        return self._to_arrow_if_possible(read_events(self._settings, self._columns, partition.events))

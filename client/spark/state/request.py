@@ -1,4 +1,4 @@
-"""Pure: what is read of which table."""
+"""Pure: a request for rows of a table: the table's name, the columns, and the bounds that filters set."""
 
 from __future__ import annotations
 
@@ -8,50 +8,48 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from kraft.client.spark.settings import TableSettings
-from kraft.client.spark.tables import AS_OF, Source, Table, table_of
+from kraft.client.spark.tables import ColumnSource, Table, table_of
 
 Getter = Callable[[Any], Any]
-"""The value of one column, of what a row is made of."""
-
-AS_OF_NAMES = tuple(column.name for column in AS_OF)
+"""Type: function from the object that a row is made of to the value of one column."""
 
 
 class StateError(Exception):
-    """A table cannot be read; the text names the table, says why, and what to do."""
+    """A table cannot be read; the message names the table, the reason, and what to do."""
 
 
-class Limits(Protocol):
-    """What filters say of columns (`kraft.client.spark.predicates.Bounds`)."""
+class ColumnLimits(Protocol):
+    """Interface for the column values that filters admit; implemented by `kraft.client.spark.predicates.Bounds`."""
 
     def values(self, column: str) -> frozenset[Any] | None:
-        """The only values that rows may have; None: any."""
+        """Return the only values that rows may have in this column; None: any value."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """Columns of a table, in the order of the rows. `bounds` limits what is asked for: rows that it does not admit may
-    be left out."""
+    """Columns of a table, in the order in which rows have them. `bounds` limits the requests to brokers: rows outside
+    of the bounds may be left out."""
 
     table: str
     columns: tuple[str, ...]
-    bounds: Limits
+    bounds: ColumnLimits
     settings: TableSettings
 
     @property
     def definition(self) -> Table:
-        """TableError if there is no such table."""
+        """The definition of the requested table. Raises TableError if there is no such table."""
         return table_of(self.table)
 
     @property
     def log_columns(self) -> tuple[str, ...]:
-        """Those of the columns that only pykraft's metadata log has."""
+        """Requested columns whose values are only in pykraft's metadata log."""
         found = self.definition
-        return tuple(name for name in self.columns if found.column(name).source is Source.LOG)
+        return tuple(name for name in self.columns if found.column(name).source is ColumnSource.LOG)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When, and at which offset of the metadata log, rows were made. `as_of`: an aware datetime."""
+    """The time at which rows were made, an aware datetime, and the offset that the metadata log had then."""
 
     as_of: Any
     as_of_offset: int | None
@@ -67,7 +65,7 @@ def make_rows(
     moment: Moment,
     log_getter: Callable[[str], Getter],
 ) -> Iterable[tuple[Any, ...]]:
-    """A row for each source. `log_getter(column)` is the getter of a column of the metadata log."""
+    """Return a row for each of these objects. `log_getter(column)` returns the getter of a metadata-log column."""
     ends = {"as_of_offset": moment.as_of_offset, "as_of": moment.as_of}
     from_log = frozenset(request.log_columns)
     chosen: list[Getter] = []

@@ -8,32 +8,35 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kraft.client.admin import Acl, AclResource, Quota, ScramUser, TransactionDescription
-from kraft.client.spark.state.asking import Asking, Family
 from kraft.client.spark.state.cells import partition_structs, time_of
 from kraft.client.spark.state.request import Getter
+from kraft.client.spark.state.table_query import Family, TableQuery
 
 DEFAULT = "<default>"
-"""Stands for all that have no quota of their own."""
+"""Name in place of the user, client id or IP address in a default quota, which applies to all without a quota of their
+own."""
 
 
-async def ask_quotas(asking: Asking) -> tuple[Quota, ...]:
-    return await asking.admin.access.quotas()
+async def request_quotas(query: TableQuery) -> tuple[Quota, ...]:
+    return await query.admin.access.quotas()
 
 
 def _entity(kind: str) -> Getter:
-    """The name of this part of what a quota is for; NULL if it is no part of it."""
+    """Return the getter of one part of a quota's entity, such as the user; its value is NULL if the entity lacks that
+    part."""
     return lambda quota: (quota.entity[kind] or DEFAULT) if kind in quota.entity else None
 
 
-async def ask_acls(asking: Asking) -> list[Acl]:
-    """The brokers get one type and one name; more than one are chosen here."""
-    types, names = asking.bounds.values("resource_type"), asking.bounds.values("resource")
+async def request_acls(query: TableQuery) -> list[Acl]:
+    """Return the ACLs. Brokers can filter by one resource type and one name; if filters allow several, they are
+    filtered here."""
+    types, names = query.bounds.values("resource_type"), query.bounds.values("resource")
     kind, name = AclResource.ANY, None
     if types is not None and len(types) == 1:
         kind = AclResource.__members__.get(next(iter(types)), AclResource.ANY)
     if names is not None and len(names) == 1:
         name = next(iter(names))
-    found = await asking.admin.access.acls(kind, name)
+    found = await query.admin.access.acls(kind, name)
     return [
         acl
         for acl in found
@@ -41,13 +44,13 @@ async def ask_acls(asking: Asking) -> list[Acl]:
     ]
 
 
-async def ask_scram_users(asking: Asking) -> tuple[ScramUser, ...]:
-    wanted = asking.wanted("user")
-    return () if wanted == [] else await asking.admin.access.scram_users(wanted)
+async def request_scram_users(query: TableQuery) -> tuple[ScramUser, ...]:
+    wanted = query.wanted("user")
+    return () if wanted == [] else await query.admin.access.scram_users(wanted)
 
 
 class TransactionRow(NamedTuple):
-    """A transactional id; `asked_ms` is when it was asked for."""
+    """A transactional id; `asked_ms` is the time of the request."""
 
     transaction: TransactionDescription
     asked_ms: int
@@ -58,13 +61,13 @@ class TransactionRow(NamedTuple):
         return None if started_ms is None else max(self.asked_ms - started_ms, 0)
 
 
-async def ask_transactions(asking: Asking) -> list[TransactionRow]:
-    ids = asking.bounds.values("transactional_id")
-    producer_ids = asking.wanted("producer_id")
+async def request_transactions(query: TableQuery) -> list[TransactionRow]:
+    ids = query.bounds.values("transactional_id")
+    producer_ids = query.wanted("producer_id")
     if producer_ids == []:
         return []
-    transactions = asking.admin.transactions
-    listed = await transactions.list(producer_ids=producer_ids or (), brokers=await asking.live_brokers())
+    transactions = query.admin.transactions
+    listed = await transactions.list(producer_ids=producer_ids or (), brokers=await query.live_brokers())
     described = await transactions.describe([one for one in listed if ids is None or one.transactional_id in ids])
     asked_ms = int(time.time() * 1000)
     return [TransactionRow(one, asked_ms) for one in described]
@@ -80,10 +83,10 @@ FAMILIES = MappingProxyType(
                 "quota": attrgetter("name"),
                 "value": attrgetter("value"),
             },
-            ask_quotas,
+            request_quotas,
         ),
-        "acls": Family({name: attrgetter(name) for name in Acl.__dataclass_fields__}, ask_acls),
-        "scram_users": Family({name: attrgetter(name) for name in ScramUser.__dataclass_fields__}, ask_scram_users),
+        "acls": Family({name: attrgetter(name) for name in Acl.__dataclass_fields__}, request_acls),
+        "scram_users": Family({name: attrgetter(name) for name in ScramUser.__dataclass_fields__}, request_scram_users),
         "transactions": Family(
             {
                 "transactional_id": attrgetter("transaction.transactional_id"),
@@ -96,7 +99,7 @@ FAMILIES = MappingProxyType(
                 "age_ms": attrgetter("age_ms"),
                 "partitions": lambda row: partition_structs(row.transaction.partitions),
             },
-            ask_transactions,
+            request_transactions,
         ),
     }
 )

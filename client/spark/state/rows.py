@@ -1,4 +1,4 @@
-"""Synchronous: a request for rows, carried out."""
+"""Synchronous: answer a request for rows of a table, from brokers or from the metadata log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import trio
 
 from kraft.client.spark.state import brokers_and_controllers, cluster_tables, configs, groups, restricted, topics
-from kraft.client.spark.state.asking import NO_ANSWER, Asking, Family, open_admin
 from kraft.client.spark.state.request import NO_VALUES, Getter, Moment, StateError, StateRequest, make_rows
+from kraft.client.spark.state.table_query import REQUEST_FAILURES, Family, TableQuery, open_admin
 from kraft.client.spark.tables import Table
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -24,12 +24,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         **restricted.FAMILIES,
     }
 )
-"""By name: the tables that are made of what brokers answer to an admin client."""
+"""Table name → definition of how to make the table's rows from brokers' responses to an admin client."""
 
 
 def rows_of(request: StateRequest) -> Iterator[tuple[Any, ...]]:
-    """The rows, with values in the order of `request.columns`. Everything is asked for before the first row: StateError
-    if the table cannot be read. Not for use within a trio run."""
+    """Return the requested rows, with values in the order of `request.columns`.
+
+    All responses are received before the first row is returned. Raises StateError if the table cannot be read. Must not
+    be called within a trio run."""
     settings = request.settings
     table = request.definition
     if table.name == "metrics":
@@ -47,7 +49,7 @@ def rows_of(request: StateRequest) -> Iterator[tuple[Any, ...]]:
 
 
 def _rows_of_log(request: StateRequest, table: Table) -> Iterator[tuple[Any, ...]]:
-    """Tables of the past, and those of the log itself."""
+    """Return the rows of a past table, or of a table of the metadata log itself."""
     from kraft.client.spark import history
 
     if not table.has_time_travel and table.name in FAMILIES:
@@ -56,15 +58,15 @@ def _rows_of_log(request: StateRequest, table: Table) -> Iterator[tuple[Any, ...
 
 
 def _rows_of_now(request: StateRequest, family: Family, table: Table) -> Iterable[tuple[Any, ...]]:
-    sources = _ask(request, family, table)
+    sources = _request_sources(request, family, table)
     offset, log_getter = _log_getter(request, family)
     moment = Moment(datetime.now(UTC), offset)
     return make_rows(request, family.getters, sources, moment, log_getter)
 
 
 def _log_getter(request: StateRequest, family: Family) -> tuple[int | None, Any]:
-    """The offset that the metadata log was read up to, and `log_getter` of `make_rows`. All is NULL if none of its
-    columns is read, or the log is not pykraft's."""
+    """Return the offset up to which the metadata log was read, and the `log_getter` for `make_rows`. The values are
+    NULL if no metadata-log column is read, or if the cluster is not pykraft."""
     values: Mapping[tuple[Any, ...], Mapping[str, Any]] = {}
     offset: int | None = None
     if request.log_columns:
@@ -80,7 +82,7 @@ def _log_getter(request: StateRequest, family: Family) -> tuple[int | None, Any]
     return offset, log_getter
 
 
-def _ask(request: StateRequest, family: Family, table: Table) -> Iterable[Any]:
+def _request_sources(request: StateRequest, family: Family, table: Table) -> Iterable[Any]:
     connection = request.settings.connection
     if connection is None:
         raise StateError(f"table {table.name} needs a running cluster: give option kafka.bootstrap.servers")
@@ -88,21 +90,21 @@ def _ask(request: StateRequest, family: Family, table: Table) -> Iterable[Any]:
     async def main() -> Iterable[Any]:
         async with open_admin(connection) as admin:
             versions = await admin.nodes.api_versions()
-            asking = Asking(admin, request.settings, request.bounds, frozenset(request.columns), versions)
-            asking.require(table)
-            return await family.ask(asking)
+            query = TableQuery(admin, request.settings, request.bounds, frozenset(request.columns), versions)
+            query.require(table)
+            return await family.request_sources(query)
 
     try:
         return trio.run(main)
-    except (*NO_ANSWER, TimeoutError, StateError, ExceptionGroup) as problem:
+    except (*REQUEST_FAILURES, TimeoutError, StateError, ExceptionGroup) as problem:
         error = _first(problem)
-        if isinstance(error, (*NO_ANSWER, TimeoutError)):
+        if isinstance(error, (*REQUEST_FAILURES, TimeoutError)):
             raise StateError(f"table {table.name} cannot be read: {error}") from problem
         raise error from None
 
 
 def _first(error: Exception) -> Exception:
-    """The error, or the first that a group holds, however deep."""
+    """Return the error itself, or the first error inside nested exception groups."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

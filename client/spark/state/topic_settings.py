@@ -1,4 +1,4 @@
-"""Async: the settings of topics that columns are made of."""
+"""Async: request the topic settings from which columns are computed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from types import MappingProxyType
 
 from kraft.client.admin import ConfigResource, ResourceType
 from kraft.client.core.records import KafkaError
-from kraft.client.spark.state.asking import Asking
+from kraft.client.spark.state.table_query import TableQuery
 
 NO_SETTINGS: Mapping[str, str | None] = MappingProxyType({})
 
 
-async def ask_topic_settings(
-    asking: Asking, topics: Iterable[str], setting_of: Mapping[str, str]
+async def request_topic_settings(
+    query: TableQuery, topics: Iterable[str], setting_of: Mapping[str, str]
 ) -> dict[str, Mapping[str, str | None]]:
-    """By topic: the settings that columns which are read need (`setting_of`: by column). A topic that is gone, or whose
-    settings may not be read, has none."""
-    names = sorted({setting for column, setting in setting_of.items() if asking.reads(column)})
+    """Return, by topic, the settings that the columns being read need. `setting_of`: column → setting. A topic has no
+    settings in the result if it was deleted, or if this client may not describe them."""
+    names = sorted({setting for column, setting in setting_of.items() if query.reads(column)})
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    found = await asking.admin.configs.describe_each(resources, names=names)
+    found = await query.admin.configs.describe_each(resources, names=names)
     return {
         resource.name: {entry.name: entry.value for entry in entries}
         for resource, entries in found.items()

@@ -1,8 +1,9 @@
 """Async: the tables `topics`, `partitions` and `replicas`.
 
-One Metadata answer has all of them, of the topics that are wanted only; eligible leader replicas, settings, moves and
-live columns each cost requests of their own. A partition without a leader, and a broker or controller that does not
-answer, leave their columns NULL: a cluster with a dead broker still has all its rows.
+One Metadata response, limited to the topics that filters select, serves all three. Eligible leader replicas, settings,
+reassignments and live columns each need requests of their own. For a partition without a leader, or if a broker or
+controller does not respond, the columns from these requests are NULL. So a cluster with a dead broker still has all its
+rows.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from uuid import UUID
 
 from kraft.client.admin import PartitionDescription, Reassignment, TopicDescription
 from kraft.client.core.records import TopicPartition
-from kraft.client.spark.state.asking import Asking, Family
 from kraft.client.spark.state.cells import id_text, known, time_of, whole
-from kraft.client.spark.state.live import Ends, LogAt, ask_ends, ask_logs
+from kraft.client.spark.state.live import Ends, LogAt, request_ends, request_logs
 from kraft.client.spark.state.request import Getter
-from kraft.client.spark.state.topic_settings import NO_SETTINGS, ask_topic_settings
+from kraft.client.spark.state.table_query import Family, TableQuery
+from kraft.client.spark.state.topic_settings import NO_SETTINGS, request_topic_settings
 
 Settings = Mapping[str, str | None]
 
@@ -28,26 +29,27 @@ Settings = Mapping[str, str | None]
 NOT_MOVED = Reassignment((), (), ())
 
 
-async def ask_topics_described(asking: Asking) -> tuple[TopicDescription, ...]:
-    """The topics that are wanted, with their partitions; with eligible leader replicas if these are read."""
-    names, topics = asking.wanted("topic"), asking.admin.topics
+async def request_topic_descriptions(query: TableQuery) -> tuple[TopicDescription, ...]:
+    """Return the topics that filters select, with their partitions, and with eligible leader replicas if that column is
+    read."""
+    names, topics = query.wanted("topic"), query.admin.topics
     found = await (topics.list() if names is None else topics.describe(names, skip_unknown=True))
-    if asking.reads("elr", "last_known_elr", "is_eligible") and found:
+    if query.reads("elr", "last_known_elr", "is_eligible") and found:
         return await topics.describe_partitions(None if names is None else [topic.name for topic in found])
     return found
 
 
-def partitions_of(asking: Asking, topics: Iterable[TopicDescription]) -> Iterator[PartitionDescription]:
-    """The partitions of these topics, as far as the bounds of `partition` go."""
-    wanted = asking.bounds.values("partition")
+def partitions_of(query: TableQuery, topics: Iterable[TopicDescription]) -> Iterator[PartitionDescription]:
+    """Yield the partitions of these topics that filters on column `partition` admit."""
+    wanted = query.bounds.values("partition")
     for topic in topics:
         for part in topic.partitions:
             if wanted is None or part.index in wanted:
                 yield part
 
 
-def led(parts: Iterable[PartitionDescription]) -> list[TopicPartition]:
-    """Those that have a leader."""
+def with_leader(parts: Iterable[PartitionDescription]) -> list[TopicPartition]:
+    """Return those of the partitions that have a leader."""
     return [(part.topic, part.index) for part in parts if part.leader is not None]
 
 
@@ -56,7 +58,7 @@ def led(parts: Iterable[PartitionDescription]) -> list[TopicPartition]:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic, its settings as far as they were asked for, and its live numbers."""
+    """A topic, the settings that its columns need, and its live values."""
 
     topic: TopicDescription
     settings: Settings
@@ -69,7 +71,8 @@ class TopicRow:
 
     @property
     def under_min_isr(self) -> int | None:
-        """Partitions with too few replicas in sync; None if the setting is not known."""
+        """Number of partitions with fewer in-sync replicas than min.insync.replicas; None if that setting is
+        not known."""
         least = self.min_insync_replicas
         return None if least is None else sum(len(part.isr) < least for part in self.topic.partitions)
 
@@ -85,19 +88,19 @@ SETTING_OF = MappingProxyType(
         "retention_bytes": "retention.bytes",
     }
 )
-"""The setting that a column needs."""
+"""Column → the topic setting from which it is computed."""
 
 
-async def ask_topics(asking: Asking) -> list[TopicRow]:
-    topics = await ask_topics_described(asking)
-    settings = await ask_topic_settings(asking, [topic.name for topic in topics], SETTING_OF)
+async def request_topics(query: TableQuery) -> list[TopicRow]:
+    topics = await request_topic_descriptions(query)
+    settings = await request_topic_settings(query, [topic.name for topic in topics], SETTING_OF)
     sizes: dict[str, int] = {}
-    if asking.reads("size_bytes"):
+    if query.reads("size_bytes"):
         every = [part for topic in topics for part in topic.partitions]
-        logs = await ask_logs(asking, {broker for part in every for broker in part.replicas}, every)
+        logs = await request_logs(query, {broker for part in every for broker in part.replicas}, every)
         for (_, name, _), log in logs.items():
             sizes[name] = sizes.get(name, 0) + log.size_bytes
-    ends = await ask_ends(asking, [tp for topic in topics for tp in led(topic.partitions)])
+    ends = await request_ends(query, [tp for topic in topics for tp in with_leader(topic.partitions)])
     return [
         TopicRow(topic, settings.get(topic.name, NO_SETTINGS), sizes.get(topic.name), _records(topic, ends))
         for topic in topics
@@ -105,7 +108,7 @@ async def ask_topics(asking: Asking) -> list[TopicRow]:
 
 
 def _records(topic: TopicDescription, ends: Mapping[TopicPartition, Ends]) -> int | None:
-    """Of all partitions; None if a partition's number is not known."""
+    """Return the number of records in all partitions; None if the number of one partition is not known."""
     total = 0
     for part in topic.partitions:
         end = ends.get((topic.name, part.index))
@@ -119,7 +122,7 @@ def _records(topic: TopicDescription, ends: Mapping[TopicPartition, Ends]) -> in
 
 
 class PartitionRow(NamedTuple):
-    """A partition, what it needs of its topic, its move if it is being moved, and its live numbers."""
+    """A partition, its topic's id and settings, its reassignment if it is being moved, and its live values."""
 
     part: PartitionDescription
     topic_id: UUID | None
@@ -129,15 +132,15 @@ class PartitionRow(NamedTuple):
     log: LogAt | None
 
 
-async def ask_partitions(asking: Asking) -> list[PartitionRow]:
-    topics = await ask_topics_described(asking)
-    settings = await ask_topic_settings(asking, [topic.name for topic in topics], SETTING_OF)
-    parts = list(partitions_of(asking, topics))
-    move_of = await ask_moves(asking)
-    ends = await ask_ends(asking, led(parts))
+async def request_partitions(query: TableQuery) -> list[PartitionRow]:
+    topics = await request_topic_descriptions(query)
+    settings = await request_topic_settings(query, [topic.name for topic in topics], SETTING_OF)
+    parts = list(partitions_of(query, topics))
+    move_of = await request_moves(query)
+    ends = await request_ends(query, with_leader(parts))
     logs: Mapping[tuple[int, str, int], LogAt] = {}
-    if asking.reads("size_bytes"):
-        logs = await ask_logs(asking, {part.leader for part in parts if part.leader is not None}, parts)
+    if query.reads("size_bytes"):
+        logs = await request_logs(query, {part.leader for part in parts if part.leader is not None}, parts)
     ids = {topic.name: topic.topic_id for topic in topics}
     return [
         PartitionRow(
@@ -152,11 +155,12 @@ async def ask_partitions(asking: Asking) -> list[PartitionRow]:
     ]
 
 
-async def ask_moves(asking: Asking) -> Callable[[PartitionDescription], Reassignment | None]:
-    """The move of a partition: NOT_MOVED if it is not being moved, None if no controller answers."""
+async def request_moves(query: TableQuery) -> Callable[[PartitionDescription], Reassignment | None]:
+    """Return a function from a partition to its reassignment. The function returns NOT_MOVED if the partition is not
+    being moved, and None if no controller responded."""
     moves: Mapping[TopicPartition, Reassignment] | None = {}
-    if asking.reads("adding", "removing", "is_adding", "is_removing"):
-        moves = await asking.or_none(asking.admin.partitions.reassignments)
+    if query.reads("adding", "removing", "is_adding", "is_removing"):
+        moves = await query.or_none(query.admin.partitions.reassignments)
     if moves is None:
         return lambda _part: None
     known_moves = moves
@@ -172,7 +176,7 @@ def _is_under_min_isr(row: PartitionRow) -> bool | None:
 
 
 class ReplicaRow(NamedTuple):
-    """A replica of a partition, at its position in the list."""
+    """A replica of a partition, and its position in the partition's list of replicas."""
 
     part: PartitionDescription
     broker: int
@@ -181,14 +185,14 @@ class ReplicaRow(NamedTuple):
     log: LogAt | None
 
 
-async def ask_replicas(asking: Asking) -> list[ReplicaRow]:
-    parts = list(partitions_of(asking, await ask_topics_described(asking)))
-    wanted = asking.bounds.values("broker_id")
-    move_of = await ask_moves(asking)
+async def request_replicas(query: TableQuery) -> list[ReplicaRow]:
+    parts = list(partitions_of(query, await request_topic_descriptions(query)))
+    wanted = query.bounds.values("broker_id")
+    move_of = await request_moves(query)
     logs: Mapping[tuple[int, str, int], LogAt] = {}
-    if asking.reads("log_dir", "size_bytes", "lag", "is_future"):
+    if query.reads("log_dir", "size_bytes", "lag", "is_future"):
         brokers = {broker for part in parts for broker in part.replicas}
-        logs = await ask_logs(asking, brokers if wanted is None else brokers & wanted, parts)
+        logs = await request_logs(query, brokers if wanted is None else brokers & wanted, parts)
     return [
         ReplicaRow(
             part,
@@ -231,7 +235,7 @@ FAMILIES = MappingProxyType(
                 "size_bytes": attrgetter("size_bytes"),
                 "records": attrgetter("records"),
             },
-            ask_topics,
+            request_topics,
             lambda row: (row.topic.name,),
         ),
         "partitions": Family(
@@ -260,7 +264,7 @@ FAMILIES = MappingProxyType(
                 "newest_timestamp": lambda row: row.ends and time_of(row.ends.newest_ms),
                 "size_bytes": lambda row: row.log and row.log.size_bytes,
             },
-            ask_partitions,
+            request_partitions,
             lambda row: (row.part.topic, row.part.index),
         ),
         "replicas": Family(
@@ -280,7 +284,7 @@ FAMILIES = MappingProxyType(
                 "lag": lambda row: row.log and row.log.lag,
                 "is_future": lambda row: row.log and row.log.is_future,
             },
-            ask_replicas,
+            request_replicas,
             lambda row: (row.part.topic, row.part.index, row.broker),
         ),
     }

@@ -1,9 +1,9 @@
-"""Pure: the one table of tables. What each table of the cluster's state holds, column by column, where the values come
-from, and what the brokers must answer for it.
+"""Pure: definitions of all tables of the cluster's state: their columns, the source of each column's values, and the
+APIs that brokers must support.
 
-The schemas that Spark sees and docs/spark-tables.md are made from it. Invariants: names are unique within a table, and
-every table ends with AS_OF.
-Each table's `apis` names the Kafka messages that it is read from. Source: KIP-966 (eligible leader replicas).
+The schemas that Spark sees and docs/spark-tables.md are generated from these definitions. Invariants: column names are
+unique within a table, and every table ends with the columns AS_OF. A table's `apis` names the Kafka messages from which
+it is read. Source: KIP-966 (eligible leader replicas).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from kraft.client.spark.tables import of_clients as clients
 from kraft.client.spark.tables import of_cluster as cluster
-from kraft.client.spark.tables.values import AS_OF, Column, Source, Table, TableError, nearest
+from kraft.client.spark.tables.values import AS_OF, Column, ColumnSource, Table, TableError, nearest
 
-__all__ = ["AS_OF", "TABLES", "Column", "Source", "Table", "TableError", "schema_ddl", "table_of"]
+__all__ = ["AS_OF", "TABLES", "Column", "ColumnSource", "Table", "TableError", "schema_ddl", "table_of"]
 
 TABLES: Mapping[str, Table] = MappingProxyType(
     {
@@ -48,15 +48,16 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 
 
 def table_of(name: str) -> Table:
-    """The table of this name. TableError with the nearest name if there is none."""
+    """Return the definition of the table with this name. Raises TableError with the nearest name if the table is
+    unknown."""
     if name not in TABLES:
         raise TableError(f"there is no table {name}{nearest(name, TABLES)}; there are: {', '.join(TABLES)}")
     return TABLES[name]
 
 
 def schema_ddl(table: str, columns: Iterable[str] | None = None) -> str:
-    """The schema in Spark's DDL: these columns in this order, or all (None). TableError for a table or a column that
-    is not there, or for a column that is named twice."""
+    """Return the schema of these columns, in this order, in Spark's DDL (None: all columns). Raises TableError for an
+    unknown table or column, or a column that is named twice."""
     found = table_of(table)
     names = found.column_names if columns is None else tuple(columns)
     twice = next((name for name in names if names.count(name) > 1), None)

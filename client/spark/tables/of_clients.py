@@ -1,4 +1,5 @@
-"""Pure: the tables of what clients leave in a cluster: groups, their offsets, producers and transactions."""
+"""Pure: definitions of tables about clients' state in a cluster: groups, committed offsets, producers
+and transactions."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ GROUPS = Table(
         GROUP,
         Column("state", "STRING", "such as Stable, Empty, PreparingRebalance"),
         Column("type", "STRING", "Classic, Consumer (KIP-848), Share or Streams"),
-        Column("protocol_type", "STRING", "consumer, or what its clients call it"),
-        Column("assignor", "STRING", "how partitions are assigned; empty if that is not decided"),
+        Column("protocol_type", "STRING", "consumer, or another name that its clients give"),
+        Column("assignor", "STRING", "how partitions are assigned; empty if not decided yet"),
         Column("coordinator", "INT", "broker that coordinates it"),
         Column("members", "INT", "number of its members"),
         Column("epoch", "INT", "epoch of the group (KIP-848)"),
         Column("assignment_epoch", "INT", "epoch of its assignment (KIP-848)"),
-        Column("topics", STRING_LIST, "topics that its members have partitions of or offsets are committed for"),
-        live("lag", "BIGINT", "records that it is behind in all its partitions; NULL if no lag is known"),
+        Column("topics", STRING_LIST, "topics with partitions of its members or committed offsets"),
+        live("lag", "BIGINT", "number of records that it is behind in all its partitions; NULL if no lag is known"),
         *AS_OF,
     ),
     ((ApiKey.LIST_GROUPS, 0), (ApiKey.DESCRIBE_GROUPS, 0)),
@@ -38,17 +39,17 @@ GROUPS = Table(
 
 GROUP_MEMBERS = Table(
     "group_members",
-    "The members of groups, and the partitions that they have.",
+    "The members of groups, and the partitions assigned to them.",
     (
         GROUP,
         Column("member_id", "STRING", "id of the member"),
-        Column("instance_id", "STRING", "its own fixed id, if it has one (KIP-345)"),
+        Column("instance_id", "STRING", "static member id (group.instance.id), if it has one (KIP-345)"),
         Column("client_id", "STRING", "client.id of the client"),
         Column("host", "STRING", "where the client runs"),
         Column("rack", "STRING", "rack of the client (KIP-848)"),
         Column("epoch", "INT", "epoch of the member (KIP-848)"),
-        Column("assigned", PARTITION_LIST, "the partitions that it has"),
-        Column("target", PARTITION_LIST, "the partitions that it shall have (KIP-848)"),
+        Column("assigned", PARTITION_LIST, "the partitions assigned now"),
+        Column("target", PARTITION_LIST, "the target assignment (KIP-848)"),
         Column("subscribed", STRING_LIST, "the topics that it subscribes to (KIP-848)"),
         *AS_OF,
     ),
@@ -58,8 +59,8 @@ GROUP_MEMBERS = Table(
 
 GROUP_OFFSETS = Table(
     "group_offsets",
-    "How far groups are: what they have committed for each partition, and what remains (consumer lag). Partitions that "
-    "a member has and no commit was made for are rows with offset NULL.",
+    "The committed offsets of groups for each partition, and the consumer lag. A partition that is assigned to a "
+    "member but has no commit is a row with offset NULL.",
     (
         GROUP,
         TOPIC,
@@ -69,7 +70,7 @@ GROUP_OFFSETS = Table(
         Column("metadata", "STRING", "the client's note on the commit"),
         live("start_offset", "BIGINT", "first offset in the log; this and the next two: NULL without a leader"),
         live("end_offset", "BIGINT", "high watermark"),
-        live("lag", "BIGINT", "end offset less committed offset; NULL without a commit, never 0"),
+        live("lag", "BIGINT", "end offset less committed offset; without a commit NULL, not 0"),
         live("lag_time_ms", "BIGINT", "age of the next record; 0 if there is none; NULL without option withLagTime"),
         live("is_expired", "BOOLEAN", "the committed offset is below the first offset in the log"),
         Column("member_id", "STRING", "member that reads the partition now; NULL if none does"),
@@ -83,7 +84,7 @@ GROUP_OFFSETS = Table(
 
 OFFSET_COMMITS = Table(
     "offset_commits",
-    "The commits of groups as they were made, from topic __consumer_offsets. Compaction removes old ones.",
+    "The history of groups' commits, from topic __consumer_offsets. Compaction removes old ones.",
     (
         GROUP,
         TOPIC,
@@ -94,7 +95,7 @@ OFFSET_COMMITS = Table(
         Column("committed", "TIMESTAMP", "when it was committed; of a tombstone: when it was written"),
         Column("is_tombstone", "BOOLEAN", "the commit was deleted or has expired"),
         Column("log_partition", "INT", "partition of __consumer_offsets"),
-        Column("log_offset", "BIGINT", "offset there"),
+        Column("log_offset", "BIGINT", "offset in that partition"),
         *AS_OF,
     ),
     ((ApiKey.METADATA, 1), (ApiKey.FETCH, 4), (ApiKey.LIST_OFFSETS, 1)),
@@ -112,8 +113,8 @@ TRANSACTIONS = Table(
         Column("producer_epoch", "INT", "epoch of the producer"),
         Column("timeout_ms", "BIGINT", "the coordinator aborts a transaction that is open for longer"),
         Column("started", "TIMESTAMP", "when the open transaction began; NULL if none is open"),
-        Column("age_ms", "BIGINT", "for how long it has been open; NULL if none is open"),
-        Column("partitions", PARTITION_LIST, "partitions that take part in it"),
+        Column("age_ms", "BIGINT", "age of the open transaction; NULL if none is open"),
+        Column("partitions", PARTITION_LIST, "partitions of the transaction"),
         *AS_OF,
     ),
     ((ApiKey.LIST_TRANSACTIONS, 0), (ApiKey.DESCRIBE_TRANSACTIONS, 0)),

@@ -1,4 +1,4 @@
-"""Pure: tables and columns as values, and the columns that several tables share."""
+"""Pure: the classes that define tables and columns, and the columns that several tables share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kraft.wire.api_keys import ApiKey
 
 
 class TableError(ValueError):
-    """An unknown table or column; the text names the nearest one."""
+    """A table or column is unknown; the message names the nearest known name."""
 
 
-class Source(Enum):
-    """Where a column's values come from: Kafka's protocol, from any cluster; or pykraft's metadata log, and then the
-    column is NULL for any other cluster."""
+class ColumnSource(Enum):
+    """Where a column's values come from: from Kafka's protocol, which any cluster serves, or from pykraft's metadata
+    log. In any other cluster, columns of the metadata log are NULL."""
 
     PROTOCOL = "protocol"
     LOG = "log"
@@ -24,20 +24,20 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `type` is Spark's DDL; every column may be NULL. `is_live`: it costs requests of its own, which are
-    made only if the column is read, and it is NULL in a table of the past."""
+    """Definition of a column. `type` is Spark's DDL; every column may be NULL. `is_live`: the column needs extra
+    requests, which are sent only if it is read; in a past table the column is NULL."""
 
     name: str
     type: str
     meaning: str
-    source: Source = Source.PROTOCOL
+    source: ColumnSource = ColumnSource.PROTOCOL
     is_live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `apis`: the requests that its rows need, each with the least version; those of live columns are not
-    among them. `pushable`: the columns whose filters limit what the brokers are asked for."""
+    """Definition of a table. `apis`: the requests that its rows need, each with the lowest usable version, without
+    requests for live columns. `pushable`: columns on which filters limit what is requested from the brokers."""
 
     name: str
     meaning: str
@@ -52,7 +52,8 @@ class Table:
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """TableError with the nearest name if there is none of this name."""
+        """Return the definition of the column with this name. Raises TableError with the nearest name if the column is
+        unknown."""
         found = next((column for column in self.columns if column.name == name), None)
         if found is None:
             raise TableError(f"table {self.name} has no column {name}{nearest(name, self.column_names)}")
@@ -67,18 +68,18 @@ SYNONYM_LIST = "ARRAY<STRUCT<name: STRING, value: STRING, source: STRING>>"
 
 AS_OF = (
     Column("as_of_offset", "BIGINT", "offset of the metadata log that the row was made from; NULL if it was not"),
-    Column("as_of", "TIMESTAMP", "time of the answer, or of the point in the log that was asked for"),
+    Column("as_of", "TIMESTAMP", "time of the response, or of the requested point of the log"),
 )
 
 
 def live(name: str, kind: str, meaning: str) -> Column:
-    """A live column."""
+    """Define a column that needs live requests."""
     return Column(name, kind, meaning, is_live=True)
 
 
 def log(name: str, kind: str, meaning: str) -> Column:
-    """A column of the metadata log."""
-    return Column(name, kind, meaning, Source.LOG)
+    """Define a column whose values come from the metadata log."""
+    return Column(name, kind, meaning, ColumnSource.LOG)
 
 
 TOPIC = Column("topic", "STRING", "name of the topic")
@@ -89,6 +90,7 @@ GROUP = Column("group_id", "STRING", "id of the consumer group")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error's text: the known name that is most like this one, if any is."""
+    """Return the end of an error message that proposes the known name most similar to this one, or "" if none is
+    similar."""
     close = get_close_matches(name.lower(), list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

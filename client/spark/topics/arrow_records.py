@@ -1,9 +1,9 @@
-"""Pure: the records of one partition's Fetch answers as Arrow batches, in two steps.
+"""Pure: convert the records in Fetch responses of one partition to Arrow batches, in two steps.
 
-`walk` reads the batch headers only, and says where to fetch next: a reader sends its next request before it decodes.
-`to_arrow` and `arrow_batches` decode several walked answers together, so that small answers make large Arrow batches.
-Invariants: bytes that are no records are a WireError with topic, partition and offset, never a wrong row; columns that
-are not asked for are not built.
+First, `walk` reads only the batch headers of a response, and finds the next fetch offset. So a reader can send its next
+request before it decodes the response. Then `to_arrow` or `arrow_batches` decodes several walked responses together, so
+that small responses make large Arrow batches. Invariants: bytes that are not valid records raise a WireError with
+topic, partition and offset, and never give a wrong row; columns that are not requested are not built.
 Source: KIP-98 (message format v2), spark-sql-kafka-0-10 (columns).
 """
 
@@ -24,24 +24,25 @@ from kraft.client.spark.topics.decoding.columns import (
     timestamp_array,
     topic_array,
 )
-from kraft.client.spark.topics.decoding.opening import Group, Limits, grouped
-from kraft.client.spark.topics.decoding.rows import Rows, needs_records, read_rows
+from kraft.client.spark.topics.decoding.opening import BatchGroup, GroupLimits, grouped
+from kraft.client.spark.topics.decoding.rows import DecodedRows, needs_records, read_rows
 from kraft.client.spark.topics.decoding.walking import Walked, damaged, walk
 from kraft.seam import InvariantError
 
 __all__ = ["COLUMNS", "Walked", "arrow_batches", "schema_of", "to_arrow", "walk"]
 
 COLUMNS = tuple(TYPES)
-"""key, value, topic, partition, offset, timestamp, timestampType, headers."""
+"""All columns of a topic, in this order: key, value, topic, partition, offset, timestamp, timestampType, headers."""
 
-_NO_LIMITS = Limits(rows=1 << 62, bytes=1 << 62)
+_NO_LIMITS = GroupLimits(rows=1 << 62, bytes=1 << 62)
 
 
 def to_arrow(walked: Sequence[Walked], columns: Sequence[str]) -> pa.RecordBatch:
-    """All rows of these answers of one partition, in offset order, with exactly `columns` in their order.
+    """Return all rows of these walked responses of one partition, in offset order, with exactly `columns`, in that
+    order.
 
-    WireError, with topic, partition and offset, if the bytes are damaged or open to 2 GiB or more. KeyError for a
-    column that is not one of COLUMNS."""
+    Raises WireError, with topic, partition and offset, if the bytes are damaged or decompress to 2 GiB or more;
+    KeyError for a column that is not one of COLUMNS."""
     schema = schema_of(columns)
     for group in grouped(walked, _NO_LIMITS, opened=needs_records(walked, columns)):
         return _record_batch(group, schema)
@@ -51,18 +52,18 @@ def to_arrow(walked: Sequence[Walked], columns: Sequence[str]) -> pa.RecordBatch
 def arrow_batches(
     walked: Sequence[Walked], columns: Sequence[str], *, rows_max: int = 32_768, bytes_max: int = 8 * 1024 * 1024
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most `rows_max` rows and of about equal size, none of them empty.
+    """Yield the rows of `to_arrow` in batches of about equal size, each with 1 to `rows_max` rows.
 
-    A batch ends with the produced batch that fills `bytes_max` bytes of opened records. Blocks are opened when their
-    Arrow batch is asked for, so memory is bound by that and by the largest block."""
+    An Arrow batch ends after the record batch with which its decompressed records reach `bytes_max`. Compressed blocks
+    are decompressed when their Arrow batch is requested, so memory is limited by `bytes_max` and the largest block."""
     schema = schema_of(columns)
-    for group in grouped(walked, Limits(rows_max, bytes_max), opened=needs_records(walked, columns)):
+    for group in grouped(walked, GroupLimits(rows_max, bytes_max), opened=needs_records(walked, columns)):
         batch = _record_batch(group, schema)
         for first in range(0, batch.num_rows, rows_max):
             yield batch.slice(first, rows_max)
 
 
-def _record_batch(group: Group, schema: pa.Schema) -> pa.RecordBatch:
+def _record_batch(group: BatchGroup, schema: pa.Schema) -> pa.RecordBatch:
     rows = read_rows(group, frozenset(schema.names))
     walked, _, header = group.batches[0]
     try:
@@ -73,7 +74,7 @@ def _record_batch(group: Group, schema: pa.Schema) -> pa.RecordBatch:
     return batch if rows.wanted is None else batch.filter(boolean_array(rows.wanted))
 
 
-def _column(name: str, group: Group, rows: Rows) -> pa.Array:
+def _column(name: str, group: BatchGroup, rows: DecodedRows) -> pa.Array:
     match name:
         case "topic":
             return topic_array(group.batches[0].walked.topic, len(rows.offsets))

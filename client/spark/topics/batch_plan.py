@@ -1,7 +1,8 @@
-"""Synchronous: the plan of a batch: positions and pushed filters become ranges of offsets, and these become tasks.
+"""Synchronous: plan a batch query: convert positions and pushed filters into ranges of offsets, and the ranges into
+tasks.
 
-A filter narrows the ranges. Offsets, topics and partitions are exact. A time moves the start to the first record that
-is as new; it moves the end only where later records cannot be older.
+Filters narrow the ranges. Filters on offsets, topics and partitions are applied exactly. A filter on time moves a
+range's start to the first record at or after the time. It moves the end only if later records cannot be older.
 Source: KIP-79 (offsets by time), KIP-32 (message.timestamp.type).
 """
 
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kraft.client.core.records import TopicPartition
-from kraft.client.spark.blocking.cluster import SyncCluster, Topic
+from kraft.client.spark.blocking.cluster import KnownTopic, SyncCluster
 from kraft.client.spark.blocking.link import build_request
 from kraft.client.spark.options import OptionError
 from kraft.client.spark.predicates import Bounds
@@ -23,29 +24,30 @@ from kraft.client.spark.topics.positions import (
     explicit_offsets,
     find_partitions,
     find_topics,
-    refuse_unread,
+    reject_unread,
     resolve_position,
 )
 from kraft.client.spark.topics.ranges import OffsetRange, split_ranges
 from kraft.wire.api_keys import ApiKey
 
 TOPIC_RESOURCE = 2
-"""ConfigResource type in DescribeConfigs."""
+"""Type number of topics in DescribeConfigs."""
 CLOCK_SKEW_MS = 5 * 60 * 1000
-"""How far the clocks of brokers may differ: append times of a new leader may be so much older than those before."""
+"""Maximum assumed difference between brokers' clocks in ms. Append times by a new leader may be this much older than
+earlier ones."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = Position(kind="earliest"), Position(kind="latest")
 
 Spans = dict[TopicPartition, tuple[int, int]]
-"""Start and end of each partition; the end is exclusive, and may be less than the start."""
+"""Type: partition → (start, end) offsets of the range to read. The end is exclusive, and may be below the start."""
 
 
 def plan_batch(cluster: SyncCluster, settings: TopicSettings, bounds: Bounds) -> list[OffsetRange]:
-    """The ranges that the tasks of a batch read.
+    """Return the ranges of offsets that the tasks of a batch query read.
 
-    OptionError for positions that do not fit the topics; KafkaError for topics that do not exist; DataLost for offsets
-    that are not in the log, if failOnDataLoss is set; ClusterUnreachable."""
+    Raises OptionError for positions that do not fit the topics; KafkaError for topics that do not exist; DataLost for
+    offsets that are not in the log, if failOnDataLoss is set; ClusterUnreachable."""
     topics = find_topics(cluster, settings.topics)
     partitions = find_partitions(topics, settings.topics)
     spans = _narrowed(cluster, settings, bounds, _spans(cluster, settings, bounds, partitions))
@@ -53,7 +55,9 @@ def plan_batch(cluster: SyncCluster, settings: TopicSettings, bounds: Bounds) ->
     return split_ranges(ranges, partitions_min=settings.partitions_min, records_max=settings.records_per_partition_max)
 
 
-def _range(cluster: SyncCluster, topics: Mapping[str, Topic], tp: TopicPartition, start: int, end: int) -> OffsetRange:
+def _range(
+    cluster: SyncCluster, topics: Mapping[str, KnownTopic], tp: TopicPartition, start: int, end: int
+) -> OffsetRange:
     name, index = tp
     leader = cluster.topics.get(name, topics[name]).leaders[index]
     return OffsetRange(
@@ -73,12 +77,13 @@ def _range(cluster: SyncCluster, topics: Mapping[str, Topic], tp: TopicPartition
 def _spans(
     cluster: SyncCluster, settings: TopicSettings, bounds: Bounds, partitions: Iterable[TopicPartition]
 ) -> Spans:
-    """What the positions say, of the partitions that the filters leave."""
+    """Return the ranges of offsets that the starting and ending positions select, for those partitions that the filters
+    admit."""
     every = list(partitions)
     starting, ending = settings.starting or _EARLIEST, settings.ending or _LATEST
     given_starts, given_ends = explicit_offsets(starting, every), explicit_offsets(ending, every)
-    refuse_unread(starting, every)
-    refuse_unread(ending, every)
+    reject_unread(starting, every)
+    reject_unread(ending, every)
     wanted = [tp for tp in every if not bounds.is_empty and _admits(bounds, tp)]
     if not wanted:
         return {}
@@ -103,7 +108,7 @@ def _admits(bounds: Bounds, tp: TopicPartition) -> bool:
 def _within_log(
     cluster: SyncCluster, settings: TopicSettings, spans: Spans, given_ends: Mapping[TopicPartition, int]
 ) -> Spans:
-    """Offsets that a user gave, cut to what the log has; what is cut off is reported as lost."""
+    """Limit offsets that a user gave to the offsets in the log, and report the others as lost."""
     if not spans:
         return {}
     begins = cluster.list_offsets(dict.fromkeys(spans, EARLIEST))
@@ -143,7 +148,7 @@ def _report(
 
 
 def _narrowed(cluster: SyncCluster, settings: TopicSettings, bounds: Bounds, spans: Spans) -> Spans:
-    """The part of each span that the filters on offset and timestamp leave."""
+    """Return the part of each range that the filters on offset and timestamp admit."""
     low, high = bounds.range("offset")
     spans = {
         tp: (start if low is None else max(start, low), end if high is None else min(end, high + 1))
@@ -161,7 +166,8 @@ def _narrowed(cluster: SyncCluster, settings: TopicSettings, bounds: Bounds, spa
 
 
 def _first_as_new(cluster: SyncCluster, spans: Spans, timestamp_ms: int) -> dict[TopicPartition, int]:
-    """The first offset as new as the time in each span that is not empty; without those that have none."""
+    """Return, for each nonempty range, the offset of the partition's first record at or after the time. Partitions
+    without such a record are omitted."""
     if timestamp_ms <= 0:
         return {tp: start for tp, (start, _) in spans.items()}
     asked = {tp: timestamp_ms for tp, (start, end) in spans.items() if start < end}
@@ -169,7 +175,8 @@ def _first_as_new(cluster: SyncCluster, spans: Spans, timestamp_ms: int) -> dict
 
 
 def _with_end_by_time(cluster: SyncCluster, settings: TopicSettings, spans: Spans) -> dict[int, Spans]:
-    """The spans whose end a time may move, by how much later (in ms) it is taken."""
+    """Return the ranges whose end a filter on time may move, keyed by the slack in ms that is added to the filter's
+    time."""
     if settings.push_timestamp_end:
         return {0: spans}
     topics = sorted({topic for (topic, _), (start, end) in spans.items() if start < end})
@@ -178,15 +185,16 @@ def _with_end_by_time(cluster: SyncCluster, settings: TopicSettings, spans: Span
 
 
 def _has_append_time(cluster: SyncCluster, topic: str) -> bool:
-    """Whether brokers stamp the records of this topic. False if they do not tell."""
+    """Whether brokers set the timestamps of this topic's records (LogAppendTime). False if the brokers do not report
+    the setting."""
     names = ("message.timestamp.type",)
     resource = {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": names}
-    answer: Any = cluster.ask_any(
+    answer: Any = cluster.request_any(
         ApiKey.DESCRIBE_CONFIGS, build_request(ApiKey.DESCRIBE_CONFIGS, resources=(resource,))
     )
     return any(config.value == "LogAppendTime" for result in answer.results for config in result.configs)
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Since 1970, rounded down: records have whole milliseconds."""
+    """Return the time in ms since 1970, rounded down to whole milliseconds, as records have them."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -1,8 +1,8 @@
-"""Synchronous: the ends of micro-batches as committed offsets of a consumer group, so that Kafka's tools show the lag.
+"""Synchronous: commit the ends of a stream's micro-batches to a consumer group, so that Kafka's tools show the stream's
+lag.
 
-Spark's checkpoint stays the only thing that a query goes on from: a commit that fails is logged and changes nothing.
-A commit names no member and generation -1, as Kafka's admin client does. Source: OffsetCommitRequest, Kafka's
-KafkaAdminClient.
+A query resumes only from Spark's checkpoint, so a failed commit is logged and has no other effect. A commit has no
+member id and generation -1, like one of Kafka's admin client. Source: OffsetCommitRequest, Kafka's KafkaAdminClient.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from kraft.seam import WireError
 from kraft.wire.error_codes import ErrorCode
 
 INTERVAL_SECONDS = 1.0
-"""Between two commits, at least."""
+"""Minimum seconds between two commits."""
 AFTER_FAILURE_SECONDS = 10.0
-"""Between a commit that failed and the next one: a query is not held up by a group that cannot be reached."""
+"""Minimum seconds between a failed commit and the next one, so that an unreachable coordinator does not delay the
+query."""
 TIMEOUT_MS = 2_000
 _LOG = logging.getLogger("kraft.spark")
 _ADVICE = MappingProxyType(
@@ -37,7 +38,7 @@ _ADVICE = MappingProxyType(
 
 
 class GroupCommits:
-    """Commits for one group, at most one a second; only offsets that have changed."""
+    """Commits a stream's offsets to one group: at most once a second, and only offsets that have changed."""
 
     def __init__(self, cluster: SyncCluster, group_id: str, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._cluster = cluster
@@ -49,14 +50,15 @@ class GroupCommits:
         self._warned: str | None = None
 
     def offer(self, offset: StreamOffset, note: str) -> None:
-        """Commit these ends with this note as metadata: now, or by a later `commit_waiting` if the last commit was less
-        than a second ago."""
+        """Commit these offsets, with this note as metadata. If the last commit was less than a second ago, leave them
+        for a later `commit_waiting`."""
         for tp, end in offset.ends.items():
             self._waiting[tp] = CommittedOffset(end, offset.epochs.get(tp, -1), note)
         self.commit_waiting()
 
     def commit_waiting(self) -> None:
-        """Commit what waits, if it is time. Never raises for a cluster that refuses or does not answer."""
+        """Commit the pending offsets if the time for the next commit has come. Never raises if the cluster rejects the
+        commit or does not respond."""
         changed = {tp: at for tp, at in self._waiting.items() if not _is_same(at, self._committed.get(tp))}
         self._waiting = changed
         if not changed or time.monotonic() < self._next_at:
@@ -69,7 +71,7 @@ class GroupCommits:
         self._take(codes)
 
     def flush(self) -> None:
-        """Commit what waits now, whenever the last commit was. Never raises, as `commit_waiting`."""
+        """Commit the pending offsets now, however recent the last commit was. Never raises, like `commit_waiting`."""
         self._next_at = float("-inf")
         self.commit_waiting()
 
@@ -77,7 +79,7 @@ class GroupCommits:
         for tp, code in codes.items():
             if code is ErrorCode.NONE and tp in self._waiting:
                 self._committed[tp] = self._waiting.pop(tp)
-            elif code in MISSING:  # deleted: there is nothing to commit any more
+            elif code in MISSING:  # the topic was deleted: there is nothing to commit
                 self._waiting.pop(tp, None)
         refused = next((code for code in codes.values() if code is not ErrorCode.NONE and code not in MISSING), None)
         if refused is not None:
@@ -87,13 +89,13 @@ class GroupCommits:
         self._next_at = time.monotonic() + self._interval
 
     def _fail(self, reason: str) -> None:
-        """Say each reason once, and wait before the next try."""
+        """Log each new reason for a failure once, and back off before the next commit."""
         if reason != self._warned:
-            _LOG.warning("offsets of group %s are not committed: %s; the query goes on", self._group_id, reason)
+            _LOG.warning("offsets of group %s are not committed: %s; the query continues", self._group_id, reason)
             self._warned = reason
         self._next_at = time.monotonic() + AFTER_FAILURE_SECONDS
 
 
 def _is_same(new: CommittedOffset, old: CommittedOffset | None) -> bool:
-    """Whether a commit would change nothing but the note."""
+    """Whether a commit would change at most the note."""
     return old is not None and new.offset == old.offset

@@ -1,7 +1,9 @@
-"""Commits of consumer groups from the user's process: each micro-batch as soon as it is done, the last one too.
+"""Commit offsets to consumer groups from the user's process, as soon as each micro-batch is done, including the last
+one.
 
-Spark commits a batch to its source when it builds the next one, so that a stream with `commitGroup` is one batch
-behind, and under AvailableNow its last batch is committed by the next run. A listener sees each batch at once.
+Spark commits a micro-batch to its source only when it plans the next one. So the commits of a stream with `commitGroup`
+are one micro-batch behind, and under AvailableNow the last one is committed by the next run. The listener in this
+module is notified of each finished micro-batch at once.
 Source: Spark's StreamingQueryListener, SourceProgress.
 """
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTIFIED_SECONDS_MAX = 10.0
-"""How long `close` waits for what Spark has to report."""
+"""Maximum seconds that `close` waits for pending notifications from Spark."""
 
 
 class GroupCommitter(StreamingQueryListener):
@@ -44,13 +46,13 @@ class GroupCommitter(StreamingQueryListener):
     Commits are best effort: one that fails is logged."""
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str] | None = None) -> None:
-        """`options`: how to connect where brokers speak TLS, by the names of a stream's options; else the addresses
-        that a stream was given are used. OptionError for options that cannot be."""
+        """`options`: how to connect if brokers use TLS, with the names of a stream's options. Without them, the
+        addresses that a stream was given are used. Raises OptionError for invalid options."""
         self._spark = spark
         self._connection = None if options is None else parse_connection(options)
         self._clusters: dict[str, SyncCluster] = {}
         self._commits: dict[tuple[str, str], GroupCommits] = {}
-        self._changed = threading.Condition()  # Spark calls a listener from a thread of its own
+        self._changed = threading.Condition()  # Spark calls a listener from another thread
         self._running: set[str] = set()
         self._is_closed = False
         spark.streams.addListener(self)
@@ -64,8 +66,8 @@ class GroupCommitter(StreamingQueryListener):
         self.close()
 
     def close(self) -> None:
-        """Listen no more, and close all sockets, as soon as the last batches of queries that have ended are committed:
-        Spark notifies it of these a little later."""
+        """Wait until Spark has reported the last micro-batches of ended queries and they are committed, then stop
+        listening and close all sockets. Spark reports these shortly after a query's end."""
         with self._changed:
             self._changed.wait_for(self._was_notified, NOTIFIED_SECONDS_MAX)
             self._is_closed = True
@@ -76,7 +78,7 @@ class GroupCommitter(StreamingQueryListener):
             cluster.close()
 
     def _was_notified(self) -> bool:
-        """Whether each query that has ended was reported to have."""
+        """Whether Spark has reported the end of each query that is no longer active."""
         return self._running <= {str(query.runId) for query in self._spark.streams.active}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -85,19 +87,19 @@ class GroupCommitter(StreamingQueryListener):
             self._running.add(str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Commit the ends of the batch that is done."""
+        """Commit the end offsets of the finished micro-batch."""
         progress = event.progress
         for source in progress.sources:
             self.commit(source.endOffset, f"spark {progress.id} {progress.batchId}")
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The last batch was reported, and so committed, before."""
+        """Drop the query. Its last micro-batch was reported, and so committed, before this call."""
         with self._changed:
             self._running.discard(str(event.runId))
             self._changed.notify_all()
 
     def commit(self, end_offset: str | None, note: str) -> None:
-        """Commit the end of a source, if it is a stream of ours with `commitGroup`; others are passed over."""
+        """Commit the end offsets of a source if it is a `kraft` stream with `commitGroup`; ignore other sources."""
         try:
             value: Any = json.loads(end_offset or "null")
             if not isinstance(value, dict) or COMMIT not in value:

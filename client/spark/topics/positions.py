@@ -1,7 +1,7 @@
-"""Synchronous: which partitions a source has, and the offsets that its positions mean there now.
+"""Synchronous: find the partitions of a source, and resolve its starting and ending positions to offsets.
 
-A position names a place in words, by offsets or by time; ListOffsets says where that is. The planners of batches and
-streams share this.
+A position is given by name, by offsets or by time, and resolved by ListOffsets. The planners of batches and of streams
+both use this module.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.spark.blocking.cluster import OffsetAt, SyncCluster, Topic
+from kraft.client.spark.blocking.cluster import KnownTopic, OffsetAt, SyncCluster
 from kraft.client.spark.options import OptionError
 from kraft.client.spark.options.patterns import topic_pattern
 from kraft.client.spark.settings import (
@@ -29,9 +29,9 @@ _WORDS = MappingProxyType({"earliest": EARLIEST, "latest": LATEST})
 _LEAVE_OUT = "leave it out, or correct its name"
 
 
-def find_topics(cluster: SyncCluster, selection: TopicSelection) -> dict[str, Topic]:
-    """The topics that are selected, by name, as the brokers tell now. KafkaError for a named one that does not exist;
-    a pattern that matches none gives none. Kafka's internal topics must be named."""
+def find_topics(cluster: SyncCluster, selection: TopicSelection) -> dict[str, KnownTopic]:
+    """Return the selected topics by name, as brokers report them now. Raises KafkaError if a named topic does not
+    exist. A pattern may match no topic, and selects none of Kafka's internal topics, which must be named."""
     if selection.pattern is None:
         return cluster.wait_topics(selection.assign or selection.subscribe or ())
     pattern = topic_pattern(selection.pattern)
@@ -41,8 +41,8 @@ def find_topics(cluster: SyncCluster, selection: TopicSelection) -> dict[str, To
     }
 
 
-def find_partitions(topics: Mapping[str, Topic], selection: TopicSelection) -> list[TopicPartition]:
-    """The partitions that are selected of these topics. KafkaError if an assigned one does not exist."""
+def find_partitions(topics: Mapping[str, KnownTopic], selection: TopicSelection) -> list[TopicPartition]:
+    """Return the selected partitions of these topics. Raises KafkaError if an assigned partition does not exist."""
     if selection.assign is None:
         return [(name, index) for name, topic in sorted(topics.items()) for index in topic.leaders]
     wanted = [(name, index) for name, indexes in sorted(selection.assign.items()) for index in sorted(indexes)]
@@ -57,16 +57,16 @@ def find_partitions(topics: Mapping[str, Topic], selection: TopicSelection) -> l
 
 
 def explicit_offsets(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The partitions that the position gives an offset itself, none of EARLIEST and LATEST."""
+    """Return the offsets that the position gives as numbers, leaving out EARLIEST and LATEST."""
     if position.kind != "offsets":
         return {}
     values = _value_of_each("offsets", position.offsets, partitions)
     return {tp: value for tp, value in values.items() if value >= 0}
 
 
-def refuse_unread(position: Position, partitions: Iterable[TopicPartition]) -> None:
-    """OptionError if the position names a topic or partition that is not read, because it does not exist or matches no
-    pattern. `partitions`: all that are read."""
+def reject_unread(position: Position, partitions: Iterable[TopicPartition]) -> None:
+    """Raise OptionError if the position names a topic or partition that is not read. `partitions`: all partitions that
+    are read."""
     read = set(partitions)
     topics = {topic for topic, _ in read}
     for topic, of_topic in (position.offsets or position.timestamps).items():
@@ -89,10 +89,11 @@ def resolve_position(
     fail_on_missing_timestamp: bool,
     read_committed: bool,
 ) -> dict[TopicPartition, OffsetAt]:
-    """Where the position is in each partition: the offset, and the leader epoch that it is known with (-1: none).
+    """Return the position's offset in each partition, with the leader epoch of that offset (-1: unknown).
 
-    A time means the first record that is as new. Where there is none: OptionError if `fail_on_missing_timestamp`, else
-    the end. OptionError if a partition is not named by a position that names partitions."""
+    A time is resolved to the first record at or after it. If there is no such record: OptionError with
+    `fail_on_missing_timestamp`, otherwise the end. Raises OptionError if a position by partition does not name one of
+    these partitions."""
     wanted = list(partitions)
     explicit = explicit_offsets(position, wanted)
     asked = cluster.list_offsets(
@@ -103,7 +104,7 @@ def resolve_position(
     if missing and fail_on_missing_timestamp:
         topic, index = missing[0]
         raise OptionError(
-            f"topic {topic}, partition {index} has no record as new as {_targets(position, missing)[missing[0]]} ms "
+            f"topic {topic}, partition {index} has no record at or after {_targets(position, missing)[missing[0]]} ms "
             "(since 1970): give an earlier time, or startingOffsetsByTimestampStrategy=latest to begin at its end"
         )
     ends = cluster.list_offsets(dict.fromkeys(missing, LATEST), read_committed=read_committed)
@@ -120,8 +121,11 @@ def end_offsets(
     *,
     read_committed: bool,
 ) -> dict[TopicPartition, OffsetAt]:
-    """The latest offsets. Where `is_low(partition, offset)`, the answer may be a stale one of a broker that has just
-    begun to lead: it is asked again, `fetchOffset.numRetries` times, and the highest one counts (SPARK-26267)."""
+    """Return the latest offset of each partition.
+
+    A broker that has just become leader may report an old high watermark. So if `is_low(partition, offset)` is true for
+    a response, the offset is requested again, up to `fetchOffset.numRetries` times, and the highest response counts
+    (SPARK-26267)."""
     found = cluster.list_offsets(dict.fromkeys(partitions, LATEST), read_committed=read_committed)
     for _ in range(fetch.retries):
         low = [tp for tp, at in found.items() if is_low(tp, at.offset)]
@@ -135,7 +139,7 @@ def end_offsets(
 
 
 def _targets(position: Position, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """What ListOffsets is asked for each partition."""
+    """Return the time or special offset to request from ListOffsets for each partition."""
     match position.kind:
         case "earliest" | "latest":
             return dict.fromkeys(partitions, _WORDS[position.kind])
@@ -150,7 +154,8 @@ def _targets(position: Position, partitions: Iterable[TopicPartition]) -> dict[T
 def _value_of_each(
     kind: str, values: PartitionValues, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The value of each partition, by its number or by `*`. OptionError if one has none."""
+    """Return the value for each partition, given by partition number or by `*`. Raises OptionError if a partition has
+    no value."""
     found: dict[TopicPartition, int] = {}
     for topic, index in partitions:
         of_topic = values.get(topic, {})

@@ -1,7 +1,7 @@
-"""Synchronous: the records of one range of offsets as Arrow batches; what a read task of a batch or a stream runs.
+"""Synchronous: read the records of one range of offsets as Arrow batches, in a read task of a batch or a stream.
 
-Small answers are joined before they are decoded, because Spark takes a batch of a thousand rows at twice the cost per
-row of one of ten thousand.
+Small responses are joined before they are decoded, because Spark needs twice the time per row for batches of a thousand
+rows as for batches of ten thousand.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from kraft.client.spark.topics.ranges import OffsetRange
 
 ROWS_MIN = 10_000
 BYTES_MIN = 1024 * 1024
-"""So many records, or bytes of batches, are decoded together, if the range has them."""
+"""Minimum amount that is decoded together, if the range has it: this many records (ROWS_MIN) or bytes of batches
+(BYTES_MIN)."""
 BYTES_MAX = 8 * 1024 * 1024
-"""An Arrow batch holds about so many bytes of records at most."""
+"""Approximate maximum of record bytes in an Arrow batch."""
 
 
 def read_range(settings: TopicSettings, wanted: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records of a range in offset order, with exactly these columns; none of the batches is empty.
+    """Yield the records of a range in offset order, with exactly these columns, as nonempty Arrow batches.
 
-    No record comes twice, whatever happens to brokers meanwhile. WireError, with topic, partition and offset, for bytes
-    that cannot be read; DataLost for records that are not there any more, if failOnDataLoss is set; KafkaError,
-    ClusterUnreachable or NoProgress when retries for the request time-out did not help."""
+    No record is yielded twice, even if brokers fail during the read. Raises WireError, with topic, partition and
+    offset, for bytes that cannot be read; DataLost for records that no longer exist, if failOnDataLoss is set;
+    KafkaError, ClusterUnreachable or NoProgress if retries until the request timeout did not help."""
     rows_max = settings.fetch.arrow_rows
     waiting: list[Walked] = []
     rows = size = 0

@@ -1,6 +1,6 @@
-"""Spark's reader of topics as a batch: plans on the driver, reads on the executors.
+"""Spark's reader of topics as a batch, which plans on the driver and reads on the executors.
 
-Spark pickles the reader between its planning workers and its tasks: it holds values only.
+Spark pickles the reader between its planning workers and its tasks, so the reader holds plain values only.
 Source: pyspark.sql.datasource (Spark 4.2).
 """
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXACT = frozenset({"topic", "partition", "offset"})
-"""Columns whose filters the reader takes over."""
+"""Columns whose filters the reader applies itself."""
 INEXACT = frozenset({"timestamp"})
-"""Columns whose filters narrow what is read, and are given back."""
+"""Columns whose filters narrow what is read, but which Spark must still evaluate."""
 _RANGES = frozenset(
     {"EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "IsNotNull"}
 )
-"""Filters that say no more of an offset than from where to where."""
+"""Types of filters that limit offsets to a single range."""
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range of offsets that one task reads."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)
@@ -38,22 +38,23 @@ class RangePartition(InputPartition):
 
 
 class TopicReader(PushdownReader):
-    """Reads the records of topics as they are when the query is planned."""
+    """Reads the records that the topics have when the query is planned."""
 
     def __init__(self, settings: TopicSettings, columns: Sequence[str]) -> None:
-        """`columns`: those of the schema that Spark reads with, in its order."""
+        """`columns`: the columns of the schema with which Spark reads, in that order."""
         self._settings = settings
         self._columns = tuple(columns)
         self._bounds = Bounds()
 
     def take_filters(self, filters: list[Filter]) -> list[Filter]:
-        """Take over filters on topic, partition and offset ranges; narrow by those on timestamp and give them back."""
+        """Take over filters on topics, partitions and offset ranges. Use filters on timestamps to read less, but return
+        them to Spark, like all other filters."""
         exact = EXACT if all(_is_range(one) for one in filters if _is_on(one, "offset")) else EXACT - {"offset"}
         self._bounds, rest = bounds_of(filters, exact, inexact=(EXACT | INEXACT) - exact)
         return [one for one in filters if any(one is left for left in rest)]
 
     def partitions(self) -> list[InputPartition]:
-        """A task per range of offsets. Errors as `plan_batch`."""
+        """Return a task per range of offsets. Raises the errors of `plan_batch`."""
         from kraft.client.spark.blocking.cluster import SyncCluster
         from kraft.client.spark.topics.batch_plan import plan_batch
 
@@ -61,15 +62,15 @@ class TopicReader(PushdownReader):
             return [RangePartition(wanted) for wanted in plan_batch(cluster, self._settings, self._bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task. Errors as `read_range`."""
+        """Read the records of a task. Raises the errors of `read_range`."""
         from kraft.client.spark.topics.range_reader import read_range
 
-        if isinstance(partition, RangePartition):  # where nothing is to be read Spark makes up one of its own
+        if isinstance(partition, RangePartition):  # if there are no partitions, Spark makes one itself
             yield from read_range(self._settings, partition.wanted, self._columns)
 
 
 def _is_on(one: Filter, column: str) -> bool:
-    """Whether a filter, or the one that it negates, is on this column."""
+    """Whether a filter, or the filter that it negates, is on this column."""
     return getattr(getattr(one, "child", one), "attribute", ()) == (column,)
 
 

@@ -1,4 +1,4 @@
-"""Synchronous: how many bytes the next records of a partition have, by a look at one batch."""
+"""Synchronous: estimate the size of a partition's records by fetching one batch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kraft.client.spark.topics.ranges import OffsetRange
 from kraft.seam import WireError
 
 SAMPLE_BYTES = 64 * 1024
-"""Asked for; a batch that is larger comes whole."""
+"""Requested bytes of a sample. A batch that is larger is returned whole."""
 
 
 def sample_batch(cluster: SyncCluster, settings: TopicSettings, wanted: OffsetRange) -> tuple[int, int]:
-    """(bytes, records) of the batch at the start of a range, as it is stored; (0, 0) if it cannot be read: the task
-    that reads the range will report why."""
+    """Return (bytes, number of records) of the stored batch at the start of a range. Return (0, 0) if the batch cannot
+    be read; the task that reads the range will report the error."""
     fetch = replace(settings.fetch, bytes_max=SAMPLE_BYTES, partition_bytes_max=SAMPLE_BYTES, wait_ms=0)
     looking = replace(settings, fetch=fetch, fail_on_data_loss=True)
     try:

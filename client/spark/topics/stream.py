@@ -1,8 +1,8 @@
-"""Spark's reader of topics as a stream: plans in a process of its own on the driver, reads on the executors.
+"""Spark's reader of topics as a stream, which plans in a separate process on the driver and reads on the executors.
 
-Spark makes two of these: one lives as long as its query and plans all its micro-batches, the other is pickled to the
-tasks. So the planner, which has sockets, is made when it is first needed and is never pickled. `stop` closes nothing
-that matters: Spark does not always call it.
+Spark makes two reader objects. The first lives as long as its query and plans all its micro-batches. The second is
+pickled and sent to the tasks. So the planner, which has sockets, is made on first use and is never pickled. Correctness
+does not depend on `stop`, because Spark does not always call it.
 Source: pyspark.sql.datasource, pyspark.sql.streaming.datasource (Spark 4.2).
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the records of topics as they come. Offsets are those of `stream_offsets`."""
+    """Reads the records of topics as they are appended. Its offsets have the form of `stream_offsets`."""
 
     def __init__(self, settings: TopicSettings, columns: Sequence[str]) -> None:
-        """`columns`: those of the schema that Spark reads with, in its order."""
+        """`columns`: the columns of the schema with which Spark reads, in that order."""
         self._settings = settings
         self._columns = tuple(columns)
         self._planner: StreamPlanner | None = None
@@ -44,7 +44,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def planner(self) -> StreamPlanner:
-        """The planner of this process."""
+        """The planner of this process, made on first use."""
         if self._planner is None:
             from kraft.client.spark.topics.stream_planner import StreamPlanner
 
@@ -52,11 +52,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. Errors as StreamPlanner.initial_offset."""
+        """Return the offset at which a query without a checkpoint begins. Raises the errors of
+        StreamPlanner.initial_offset."""
         return self.planner.initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The strictest limit that the options give; the planner keeps to all of them."""
+        """Return the strictest limit of the options, as Spark requires; the planner enforces all limits."""
         settings = self._settings
         if settings.offsets_per_trigger_max is not None:
             return ReadMaxRows(settings.offsets_per_trigger_max)
@@ -67,30 +68,31 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch; `start` if there is nothing to read. Errors as StreamPlanner.next_offset."""
+        """Return the end of the next micro-batch, or `start` if there is nothing to read. Raises the errors of
+        StreamPlanner.next_offset."""
         return self.planner.next_offset(start, unlimited=isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The newest ends that are known; the brokers are not asked."""
+        """Return the last known ends of the partitions, without a request."""
         return self.planner.known_offset()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes from now on is for the next run."""
+        """Store the present ends as the end of this run; later records are read by the next run."""
         self.planner.fix_targets()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A task per range of offsets: the same for the same start and end."""
+        """Return a task per range of offsets; equal start and end offsets always give equal tasks."""
         return [RangePartition(wanted) for wanted in self.planner.ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task. Errors as `read_range`."""
+        """Read the records of a task. Raises the errors of `read_range`."""
         from kraft.client.spark.topics.range_reader import read_range
 
         if isinstance(partition, RangePartition):
             yield from read_range(self._settings, partition.wanted, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the end of a batch that is done to the group of option commitGroup. Never fails the query."""
+        """Commit the end of a finished micro-batch to the group of option commitGroup. Never fails the query."""
         self.planner.commit(end)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Synchronous: which partitions a stream has and where they end, as the brokers report it.
+"""Synchronous: the partitions that a stream reads, and their end offsets as brokers report them.
 
-The leaders are asked at most once in the poll interval for each of them, so that an idle stream makes few requests.
-Source: SPARK-26267 (ends that go back for a moment), KIP-207 (a new leader's high watermark).
+Brokers together get at most one request per poll interval on average, however many leaders there are.
+Source: SPARK-26267 (ends that decrease for a moment), KIP-207 (a new leader's high watermark).
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from kraft.client.core.records import KafkaError, TopicPartition
-from kraft.client.spark.blocking.cluster import OffsetAt, SyncCluster, Topic
+from kraft.client.spark.blocking.cluster import KnownTopic, OffsetAt, SyncCluster
 from kraft.client.spark.blocking.retries import MISSING, Pause
 from kraft.client.spark.settings import EARLIEST, LATEST, TopicSelection, TopicSettings
 from kraft.client.spark.topics.positions import end_offsets, find_partitions, find_topics
 from kraft.client.spark.topics.stream_offsets import StreamOffset, find_changes
 
 FRESH_SECONDS = 1.0
-"""Topics are asked for before a batch with rows, and while there is none, unless they were within this time."""
+"""Age in seconds below which metadata is not requested again, before a micro-batch with rows or while the stream has no
+partitions."""
 BELIEVED_MS = 2_000
-"""How long an end must stay below what was read, or a partition or a topic's id be gone, before that is believed: a
-new leader, or a broker with old metadata, may report that for a moment."""
+"""Milliseconds for which a loss must be reported before it counts: an end below the offset already read, a missing
+partition, or another topic id. A new leader, or a broker with old metadata, may report these for a moment."""
 
 
 class StreamEnds:
-    """What the brokers reported last. `latest`: the newest ends, by partition; empty before the first answer."""
+    """What brokers last reported about a stream's partitions. `latest`: the newest end of each partition; empty before
+    the first response."""
 
     def __init__(self, cluster: SyncCluster, settings: TopicSettings) -> None:
         self.cluster = cluster
@@ -33,16 +35,16 @@ class StreamEnds:
         self.latest: dict[TopicPartition, OffsetAt] = {}
         self._settings = settings
         self._discovered_at = float("-inf")
-        self._ask_at = float("-inf")
+        self._request_at = float("-inf")
 
     @property
     def wait_seconds(self) -> float:
-        """Until the brokers may be asked again; not positive: now."""
-        return self._ask_at - time.monotonic()
+        """Return the seconds until the next request to brokers may be sent; zero or negative: now."""
+        return self._request_at - time.monotonic()
 
     def discover(self, *, is_first: bool) -> None:
-        """Learn which partitions there are. KafkaError for a topic or partition that does not exist, if `is_first`;
-        later it is left out."""
+        """Find the partitions of the stream. For a topic or partition that does not exist, raise KafkaError if
+        `is_first`, otherwise leave it out."""
         selection = self._settings.topics
         try:
             topics = find_topics(self.cluster, selection)
@@ -53,9 +55,10 @@ class StreamEnds:
         self.partitions = find_partitions(topics, selection if is_first else _existing(selection, topics))
         self._discovered_at = time.monotonic()
 
-    def ask(self, start: StreamOffset) -> None:
-        """Ask for the ends now, and for the topics if that is due. What would be a loss since `start` is asked for
-        again until it is believed. KafkaError or ClusterUnreachable."""
+    def request_ends(self, start: StreamOffset) -> None:
+        """Request the ends now, and the topics if their next request is due. If the response shows a loss since
+        `start`, request again until the loss disappears or has lasted for BELIEVED_MS. Raises KafkaError or
+        ClusterUnreachable."""
         now = time.monotonic()
         due_seconds = self._settings.connection.metadata_max_age_ms / 1000
         if now - self._discovered_at >= (due_seconds if self.partitions else min(FRESH_SECONDS, due_seconds)):
@@ -68,15 +71,15 @@ class StreamEnds:
         leaders = {self._leader(tp) for tp in self.latest}
         answered = time.monotonic()
         pause = self._settings.poll_interval_ms / 1000 * max(1, len(leaders))
-        self._ask_at = max(now + pause, answered + answered - now)  # at most half of the time is spent on asking
+        self._request_at = max(now + pause, answered + answered - now)  # at most half of the time passes in requests
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offsets of these partitions."""
+        """Return the earliest offset of each of these partitions."""
         found = self.cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
         return {tp: at.offset for tp, at in found.items()}
 
     def ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID | None]:
-        """The ids of the topics of these partitions."""
+        """Return the ids of the topics of these partitions."""
         names = {topic for topic, _ in partitions}
         return {name: self.cluster.topics[name].topic_id for name in names if name in self.cluster.topics}
 
@@ -86,7 +89,7 @@ class StreamEnds:
         except KafkaError as problem:
             if problem.code not in MISSING:
                 raise
-            self.discover(is_first=False)  # a topic or partition has gone: go on with the others
+            self.discover(is_first=False)  # the topic or partition was deleted; continue with the others
             self.latest = self._list_ends(start)
 
     def _list_ends(self, start: StreamOffset) -> dict[TopicPartition, OffsetAt]:
@@ -99,13 +102,13 @@ class StreamEnds:
         )
 
     def _is_low(self, start: StreamOffset, tp: TopicPartition, offset: int) -> bool:
-        """Whether an end is lower than what was read already, of the same topic."""
+        """Whether a reported end is below the offset already read, although the topic was not recreated."""
         topic = self.cluster.topics.get(tp[0])
         is_same = topic is None or start.ids.get(tp[0], topic.topic_id) == topic.topic_id
         return is_same and offset < start.ends.get(tp, 0)
 
     def _confirm_low(self, start: StreamOffset) -> None:
-        """Ask again for ends that are too low, until they are not or for BELIEVED_MS."""
+        """Request ends that are too low again until they are no longer too low, for at most BELIEVED_MS."""
         pause = Pause(BELIEVED_MS)
         low = self._low(start)
         while low and pause.once_more():
@@ -115,7 +118,8 @@ class StreamEnds:
             low = self._low(start)
 
     def _confirm_gone(self, start: StreamOffset) -> None:
-        """Ask again while partitions that were read are gone or of another topic, for BELIEVED_MS."""
+        """Request metadata again while partitions already read are missing, or their topic has another id, for at most
+        BELIEVED_MS."""
         pause = Pause(BELIEVED_MS)
         while self._is_gone(start) and pause.once_more():
             self.discover(is_first=False)
@@ -132,7 +136,8 @@ class StreamEnds:
         return any(at.offset != start.ends.get(tp) for tp, at in self.latest.items())
 
     def _refresh_topics(self, start: StreamOffset) -> None:
-        """Ask for the topics with news before a batch is planned: new leaders, new partitions, recreated topics."""
+        """Before a micro-batch is planned, request metadata of topics with changed ends, to find new leaders, new
+        partitions and recreated topics."""
         if time.monotonic() - self.cluster.refreshed_at < FRESH_SECONDS:
             return
         names = {tp[0] for tp, at in self.latest.items() if at.offset != start.ends.get(tp)}
@@ -156,8 +161,8 @@ def _names(selection: TopicSelection) -> frozenset[str]:
     return frozenset(selection.assign or selection.subscribe or ())
 
 
-def _existing(selection: TopicSelection, topics: Mapping[str, Topic]) -> TopicSelection:
-    """The assigned partitions that exist."""
+def _existing(selection: TopicSelection, topics: Mapping[str, KnownTopic]) -> TopicSelection:
+    """Return the selection without assigned partitions that do not exist."""
     if selection.assign is None:
         return selection
     return TopicSelection(

@@ -1,8 +1,9 @@
-"""Pure: how far a stream of topics is, as the JSON that Spark keeps in its checkpoint, and what has changed since.
+"""Pure: the offset of a topic stream, as the JSON that Spark stores in the checkpoint, and how partitions have changed
+since an offset.
 
-The form is that of Spark's connector, `{"orders":{"0":17}}`, with facts under keys that no topic can have: `@ids` are
-topic ids, `@epochs` the leader epochs that ends are known with, `@commit` the consumer group that has them committed.
-Other keys with `@` are passed over. Invariant: the same offset gives the same text, because Spark compares texts.
+The form is that of Spark's connector, `{"orders":{"0":17}}`, with more facts under keys that no topic can have. `@ids`
+are topic ids. `@epochs` are the leader epochs of the ends. `@commit` is the consumer group to which the ends are
+committed. Other keys with `@` are ignored. Invariant: equal offsets give equal texts, because Spark compares texts.
 Source: Spark's JsonUtils, KIP-516 (topic ids), KIP-320 (leader epochs).
 """
 
@@ -20,12 +21,12 @@ JsonOffset = dict[str, Any]
 
 
 class OffsetError(ValueError):
-    """An offset that is none of this source: the checkpoint is of another one, or damaged."""
+    """A text is not an offset of this source: the checkpoint belongs to another source, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTarget:
-    """The consumer group whose offsets are committed, and the brokers: HOST:PORT[,HOST:PORT...]."""
+    """The consumer group to which ends are committed, and its brokers: HOST:PORT[,HOST:PORT...]."""
 
     group_id: str
     bootstrap: str
@@ -33,8 +34,8 @@ class CommitTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffset:
-    """The next offset to read of each partition. `ids`: topic ids where brokers have them. `epochs`: the leader epoch
-    as of which an end was the end of the log, where it is known."""
+    """The next offset to read of each partition (`ends`). `ids`: topic ids, if brokers support them. `epochs`: the
+    leader epoch in which an offset was the end of the log, if known."""
 
     ends: Mapping[TopicPartition, int]
     ids: Mapping[str, UUID] = field(default_factory=dict)
@@ -44,8 +45,8 @@ class StreamOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """How the partitions that are there differ from those of an offset. Partitions of a recreated topic are
-    in `new`; those of it that the offset names are in `recreated`."""
+    """Differences between the partitions of an offset and those that exist now. Partitions of a recreated topic are in
+    `new`; the partitions that the offset has of its predecessor are in `recreated`."""
 
     kept: tuple[TopicPartition, ...]
     new: tuple[TopicPartition, ...]
@@ -54,7 +55,7 @@ class Changes:
 
 
 def offset_json(offset: StreamOffset) -> JsonOffset:
-    """As Spark keeps it: JSON types only, in one order."""
+    """Return the offset as Spark stores it: with JSON types only, in a fixed order."""
     found: JsonOffset = _by_topic(offset.ends)
     if offset.commit is not None:
         found[COMMIT] = {"bootstrap": offset.commit.bootstrap, "group": offset.commit.group_id}
@@ -66,7 +67,7 @@ def offset_json(offset: StreamOffset) -> JsonOffset:
 
 
 def parse_offset(value: Mapping[str, Any]) -> StreamOffset:
-    """OffsetError names what is wrong."""
+    """Parse an offset that Spark has stored. Raises OffsetError with the cause."""
     try:
         commit = value.get(COMMIT)
         return StreamOffset(
@@ -77,13 +78,14 @@ def parse_offset(value: Mapping[str, Any]) -> StreamOffset:
         )
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise OffsetError(
-            f"{str(value)[:200]} is no offset of a stream of topics ({problem}): is the checkpoint of another query? "
-            'Expected {"TOPIC":{"PARTITION":OFFSET}}'
+            f"{str(value)[:200]} is not an offset of a stream of topics ({problem}): is the checkpoint of another "
+            'query? Expected {"TOPIC":{"PARTITION":OFFSET}}'
         ) from None
 
 
 def find_changes(offset: StreamOffset, partitions: Iterable[TopicPartition], ids: Mapping[str, UUID | None]) -> Changes:
-    """Compare with the partitions that are there now, and the ids of their topics (None where there are none)."""
+    """Compare an offset with the partitions that exist now and the ids of their topics (None: brokers have no topic
+    ids)."""
     here = sorted(partitions)
     there = set(here)
     known = sorted(offset.ends)
@@ -100,9 +102,11 @@ def find_changes(offset: StreamOffset, partitions: Iterable[TopicPartition], ids
 
 
 def read_ranges(start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, tuple[int, int]]:
-    """(first offset, end) of each partition that a batch from `start` to `end` reads. Not read: partitions that the
-    batch only adds, because where they begin is its end; partitions of a topic that was recreated in between, for the
-    same reason; and those whose end went back after a loss."""
+    """Return (first offset, end) of each partition that a micro-batch from `start` to `end` reads.
+
+    Three kinds of partitions are left out. A partition that `end` has and `start` lacks is read from the next
+    micro-batch on. The same holds for a partition whose topic was recreated in between. A partition with an end below
+    its start, after a loss, has nothing to read."""
     return {
         tp: (start.ends[tp], at)
         for tp, at in sorted(end.ends.items())
@@ -122,6 +126,6 @@ def _of_topics(values: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, 
     for topic, partitions in values.items():
         for index, value in partitions.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"topic {topic}, partition {index}: {value!r} is no offset")
+                raise ValueError(f"topic {topic}, partition {index}: {value!r} is not an offset")
             found[topic, int(index)] = value
     return found

@@ -1,7 +1,8 @@
-"""Synchronous: where the micro-batches of a stream of topics begin and end. One planner lives as long as its query.
+"""Synchronous: plan where the micro-batches of a topic stream begin and end. One planner lives as long as its query.
 
-Invariants: a batch is a function of its start and end alone; a partition that appears is first in an end, with its
-earliest offset, so that the batch after it reads all of it; an offset with nothing new is given back as it came.
+Invariants: a micro-batch depends only on its start and end offsets. A new partition first appears in an end offset,
+with its earliest offset, so that the next micro-batch reads all of it. If there is nothing to read, the given offset is
+returned unchanged.
 Source: Spark's MicroBatchStream, SupportsAdmissionControl, SupportsTriggerAvailableNow.
 """
 
@@ -16,10 +17,10 @@ from kraft.client.spark.blocking.cluster import OffsetAt, SyncCluster
 from kraft.client.spark.settings import Position, TopicSettings
 from kraft.client.spark.topics.data_loss import report_loss
 from kraft.client.spark.topics.group_commits import GroupCommits
-from kraft.client.spark.topics.positions import refuse_unread, resolve_position
+from kraft.client.spark.topics.positions import reject_unread, resolve_position
 from kraft.client.spark.topics.ranges import OffsetRange, split_ranges
 from kraft.client.spark.topics.stream_ends import StreamEnds
-from kraft.client.spark.topics.stream_limits import Hold, RecordBytes, least_of, limit_ends
+from kraft.client.spark.topics.stream_limits import OffsetsMinimum, RecordBytes, limit_ends, strictest_limit
 from kraft.client.spark.topics.stream_offsets import (
     Changes,
     CommitTarget,
@@ -32,9 +33,10 @@ from kraft.client.spark.topics.stream_offsets import (
 )
 
 SAMPLED_MAX = 8
-"""Partitions whose next batch is looked at to learn the size of records, at most, per micro-batch."""
+"""Maximum partitions per micro-batch of which a batch is sampled to estimate record sizes."""
 COMMIT_NOTE = "spark"
-"""Metadata of commits that the planner makes: Spark gives it neither the query's id nor the batch's."""
+"""Metadata of the planner's offset commits. It is constant, because Spark gives the planner neither the query's id nor
+the micro-batch's."""
 _LATEST = Position(kind="latest")
 _NOTHING = StreamOffset(ends={})
 
@@ -48,7 +50,7 @@ class StreamPlanner:
         self._ends = StreamEnds(self._cluster, settings)
         self._targets: dict[TopicPartition, OffsetAt] | None = None
         self._initial: JsonOffset | None = None
-        self._hold = Hold(settings.offsets_per_trigger_min, settings.trigger_delay_max_ms)
+        self._hold = OffsetsMinimum(settings.offsets_per_trigger_min, settings.trigger_delay_max_ms)
         self._record_bytes = RecordBytes()
         self._commits: GroupCommits | None = None
         self._commit_target: CommitTarget | None = None
@@ -58,12 +60,13 @@ class StreamPlanner:
             self._commit_target = CommitTarget(group_id=settings.commit_group, bootstrap=bootstrap)
 
     def initial_offset(self) -> JsonOffset:
-        """Where a query without a checkpoint begins; resolved once. OptionError for a position that does not fit the
-        topics, KafkaError for a topic that does not exist, ClusterUnreachable."""
+        """Return the offset at which a query without a checkpoint begins, which is resolved only once. Raises
+        OptionError for a position that does not fit the topics, KafkaError for a topic that does not exist,
+        ClusterUnreachable."""
         if self._initial is None:
             self._ends.discover(is_first=True)
             position = self._settings.starting or _LATEST
-            refuse_unread(position, self._ends.partitions)
+            reject_unread(position, self._ends.partitions)
             found = self._targets
             if found is None or position.kind != "latest":
                 found = resolve_position(
@@ -77,14 +80,17 @@ class StreamPlanner:
         return self._initial
 
     def fix_targets(self) -> None:
-        """Read up to what is there now and then end: partitions and records that come later are for the next run."""
-        self._ends.ask(_NOTHING)
+        """Store the present ends as targets: the end of this run. Later partitions and records are read by the next
+        run."""
+        self._ends.request_ends(_NOTHING)
         self._targets = dict(self._ends.latest)
 
     def next_offset(self, start: Mapping[str, Any], *, unlimited: bool) -> JsonOffset:
-        """The end of the batch that begins at `start`; `start` itself if there is nothing to read yet, after a pause.
+        """Return the end of the micro-batch that begins at `start`. If there is nothing to read yet, return `start`
+        itself, after a pause.
 
-        DataLost, if failOnDataLoss is set, where a topic or its records are gone; ClusterUnreachable."""
+        Raises DataLost if a topic or records that should be read are gone and failOnDataLoss is set;
+        ClusterUnreachable."""
         if self._commits is not None:
             self._commits.commit_waiting()
         begun = parse_offset(start)
@@ -97,17 +103,17 @@ class StreamPlanner:
                 found = self._next(begun, self._ends.latest, unlimited)
             if found is None:
                 time.sleep(max(0.0, wait))
-                self._ends.ask(begun)
+                self._ends.request_ends(begun)
                 found = self._next(begun, self._ends.latest, unlimited)
         return dict(start) if found is None else found
 
     def known_offset(self) -> JsonOffset | None:
-        """The newest ends that are known, without asking; None before the first answer."""
+        """Return the last known ends of the partitions without a request; None before the first response."""
         latest = self._ends.latest if self._targets is None else self._targets
         return self._json({tp: at.offset for tp, at in latest.items()}) if latest else None
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-        """What the tasks of a batch read. The brokers are only asked for leaders, where none are known."""
+        """Return the ranges that the tasks of a micro-batch read. Requests are sent only to find unknown leaders."""
         first, last = parse_offset(start), parse_offset(end)
         bounds = read_ranges(first, last)
         unknown = {topic for topic, _ in bounds if topic not in self._cluster.topics}
@@ -121,7 +127,7 @@ class StreamPlanner:
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Commit the end of a batch to the group of `commitGroup`. Best effort."""
+        """Commit the end of a micro-batch to the group of option `commitGroup`. A failure is only logged."""
         if self._commits is not None:
             self._commits.offer(parse_offset(end), COMMIT_NOTE)
 
@@ -130,11 +136,11 @@ class StreamPlanner:
         self._cluster.close()
 
     def _confirmed_targets(self, start: StreamOffset) -> dict[TopicPartition, OffsetAt]:
-        """The targets, taken again if something that was read is not among them."""
+        """Return the targets. If they lack a partition that was already read, first request the ends again."""
         targets = self._targets or {}
         changes = find_changes(start, targets, self._ends.ids(targets))
         if changes.lost or changes.recreated:
-            self._ends.ask(start)
+            self._ends.request_ends(start)
             targets = self._targets = dict(self._ends.latest)
         return targets
 
@@ -143,7 +149,8 @@ class StreamPlanner:
     def _next(
         self, start: StreamOffset, latest: Mapping[TopicPartition, OffsetAt], unlimited: bool
     ) -> JsonOffset | None:
-        """The end of the next batch; None if there is nothing to read, or too little yet."""
+        """Return the end of the next micro-batch; None if there is nothing to read, or less than the
+        required minimum."""
         changes = find_changes(start, latest, self._ends.ids(latest))
         ends = self._kept_ends(start, {tp: latest[tp].offset for tp in changes.kept})
         is_lossy = bool(changes.lost or changes.recreated) or any(end < start.ends[tp] for tp, end in ends.items())
@@ -160,19 +167,20 @@ class StreamPlanner:
         return self._json({**ends, **self._ends.earliest(changes.new)}, epochs)
 
     def _kept_ends(self, start: StreamOffset, latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The latest offset of each partition. A target that was taken before the query read on is no loss."""
+        """Return the latest offset of each partition. If a target is below the query's position because it is old,
+        return a newer offset, so that this does not count as a loss."""
         ends = dict(latest)
         low = [tp for tp, end in latest.items() if end < start.ends[tp]]
         if low and self._targets is not None:
-            self._ends.ask(start)
+            self._ends.request_ends(start)
             for tp in low:
                 now = self._ends.latest.get(tp)
                 ends[tp] = ends[tp] if now is None else min(now.offset, start.ends[tp])
         return ends
 
     def _report_losses(self, start: StreamOffset, changes: Changes, ends: Mapping[TopicPartition, int]) -> None:
-        """DataLost, or a warning, for what was to be read and is not there any more."""
-        gone = [(tp, "the topic or partition does not exist any more", "nothing", -1) for tp in changes.lost]
+        """Report records that should be read but no longer exist: raise DataLost, or log a warning."""
+        gone = [(tp, "the topic or partition no longer exists", "nothing", -1) for tp in changes.lost]
         gone += [(tp, "the topic was deleted and recreated", "the new topic", -1) for tp in changes.recreated]
         gone += [
             (tp, "the log ends before what was read", f"offsets below {end}", start.ends[tp] - end)
@@ -198,17 +206,19 @@ class StreamPlanner:
         return waits
 
     def _offsets_max(self, start: StreamOffset, ends: Mapping[TopicPartition, int]) -> int | None:
-        """How many offsets a micro-batch may have, by number and by bytes; None: any."""
+        """Return the maximum number of offsets of a micro-batch, by the limits on offsets and on bytes; None:
+        no limit."""
         bytes_max = self._settings.bytes_per_trigger_max
         if bytes_max is None:
             return self._settings.offsets_per_trigger_max
         lags = {tp: end - start.ends[tp] for tp, end in ends.items() if end > start.ends[tp]}
         self._sample(start, lags)
-        return least_of(self._settings.offsets_per_trigger_max, self._record_bytes.offsets_within(bytes_max))
+        return strictest_limit(self._settings.offsets_per_trigger_max, self._record_bytes.offsets_within(bytes_max))
 
     def _sample(self, start: StreamOffset, lags: Mapping[TopicPartition, int]) -> None:
-        """Look at the next batch of the partitions that are furthest behind."""
-        from kraft.client.spark.topics.record_sampling import sample_batch  # with numpy; few streams need it
+        """Sample the next batch of the partitions with the largest lag, and update the estimated record size."""
+        # imported only here, because it loads numpy and few streams need it
+        from kraft.client.spark.topics.record_sampling import sample_batch
 
         seen = [
             sample_batch(self._cluster, self._settings, OffsetRange(*tp, start.ends[tp], start.ends[tp] + 1))
@@ -219,7 +229,7 @@ class StreamPlanner:
     def _json(
         self, ends: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
     ) -> JsonOffset:
-        """With the ids of its topics and the group that is committed to."""
+        """Return the offset as JSON, with its topics' ids and the group to which it is committed."""
         ids = {name: topic_id for name, topic_id in self._ends.ids(ends).items() if topic_id is not None}
         known = {tp: epoch for tp, epoch in (epochs or {}).items() if epoch >= 0}
         return offset_json(StreamOffset(ends=ends, ids=ids, epochs=known, commit=self._commit_target))

@@ -13,7 +13,7 @@ if [ ! -s "$tar" ]; then
 fi
 podman import --quiet "$tar" "$base" > /dev/null
 
-# The registry of packages is the one that this machine's pip uses, and whom it trusts is whom this machine trusts.
+# Use the package registry of this machine's pip, and the certificate authorities that this machine trusts.
 options=()
 certificates="${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}"
 for file in "$certificates" /etc/pip.conf; do

@@ -32,7 +32,7 @@ podman exec check_broker-4_1 kraft topics describe orders --bootstrap broker-4:9
 compose docker-compose.cluster.yml down --volumes > "$WORK/compose.log" 2>&1
 echo "ok: docker-compose.cluster.yml"
 
-# Debian's Prometheus under the name of the image that the file wants, which a registry would bring.
+# Debian's Prometheus under the image name in the compose file, as there is no registry.
 stand_in="$(sed -n 's/^ *image: \(.*prometheus:.*\)/\1/p' deploy/docker/docker-compose.monitoring.yml)"
 container="$(buildah from --pull-never "$(sed -n 's/^ARG BASE=//p' deploy/docker/Dockerfile)")"
 buildah copy --quiet "$container" "$WORK/prometheus/usr/bin/prometheus" /bin/prometheus > /dev/null
@@ -49,6 +49,6 @@ until [ "$(asked http://localhost:9090/api/v1/targets 2> /dev/null | grep -o '"h
   sleep 1
 done
 asked http://localhost:9090/api/v1/rules | grep KafkaUnderReplicatedPartitions > /dev/null || fail "Prometheus has no rules"
-asked http://console:8080/ | grep -i '<title>' > /dev/null || fail "the console does not answer"
-monitored down --volumes > "$WORK/compose.log" 2>&1 || true  # no container of Grafana: its image is in a registry alone
-echo "ok: docker-compose.monitoring.yml, but for Grafana"
+asked http://console:8080/ | grep -i '<title>' > /dev/null || fail "the console does not respond"
+monitored down --volumes > "$WORK/compose.log" 2>&1 || true  # no container of Grafana: its image is only in a registry
+echo "ok: docker-compose.monitoring.yml, without Grafana"

@@ -1,4 +1,4 @@
-# Sourced: podman and buildah with storage, networks and settings in $WORK; nothing of the machine's own is read.
+# Sourced: podman and buildah with storage, networks and settings in $WORK; the machine's own settings are not read.
 # STORAGE_DRIVER=vfs is for a TMPDIR on which no overlay can be mounted; it copies the image for each container.
 export STORAGE_DRIVER="${STORAGE_DRIVER:-overlay}"
 mkdir -p "$WORK"/{storage,run,tmp,networks}

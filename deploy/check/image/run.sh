@@ -9,7 +9,7 @@ start() { # start NAME ARGUMENTS-OF-PODMAN-RUN…: a container in the background
   podman run --detach --quiet --network host --health-interval disable --name "$@" > /dev/null
 }
 
-# await_health NAME: the image's health check, run by podman, until it passes; it has to within 60 s
+# await_health NAME: wait until the image's health check, run by podman, passes; fail after 60 s
 await_health() {
   local began=$SECONDS
   until podman healthcheck run "$1" > /dev/null 2>&1; do
@@ -19,7 +19,7 @@ await_health() {
   done
 }
 
-# stop NAME: SIGTERM; the node ends by itself with code 0 and says so
+# stop NAME: send SIGTERM; the node must end by itself with code 0 and log a clean stop
 stop() {
   podman kill --signal TERM "$1" > /dev/null
   [ "$(timeout 60 podman wait "$1")" = 0 ] || fail "$1 did not end with code 0 within 60 s of SIGTERM" "$1"
@@ -31,14 +31,14 @@ inside() { podman exec "$1" sh -c "$2"; }
 
 round_trip() { # round_trip NAME PORT
   inside "$1" "echo hello | kraft produce orders --bootstrap localhost:$2 && kraft consume orders -n 1 --bootstrap localhost:$2" \
-    | grep hello > /dev/null || fail "$1: the record did not come back" "$1"
+    | grep hello > /dev/null || fail "$1: the record was not read back" "$1"
 }
 
 start node "$IMAGE"
 await_health node
 [ "$(inside node 'id -u')" = 1000 ] || fail "the node does not run as user 1000"
 for line in "Transitioning from RECOVERY to RUNNING" "Kafka Server started" "[KafkaServer id=1] started"; do
-  [ "$(podman logs node 2>&1 | grep -cF "$line")" = 1 ] || fail "the line '$line' is not once in the log"
+  [ "$(podman logs node 2>&1 | grep -cF "$line")" = 1 ] || fail "the line '$line' is not in the log exactly once"
 done
 round_trip node 9092
 stop node
@@ -51,10 +51,10 @@ start node --env KAFKA_NODE_ID=7 --env KAFKA_PROCESS_ROLES=broker,controller --e
   --env KAFKA_LOG_RETENTION_MS=123456789 --env CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk --env KRAFT_ADMIN_LISTENER=127.0.0.1:9404 \
   --env KAFKA_HEAP_OPTS=-Xmx1G --env KAFKA_LOG4J_ROOT_LOGLEVEL=DEBUG "$IMAGE"
 await_health node
-inside node '/etc/kafka/docker/healthcheck' | grep . > /dev/null || fail "/ready answered nothing"
-curl --silent --fail http://127.0.0.1:9404/ready > /dev/null || fail "/ready does not answer 200"
-inside node 'kraft configs describe --broker 7 --bootstrap localhost:19092' | grep 123456789 > /dev/null || fail "KAFKA_LOG_RETENTION_MS is not in force"
-podman logs node 2>&1 | grep "KAFKA_HEAP_OPTS is ignored" > /dev/null || fail "KAFKA_HEAP_OPTS is not named as ignored"
+inside node '/etc/kafka/docker/healthcheck' | grep . > /dev/null || fail "/ready returned nothing"
+curl --silent --fail http://127.0.0.1:9404/ready > /dev/null || fail "/ready does not return 200"
+inside node 'kraft configs describe --broker 7 --bootstrap localhost:19092' | grep 123456789 > /dev/null || fail "KAFKA_LOG_RETENTION_MS has no effect"
+podman logs node 2>&1 | grep "KAFKA_HEAP_OPTS is ignored" > /dev/null || fail "no message that KAFKA_HEAP_OPTS is ignored"
 round_trip node 19092
 stop node
 echo "ok: KAFKA_* and KRAFT_* variables, health check by /ready"
@@ -69,7 +69,7 @@ start node "${writable[@]}" "$IMAGE"
 await_health node
 inside node 'kraft consume orders -n 1 --bootstrap localhost:9092' | grep hello > /dev/null || fail "the volume lost the record"
 stop node
-echo "ok: read-only root filesystem, the record is there after a restart"
+echo "ok: read-only root filesystem, the record survives a restart"
 
 start node --env KAFKA_LOG4J_LOGGERS=kafka.server=DEBUG,kraft.controller=ERROR "$IMAGE"
 await_health node
@@ -81,8 +81,8 @@ inside node 'kafka-topics --create --topic tools --partitions 2 --bootstrap-serv
   kafka-consumer-groups --describe --group g --bootstrap-server localhost:9092' > "$WORK/tools.log" 2>&1 || fail "a tool failed: $(cat "$WORK/tools.log")"
 for text in $'k\tv' 7654321; do grep -F "$text" "$WORK/tools.log" > /dev/null || fail "no '$text' in $(cat "$WORK/tools.log")"; done
 (inside node 'kafka-dump-log --files x' 2>&1 || true) | grep "kraft log" > /dev/null || fail "kafka-dump-log does not name kraft log"
-podman logs node 2>&1 | grep "KAFKA_LOG4J_LOGGERS: kafka.server is ignored" > /dev/null || fail "a logger of the JVM is not named as ignored"
-[ "$(podman logs node 2>&1 | grep -c "active controller")" = 0 ] || fail "kraft.controller=ERROR is not in force"
+podman logs node 2>&1 | grep "KAFKA_LOG4J_LOGGERS: kafka.server is ignored" > /dev/null || fail "no message that a logger of the JVM is ignored"
+[ "$(podman logs node 2>&1 | grep -c "active controller")" = 0 ] || fail "kraft.controller=ERROR has no effect"
 stop node
 echo "ok: kafka-topics, -configs, -console-producer, -console-consumer, -consumer-groups; levels of loggers"
 
@@ -100,7 +100,7 @@ tls=(--volume "$WORK/secrets:/etc/kafka/secrets:ro" --env KAFKA_NODE_ID=1 --env 
   --env KAFKA_SSL_TRUSTSTORE_LOCATION=/etc/kafka/secrets/cert.pem --env KAFKA_SSL_TRUSTSTORE_TYPE=PEM)
 start node "${tls[@]}" --env KAFKA_SSL_KEYSTORE_FILENAME=node.pem "$IMAGE"
 await_health node
-inside node 'kraft topics list --bootstrap localhost:9092 --tls-ca /etc/kafka/secrets/cert.pem' > /dev/null || fail "no answer by TLS"
+inside node 'kraft topics list --bootstrap localhost:9092 --tls-ca /etc/kafka/secrets/cert.pem' > /dev/null || fail "no response over TLS"
 stop node
 start node "${tls[@]}" --env KAFKA_SSL_KEYSTORE_FILENAME=node.jks "$IMAGE"
 [ "$(timeout 60 podman wait node)" != 0 ] || fail "a JKS store is not refused"

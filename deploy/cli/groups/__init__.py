@@ -1,1 +1,1 @@
-"""Async: verbs over consumer groups and their offsets. May import what kraft.deploy.cli imports."""
+"""Async: commands for consumer groups and their offsets. May import what kraft.deploy.cli imports."""

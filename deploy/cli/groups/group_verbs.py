@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.groups.offset_resets import reset_offsets
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
@@ -22,7 +22,7 @@ from kraft.deploy.cli.output import (
     table,
     warn,
 )
-from kraft.deploy.cli.several import Outcome, attempt_each, tell
+from kraft.deploy.cli.several import NameResult, attempt_each, report_results
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin, GroupDescription
@@ -52,7 +52,8 @@ Described = tuple["GroupDescription", "list[PartitionLag]"]
 
 
 def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list[str]:
-    """What was given, as Kafka spells it. CommandFailed for what Kafka does not have."""
+    """Return the given group state or type in Kafka's spelling. Raise CommandFailed for one that Kafka does not
+    have."""
     spelled = {name.lower(): name for name in known}
     for name in given or ():
         if name.lower() not in spelled:
@@ -63,7 +64,7 @@ def _named(option: str, given: list[str] | None, known: tuple[str, ...]) -> list
 @app.command("list")
 @over_network
 def list_groups(
-    connection: Connection,
+    connection: ClusterConnection,
     state: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +87,7 @@ def list_groups(
 @app.command()
 @over_network
 def describe(
-    connection: Connection,
+    connection: ClusterConnection,
     group: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="Default: all.")
     ] = None,
@@ -96,9 +97,9 @@ def describe(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far groups are: committed offset, end, lag and reader of each partition."""
+    """Show the progress of groups: committed offset, log end offset, lag and consumer of each partition."""
 
-    async def work(admin: Admin) -> list[Outcome[Described]]:
+    async def work(admin: Admin) -> list[NameResult[Described]]:
         from kraft.client.admin.group_lag import find_lags
 
         async def describe_one(name: str) -> Described:
@@ -106,11 +107,12 @@ def describe(
             return described, await find_lags(admin, described, topic)
 
         if topic:
-            await admin.topics.describe(topic)  # one that is not there is not one in which nothing is committed
+            await admin.topics.describe(topic)  # a missing group is not the same as a group without commits
         if group:
             return await attempt_each(list(dict.fromkeys(group)), describe_one)
         outcomes = await attempt_each([one.group_id for one in await admin.groups.list()], describe_one)
-        return [one for one in outcomes if one.problem is None or one.problem.code != EXIT_NOT_FOUND]  # gone meanwhile
+        # deleted in the meantime
+        return [one for one in outcomes if one.problem is None or one.problem.code != EXIT_NOT_FOUND]
 
     found = connection.run(work)
     told = [one.name for one in found if one.value is not None]
@@ -121,13 +123,13 @@ def describe(
     for one in found:
         if group and topic and one.value is not None and not one.value[1]:
             warn(f"group {one.name} does not read {', '.join(topic)} and has no offset there")
-    tell(found, "group_id", as_json, lambda name, described: _json_of(*described), line, as_list=not group)
+    report_results(found, "group_id", as_json, lambda name, described: _json_of(*described), line, as_list=not group)
 
 
 @app.command()
 @over_network
-def members(connection: Connection, group: GroupArgument, as_json: JsonOption = False) -> None:
-    """Show the members of a group, and what each one reads."""
+def members(connection: ClusterConnection, group: GroupArgument, as_json: JsonOption = False) -> None:
+    """Show the members of a group, and the partitions that each one reads."""
     found = connection.run(lambda admin: admin.groups.describe(group))
     rows = [
         (
@@ -148,22 +150,22 @@ app.command("reset-offsets")(reset_offsets)
 
 @app.command()
 @over_network
-def delete(connection: Connection, group: GroupsArgument, as_json: JsonOption = False) -> None:
-    """Delete groups that have no members, with their offsets."""
+def delete(connection: ClusterConnection, group: GroupsArgument, as_json: JsonOption = False) -> None:
+    """Delete groups that have no members, and their offsets."""
 
-    async def work(admin: Admin) -> list[Outcome[None]]:
+    async def work(admin: Admin) -> list[NameResult[None]]:
         return await attempt_each(group, admin.groups.delete)
 
     def row(name: str, _: None) -> dict[str, object]:
         return {"group": name, "deleted": True}
 
-    tell(connection.run(work), "group", as_json, row, lambda name, _: f"group {name} deleted")
+    report_results(connection.run(work), "group", as_json, row, lambda name, _: f"group {name} deleted")
 
 
 @app.command("delete-offsets")
 @over_network
 def delete_offsets(
-    connection: Connection,
+    connection: ClusterConnection,
     group: GroupArgument,
     topic: Annotated[
         list[str],
@@ -171,7 +173,7 @@ def delete_offsets(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Forget what a group has committed for topics that it does not read any more."""
+    """Delete the offsets that a group has committed for topics that it no longer reads."""
 
     async def work(admin: Admin) -> list[tuple[str, int]]:
         from kraft.deploy.cli.topics import choose_partitions
@@ -193,7 +195,7 @@ def delete_offsets(
 @app.command("remove-members")
 @over_network
 def remove_members(
-    connection: Connection,
+    connection: ClusterConnection,
     group: GroupArgument,
     member: Annotated[list[str] | None, typer.Option("--member", metavar="ID", help="May be repeated.")] = None,
     instance: Annotated[
@@ -202,9 +204,9 @@ def remove_members(
     everybody: Annotated[bool, typer.Option("--all", help="Remove all members.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make members leave a group; what they read goes to the others."""
+    """Remove members from a group; their partitions go to the others."""
     if not (member or instance or everybody):
-        raise CommandFailed("whom? give --member ID, --instance ID or --all", code=EXIT_USAGE)
+        raise CommandFailed("which members? give --member ID, --instance ID or --all", code=EXIT_USAGE)
 
     async def work(admin: Admin) -> list[str]:
         described = await admin.groups.describe(group)

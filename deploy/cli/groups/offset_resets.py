@@ -1,6 +1,6 @@
-"""`kraft groups reset-offsets`: show what a reset would do to many groups and topics; do it with --execute.
+"""`kraft groups reset-offsets`: show what a reset would change in many groups and topics; do it with --execute.
 
-A plan can be written to a file (`--export`) and carried out later or changed by hand (`--from-file`).
+A plan can be written to a file (`--export`), edited, and executed later (`--from-file`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic
-from kraft.deploy.cli.connection import Connection, over_network
-from kraft.deploy.cli.groups.reset_file import Plan, Plans, Row, read_plan, write_plan
+from kraft.deploy.cli.connection import ClusterConnection, over_network
+from kraft.deploy.cli.groups.reset_file import Plan, PlanRow, Plans, read_plan, write_plan
 from kraft.deploy.cli.output import (
     EXIT_NOT_FOUND,
     EXIT_UNREACHABLE,
@@ -27,7 +27,7 @@ from kraft.deploy.cli.output import (
     progress,
     warn,
 )
-from kraft.deploy.cli.several import Outcome, attempt_each, exit_code
+from kraft.deploy.cli.several import NameResult, attempt_each, exit_code
 from kraft.deploy.cli.times import parse_time_ms, time_before_ms
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 CONSUMER_TYPES = ("Classic", "Consumer")
 CONSUMER_PROTOCOLS = ("consumer", "")
-"""What a group of consumers speaks; nothing, if nobody has joined it and there are only offsets."""
+"""Protocol types of groups that a consumer can join. The empty type: no member has ever joined, the group has only
+offsets."""
 
 _TARGETS = (
     "--to-earliest, --to-latest, --to-current, --to-datetime, --by-duration, --shift-by, --to-offset or --from-file"
@@ -46,24 +47,26 @@ _TARGETS = (
 
 GroupsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="They must have no members."),
+    typer.Argument(metavar="[GROUP…]", autocompletion=complete_group, help="Groups without members."),
 ]
-AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All consumer groups, in place of names.")]
+AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All consumer groups, instead of names.")]
 TopicsOption = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[:0,2-4]", help="May be repeated.", autocompletion=complete_topic),
 ]
 AllTopicsOption = Annotated[bool, typer.Option("--all-topics", help="All partitions that the group has committed for.")]
-EarliestOption = Annotated[bool, typer.Option("--to-earliest", help="To the first record.")]
-LatestOption = Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")]
-CurrentOption = Annotated[bool, typer.Option("--to-current", help="Where it stands, but within what the log holds.")]
+EarliestOption = Annotated[bool, typer.Option("--to-earliest", help="Move to the first record.")]
+LatestOption = Annotated[bool, typer.Option("--to-latest", help="Move to the end.")]
+CurrentOption = Annotated[bool, typer.Option("--to-current", help="Keep the offset, but within the log.")]
 DatetimeOption = Annotated[
     str | None, typer.Option("--to-datetime", metavar="TIME", help="2026-11-21T10:00:00, ms since 1970, or -1h.")
 ]
 DurationOption = Annotated[
-    str | None, typer.Option("--by-duration", metavar="DURATION", help="To so long ago: PT1H30M or 1h30m.")
+    str | None, typer.Option("--by-duration", metavar="DURATION", help="Move to this long ago: PT1H30M or 1h30m.")
 ]
-ShiftOption = Annotated[int | None, typer.Option("--shift-by", metavar="N", help="So many records on; negative: back.")]
+ShiftOption = Annotated[
+    int | None, typer.Option("--shift-by", metavar="N", help="Move forward by N records; negative: back.")
+]
 OffsetOption = Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", min=0)]
 FromFileOption = Annotated[
     Path | None, typer.Option("--from-file", metavar="CSV", help="Lines of [group,]topic,partition,offset.")
@@ -73,21 +76,21 @@ ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; without t
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a command line asks for: in which groups (None: in all that there are), and where to.
+class ResetRequest:
+    """A reset as the user requested it: which groups (None: all that exist), and to which offsets.
 
-    Either one `rule` for the partitions of `topics` (None: of all that a group has committed for), or a file's `rows`.
-    """
+    The offsets are given either by one `rule` for the partitions of `topics` (None: every partition for which the group
+    has committed an offset), or by the `rows` of a file."""
 
     groups: tuple[str, ...] | None
     topics: list[str] | None = None
     rule: ResetRule | None = None
-    rows: list[Row] | None = None
+    rows: list[PlanRow] | None = None
 
 
 @over_network
 def reset_offsets(
-    connection: Connection,
+    connection: ClusterConnection,
     group: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
     topic: TopicsOption = None,
@@ -104,16 +107,16 @@ def reset_offsets(
     execute: ExecuteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the committed offsets of groups; shows the plan, and does nothing without --execute."""
+    """Set the committed offsets of groups. Without --execute, only show the plan."""
     groups = _chosen_groups(group or [], all_groups)
     _require_topics(topic, all_topics, from_file)
     rows = None if from_file is None else _rows_for(groups, from_file)
     flags = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
     times = _times(to_datetime, by_duration)
     rule = _rule([name for name, on in flags.items() if on], times, shift_by, to_offset, rows is not None)
-    wanted = Wanted(groups, topic or None, rule, rows)
+    wanted = ResetRequest(groups, topic or None, rule, rows)
 
-    async def work(admin: Admin) -> tuple[Plans, list[Outcome[Plan]]]:
+    async def work(admin: Admin) -> tuple[Plans, list[NameResult[Plan]]]:
         plans = await make_plans(admin, wanted)
         if export is not None:
             write_plan(export, plans)
@@ -130,7 +133,8 @@ def reset_offsets(
 
 
 def _chosen_groups(names: list[str], all_groups: bool) -> tuple[str, ...] | None:
-    """The groups that were named; None for all. CommandFailed for neither, both, or an empty name."""
+    """Return the names of the chosen groups; None if all groups are chosen. Raise CommandFailed if the options name
+    neither groups nor all of them, or both, or if a name is empty."""
     if bool(names) == all_groups:
         raise CommandFailed("which groups? give either GROUP… or --all-groups", code=EXIT_USAGE)
     if not all(names):
@@ -139,7 +143,7 @@ def _chosen_groups(names: list[str], all_groups: bool) -> tuple[str, ...] | None
 
 
 def _require_topics(topics: list[str] | None, all_topics: bool, from_file: Path | None) -> None:
-    """CommandFailed unless it is said once which partitions are meant: by the options, or by the file."""
+    """Raise CommandFailed unless exactly one source names the partitions: `--topic`, `--all-topics` or the file."""
     if from_file is not None and (topics or all_topics):
         raise CommandFailed(
             "--from-file names the partitions itself: leave out --topic and --all-topics", code=EXIT_USAGE
@@ -148,8 +152,8 @@ def _require_topics(topics: list[str] | None, all_topics: bool, from_file: Path 
         raise CommandFailed("which topics? give either --topic TOPIC[:0,2-4] or --all-topics", code=EXIT_USAGE)
 
 
-def _rows_for(groups: Iterable[str] | None, path: Path) -> list[Row]:
-    """The rows of a file. CommandFailed if none is for a group that was named."""
+def _rows_for(groups: Iterable[str] | None, path: Path) -> list[PlanRow]:
+    """Return the rows of a plan file. Raise CommandFailed if a named group has no row in the file."""
     rows = read_plan(path)
     for name in groups or ():
         if not _rules_of_rows(rows, name):
@@ -157,8 +161,8 @@ def _rows_for(groups: Iterable[str] | None, path: Path) -> list[Row]:
     return rows
 
 
-async def make_plans(admin: Admin, wanted: Wanted) -> Plans:
-    """What would become of each group that it concerns; nothing is changed."""
+async def make_plans(admin: Admin, wanted: ResetRequest) -> Plans:
+    """Return the planned resets of each affected group; change nothing."""
     from kraft.client.admin.reset import find_bounds, plan_reset
 
     groups = await _groups_there(admin, wanted.rows or ()) if wanted.groups is None else wanted.groups
@@ -174,9 +178,11 @@ async def make_plans(admin: Admin, wanted: Wanted) -> Plans:
     return plans
 
 
-async def _groups_there(admin: Admin, rows: Iterable[Row]) -> tuple[str, ...]:
-    """The consumer groups that there are. Others, such as share groups and those of Connect's workers, have no such
-    offsets; for the empty name nothing can be committed. CommandFailed if a row is for one that is not there."""
+async def _groups_there(admin: Admin, rows: Iterable[PlanRow]) -> tuple[str, ...]:
+    """Return the existing consumer groups. Raise CommandFailed if a row names a group that does not exist.
+
+    Share groups and the groups of Connect's workers are left out, as they have no such offsets. So is the group with
+    the empty name, for which offsets cannot be committed."""
     there = tuple(
         one.group_id
         for one in await admin.groups.list()
@@ -185,15 +191,15 @@ async def _groups_there(admin: Admin, rows: Iterable[Row]) -> tuple[str, ...]:
     missing = sorted({owner for owner, *_ in rows if owner is not None and owner not in there})
     if missing:
         raise CommandFailed(
-            f"--from-file has lines for groups that are not there: {', '.join(missing)}; name groups in place of "
+            f"--from-file has lines for groups that are not there: {', '.join(missing)}; name groups instead of "
             "--all-groups to make them",
             code=EXIT_NOT_FOUND,
         )
     return there
 
 
-async def _shared_rules(admin: Admin, wanted: Wanted) -> dict[TopicPartition, ResetRule] | None:
-    """What to do with each partition of every group, where topics are named; else None."""
+async def _shared_rules(admin: Admin, wanted: ResetRequest) -> dict[TopicPartition, ResetRule] | None:
+    """Return the rule of each partition of the named topics, the same for every group; None if no topics are named."""
     if wanted.topics is None:
         return None
     from kraft.deploy.cli.topics import choose_partitions
@@ -202,9 +208,9 @@ async def _shared_rules(admin: Admin, wanted: Wanted) -> dict[TopicPartition, Re
     return dict.fromkeys(await choose_partitions(admin, wanted.topics), wanted.rule)
 
 
-async def _rules(admin: Admin, group: str, wanted: Wanted) -> dict[TopicPartition, ResetRule]:
-    """What to do with each partition of a group, where no topics are named. Empty only where all groups were asked
-    for, and this has nothing to reset; CommandFailed for one that was named."""
+async def _rules(admin: Admin, group: str, wanted: ResetRequest) -> dict[TopicPartition, ResetRule]:
+    """Return the rule of each partition of one group, for a reset that names no topics. The result is empty only with
+    --all-groups, if the group has nothing to reset. Raise CommandFailed if a named group has committed nothing."""
     if wanted.rows is not None:
         return _rules_of_rows(wanted.rows, group)
     assert wanted.rule is not None
@@ -215,7 +221,8 @@ async def _rules(admin: Admin, group: str, wanted: Wanted) -> dict[TopicPartitio
 
 
 async def require_empty(admin: Admin, groups: Iterable[str]) -> None:
-    """CommandFailed with the names of all groups that have members: asked of each before any is changed."""
+    """Raise CommandFailed with the names of all groups that have members. Every group is checked before any is
+    changed."""
     counts = {name: await _member_count(admin, name) for name in groups}
     busy = [f"{name} ({count})" for name, count in counts.items() if count]
     if busy:
@@ -224,7 +231,7 @@ async def require_empty(admin: Admin, groups: Iterable[str]) -> None:
 
 
 async def _member_count(admin: Admin, group: str) -> int:
-    """0 for a group that is not there yet, too."""
+    """Return the number of members of a group; 0 also for a group that does not exist yet."""
     from kraft.client import KafkaError
     from kraft.wire.error_codes import ErrorCode
 
@@ -236,8 +243,9 @@ async def _member_count(admin: Admin, group: str) -> int:
         raise
 
 
-async def carry_out_plans(admin: Admin, plans: Plans) -> list[Outcome[Plan]]:
-    """Commit what the plans say, one group after the other; of each its plan, or why it was not carried out."""
+async def carry_out_plans(admin: Admin, plans: Plans) -> list[NameResult[Plan]]:
+    """Commit the planned offsets, one group after the other. Return per group either its plan or the reason why it
+    failed."""
     from kraft.client.admin.reset import carry_out
     from kraft.client.cluster import ClusterUnreachable
     from kraft.client.connections import CONNECTION_FAILURES
@@ -246,7 +254,7 @@ async def carry_out_plans(admin: Admin, plans: Plans) -> list[Outcome[Plan]]:
         try:
             await carry_out(admin, name, plans[name])
         except (ClusterUnreachable, *CONNECTION_FAILURES) as silence:
-            text = f"group {name}: {silence}; whether its offsets have changed says kraft groups describe"
+            text = f"group {name}: {silence}; kraft groups describe shows whether its offsets have changed"
             raise CommandFailed(text, code=EXIT_UNREACHABLE) from None
         finally:
             advance(1)
@@ -267,7 +275,8 @@ def _times(to_datetime: str | None, by_duration: str | None) -> list[int]:
 def _rule(
     flags: Sequence[str], times: Sequence[int], shift_by: int | None, to_offset: int | None, is_from_file: bool
 ) -> ResetRule | None:
-    """The one rule that was asked for; None for a file. CommandFailed for none or several."""
+    """Return the one rule that the options give; None if the offsets come from a file. Raise CommandFailed for no rule
+    or several."""
     from kraft.client.admin.reset import ResetRule, ResetTo
 
     rules: list[ResetRule | None] = [ResetRule(ResetTo(flag)) for flag in flags]
@@ -280,7 +289,7 @@ def _rule(
     return rules[0]
 
 
-def _rules_of_rows(rows: Iterable[Row], group: str) -> dict[TopicPartition, ResetRule]:
+def _rules_of_rows(rows: Iterable[PlanRow], group: str) -> dict[TopicPartition, ResetRule]:
     from kraft.client.admin.reset import ResetRule, ResetTo
 
     return {
@@ -291,7 +300,7 @@ def _rules_of_rows(rows: Iterable[Row], group: str) -> dict[TopicPartition, Rese
 
 
 def _show(plans: Plans, as_json: bool) -> None:
-    """What would be done."""
+    """Print what the reset would change."""
     if as_json:
         print_json({"executed": False, "changes": _changes(plans), "partitions": _json_rows(plans)})
         return
@@ -299,9 +308,9 @@ def _show(plans: Plans, as_json: bool) -> None:
     print(f"{plural(_changes(plans), 'offset')} would change; give --execute to do it")
 
 
-def show_outcomes(outcomes: Sequence[Outcome[Plan]], as_json: bool) -> None:
-    """What was done, and on standard error with what groups it was not; then the exit code of these, if there are any.
-    CommandFailed if there was one group, and it failed."""
+def show_outcomes(outcomes: Sequence[NameResult[Plan]], as_json: bool) -> None:
+    """Print what was changed, and on standard error the groups that failed; then exit with the code of the failures, if
+    any. Raise CommandFailed if there was only one group and it failed."""
     failed = [one.problem for one in outcomes if one.problem is not None]
     if failed and len(outcomes) == 1:
         raise failed[0]

@@ -1,4 +1,4 @@
-"""Plans of resets as files: CSV as Kafka's tool writes it, one `[group,]topic,partition,offset` per line."""
+"""Reset plans as files: CSV as Kafka's tool writes it, one `[group,]topic,partition,offset` per line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 Plan = tuple["PlannedReset", ...]
 Plans = dict[str, Plan]
-Row = tuple[str | None, str, int, int]
-"""(group, topic, partition, offset) of a file; without a group the row is for each."""
+PlanRow = tuple[str | None, str, int, int]
+"""Group, topic, partition and offset of one line of the file. A row without a group applies to every group."""
 
 
-def read_plan(path: Path) -> list[Row]:
-    """The rows of a CSV file. CommandFailed names the line that is wrong."""
+def read_plan(path: Path) -> list[PlanRow]:
+    """Read the rows of a CSV file. Raise CommandFailed that names the first malformed line by its number."""
     try:
         text = path.read_text()
     except OSError as problem:
         raise CommandFailed(f"{path}: {problem.strerror}", code=EXIT_USAGE) from None
     except UnicodeDecodeError:
-        raise CommandFailed(f"{path}: this is no text, and so no plan", code=EXIT_USAGE) from None
-    rows: list[Row] = []
+        raise CommandFailed(f"{path}: this is not text, so it is not a plan", code=EXIT_USAGE) from None
+    rows: list[PlanRow] = []
     for number, fields in enumerate(csv.reader(text.splitlines()), 1):
         if not fields or fields[0].startswith("#"):
             continue
@@ -42,12 +42,12 @@ def read_plan(path: Path) -> list[Row]:
                 code=EXIT_USAGE,
             ) from None
     if not rows:
-        raise CommandFailed(f"{path}: the file holds no line of [group,]topic,partition,offset", code=EXIT_USAGE)
+        raise CommandFailed(f"{path}: the file has no line of [group,]topic,partition,offset", code=EXIT_USAGE)
     return rows
 
 
 def write_plan(path: Path, plans: Plans) -> None:
-    """Write plans so that `read_plan` reads them. CommandFailed if the file cannot be written."""
+    """Write plans in the format that `read_plan` reads. Raise CommandFailed if the file cannot be written."""
     try:
         with open(path, "w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -1,2 +1,3 @@
-"""Async: verbs over the processes of a local cluster: start, stop, watch, faults. May import what kraft.deploy.cli
-imports."""
+"""Async: commands for the processes of a local cluster: start, stop, watch, faults. May import what kraft.deploy.cli
+imports.
+"""

@@ -1,4 +1,4 @@
-"""Verbs that act on a local cluster's processes: up, down, status, logs, kill, stop, start, pause, resume."""
+"""Commands for a local cluster's processes: up, down, status, logs, kill, stop, start, pause, resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from kraft.deploy.cli.completing import complete_broker_setting, complete_log_level, complete_node, one_of
 from kraft.deploy.cli.early import take_zygote
-from kraft.deploy.cli.local.foreground import announce, stay, warn_of_killed, where_json, where_text
+from kraft.deploy.cli.local.foreground import addresses_json, addresses_text, announce, show_until_end, warn_of_killed
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, show, warn
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ANY_PORT = 0
 def up(
     controllers: Annotated[int | None, typer.Option(min=1, help="Controllers, as processes of their own. [3]")] = None,
     brokers: Annotated[int | None, typer.Option(min=1, help="Brokers, as processes of their own. [3]")] = None,
-    combined: Annotated[int | None, typer.Option(min=1, help="Nodes that are both; instead of the two above.")] = None,
+    combined: Annotated[int | None, typer.Option(min=1, help="Nodes with both roles; replaces the two above.")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="DIR", help="Folder; default: a temporary one.")] = None,
     port: Annotated[
         int | None,
@@ -57,13 +57,13 @@ def up(
         ),
     ] = None,
     racks: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Racks of the brokers, in their order, and round again.")
+        str | None, typer.Option(metavar="A,B,C", help="Racks of the brokers, in order; repeated if there are fewer.")
     ] = None,
     external: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients outside of this machine.")
+        str | None, typer.Option(metavar="HOST:PORT", help="A second listener for clients on other machines.")
     ] = None,
     fault_control: Annotated[
-        bool, typer.Option("--fault-control", help="Let kraft fault break links and answers on purpose.")
+        bool, typer.Option("--fault-control", help="Let kraft fault inject faults into the nodes.")
     ] = False,
     console: Annotated[
         bool, typer.Option("--console", help="Run kraft console beside it, at http://127.0.0.1:8480.")
@@ -80,7 +80,7 @@ def up(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a cluster on this machine and wait until every broker serves."""
+    """Start a cluster on this machine and wait until every broker is ready."""
     given = {
         "controllers": controllers,
         "brokers": brokers,
@@ -92,9 +92,9 @@ def up(
         "settings": [*(settings or []), *(["kraft.log.format=json"] if log_json else [])] or None,
         "racks": racks,
     }
-    from kraft.deploy.launch.streams import outlive_readers
+    from kraft.deploy.launch.streams import make_outputs_lossy
 
-    outlive_readers()
+    make_outputs_lossy()
     if console or allow_changes:
         _check_console(console, background)
     cluster = _launch(data, given, log_level)
@@ -108,14 +108,14 @@ def up(
             announce(cluster, as_json, how_to_end="kraft down" + ("" if is_known else f" --data {cluster.folder.path}"))
             return
         with _console(cluster, allow_changes, as_json) if console else nullcontext():
-            stay(cluster, as_json, is_temporary=data is None)
+            show_until_end(cluster, as_json, is_temporary=data is None)
     except BaseException:
         cluster.down()
         raise
 
 
 def _check_console(is_wanted: bool, background: bool) -> None:
-    """CommandFailed, before anything is started, where a console cannot run beside the cluster."""
+    """Raise CommandFailed before anything is started, if a console cannot run for this cluster."""
     from kraft.deploy.cli.console import require_extra
 
     if not is_wanted:
@@ -132,14 +132,14 @@ def _console(cluster: LocalCluster, allow_changes: bool, as_json: bool) -> Abstr
 
 
 def _is_known(cluster: LocalCluster) -> bool:
-    """Whether `kraft down` without --data finds this cluster: not where the home folder cannot be written."""
+    """Whether `kraft down` without --data would find this cluster. It would not if the home folder is not writable."""
     from kraft.deploy.launch.folder import started_folders
 
     return [folder.path for folder in started_folders()[:1]] == [cluster.folder.path]
 
 
 def _launch(data: str | None, given: Mapping[str, Any], log_level: str) -> LocalCluster:
-    """Start the processes. What fails leaves none behind, and no temporary folder."""
+    """Start the processes. On failure, end all of them and delete a temporary folder."""
     from kraft.deploy.launch.control import LocalCluster
     from kraft.deploy.launch.logs import LEVELS
 
@@ -204,9 +204,9 @@ def status(
             for n in nodes
         ]
         up_now = any(n.pid is not None for n in nodes)
-        print_json({**where_json(cluster), "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
+        print_json({**addresses_json(cluster), "cluster_id": cluster.cluster_id, "up": up_now, "nodes": rows})
         return
-    print(f"{cluster.folder.path}  {where_text(cluster, '  ')}  cluster {cluster.cluster_id}")
+    print(f"{cluster.folder.path}  {addresses_text(cluster, '  ')}  cluster {cluster.cluster_id}")
     show(
         False,
         ["node", "roles", "ports", "admin", "pid", "state", "ended"],
@@ -221,12 +221,12 @@ def logs(
         int | None,
         typer.Argument(metavar="[NODE]", help="Node id; default: all nodes.", autocompletion=complete_node),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Lines from the end of each log.")] = 100,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the logs of nodes, their lines by time."""
+    """Show the logs of nodes, merged by time."""
     cluster = find_cluster(data)
     chosen = cluster.node_ids if node is None else [cluster.folder.plan(node).node_id]
     positions = dict.fromkeys(chosen, 0)
@@ -238,7 +238,8 @@ def logs(
 
 
 def _read_logs(cluster: LocalCluster, positions: dict[int, int]) -> dict[int, list[str]]:
-    """The lines that each of these nodes has written since; moves its position behind them."""
+    """Return the new lines in the log of each of these nodes: those after its position in `positions`. Advance the
+    position."""
     from kraft.deploy.cli.local.node_logs import read_from
 
     found: dict[int, list[str]] = {}
@@ -260,29 +261,29 @@ def _print_logs(lines: dict[int, list[str]], as_json: bool) -> None:
 
 
 def kill(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Kill a node with SIGKILL: it gets no chance to say goodbye."""
+    """Kill a node with SIGKILL, without a clean shutdown."""
     _done(as_json, node, "killed", find_cluster(data).kill(node))
 
 
 def stop(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Stop a node cleanly: it hands its leaderships over first."""
+    """Stop a node cleanly: it hands over its partition leaderships first."""
     _done(as_json, node, "stopped", find_cluster(data).stop(node))
 
 
 def start(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Start a node that was killed or stopped, and wait until it serves."""
+    """Start a node that was killed or stopped, and wait until it is ready."""
     cluster = find_cluster(data)
     cluster.start(node)
     _done(as_json, node, "started", next(n.pid for n in cluster.status() if n.node_id == node))
 
 
 def pause(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Freeze a node with SIGSTOP: to the others it looks like one that hangs."""
+    """Freeze a node with SIGSTOP: other nodes and clients see a hanging process."""
     _done(as_json, node, "paused", find_cluster(data).pause(node))
 
 
 def resume(node: NodeArgument, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Let a paused node go on."""
+    """Let a paused node continue."""
     cluster = find_cluster(data)
     was_paused = any(n.node_id == node and n.state == "paused" for n in cluster.status())
     _done(as_json, node, "resumed" if was_paused else "was not paused", cluster.resume(node))
@@ -310,7 +311,7 @@ def _folder_of_up(data: str | None) -> tuple[ClusterFolder, bool]:
 
 
 def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[ClusterLayout, str]:
-    """The layout that was asked for, laid over the one that the folder holds."""
+    """Return the layout of the cluster: the one stored in the folder, changed as the options say."""
     from kraft.deploy.launch.layout import ClusterLayout, new_cluster_id
     from kraft.deploy.launch.ports import choose_port
 
@@ -321,7 +322,7 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
     if "settings" in asked:
         asked["settings"], asked["node_settings"] = _settings_of_nodes(asked["settings"])
     if asked.get("combined") and (asked.get("controllers") or asked.get("brokers")):
-        raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
+        raise CommandFailed("--combined replaces --controllers and --brokers: leave them out", code=EXIT_USAGE)
     if not folder.exists():
         layout = ClusterLayout(**asked)
         return choose_port(layout) if is_any_port else layout, new_cluster_id()
@@ -335,7 +336,7 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
             )
     from dataclasses import replace
 
-    if "settings" in asked:  # what an earlier start was given stays
+    if "settings" in asked:  # settings given at an earlier start still apply
         before = stored.node_settings
         asked["settings"] = {**stored.settings, **asked["settings"]}
         asked["node_settings"] = {
@@ -347,7 +348,8 @@ def _layout_of_up(folder: ClusterFolder, given: Mapping[str, Any]) -> tuple[Clus
 
 
 def _settings_of_nodes(entries: list[str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """The values of --set: those of all nodes, and by node id those of one, 2:KEY=VALUE."""
+    """Return the values of --set in two parts: those for all nodes, and those for one node (2:KEY=VALUE), by node
+    id."""
     of_all: list[str] = []
     of_one: dict[str, list[str]] = {}
     for entry in entries:
@@ -360,7 +362,8 @@ def _settings_of_nodes(entries: list[str]) -> tuple[dict[str, str], dict[str, di
 
 
 def parse_settings(entries: list[str]) -> dict[str, str]:
-    """The values of --set, as KEY=VALUE. CommandFailed, ConfigError; a key without effect is warned of."""
+    """Parse the values of --set, each KEY=VALUE. Raise CommandFailed or ConfigError for invalid ones. Warn of a key
+    that has no effect."""
     from kraft.config import Effect, broker_key
 
     settings: dict[str, str] = {}

@@ -1,6 +1,7 @@
-"""The console that `kraft up --console` runs beside its cluster: a process of its own, which ends with the command.
+"""The console that `kraft up --console` runs for its cluster, in a process that ends with the command.
 
-It ends when its standard input does, a pipe from this process: also where this one is killed.
+The standard input of the console is a pipe from the command's process. The console ends when the pipe is at its end,
+which also happens if the command's process is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ END_SECONDS_MAX = 5.0
 
 @contextmanager
 def console_beside(cluster: LocalCluster, *, allow_changes: bool, as_json: bool) -> Iterator[None]:
-    """A console of this cluster while the context lives, at its usual port or at a free one."""
+    """Run a console for this cluster while the context is open, at its usual port or, if that is in use, at a free
+    port."""
     port = PORT if is_free(PORT) else 0
     command = [sys.executable, "-m", "kraft.deploy.cli", "console", "--end-with-stdin", "--json", "--port", str(port)]
     where = ["--bootstrap", cluster.bootstrap_servers, "--data", str(cluster.folder.path)]
@@ -46,7 +48,8 @@ def console_beside(cluster: LocalCluster, *, allow_changes: bool, as_json: bool)
 
 
 def _tell(line: str, as_json: bool) -> None:
-    """Say where it is; a console that did not start has said why on standard error, and the cluster stays."""
+    """Print the console's address. If the console did not start, it has reported the reason on standard error, and the
+    cluster keeps running."""
     if not line:
         warn("the console did not start; the cluster runs without it")
     elif as_json:

@@ -1,4 +1,4 @@
-"""`kraft fault`: break links and answers of running nodes on purpose, and mend them again."""
+"""`kraft fault`: inject faults into links and responses of running nodes, and clear them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="fault",
-    help="Break links and answers of running nodes on purpose (nodes started with --fault-control).",
+    help="Inject faults into links and responses of nodes started with --fault-control.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -26,7 +26,7 @@ NodeArgument = Annotated[
     str,
     typer.Argument(
         metavar="NODE",
-        help="Whose faults: a node's id, or the path of its fault control socket.",
+        help="The node: its id, or the path of its fault control socket.",
         autocompletion=complete_node,
     ),
 ]
@@ -40,8 +40,8 @@ OptionalNode = Annotated[
 ]
 
 
-class Policy(StrEnum):
-    """What becomes of a link."""
+class LinkPolicy(StrEnum):
+    """Effect of a link fault on connections."""
 
     OPEN = "open"
     REFUSE = "refuse"
@@ -52,18 +52,20 @@ class Policy(StrEnum):
 @app.command()
 def link(
     node: NodeArgument,
-    peer: Annotated[int, typer.Argument(metavar="PEER", help="The node that it dials.", autocompletion=complete_node)],
-    policy: Annotated[Policy, typer.Argument(help="What becomes of the link from NODE to PEER.")],
+    peer: Annotated[
+        int, typer.Argument(metavar="PEER", help="The node that NODE connects to.", autocompletion=complete_node)
+    ],
+    policy: Annotated[LinkPolicy, typer.Argument(help="New state of the link from NODE to PEER.")],
     listener: Annotated[str | None, typer.Option(metavar="NAME", help="Only this listener of PEER.")] = None,
     both: Annotated[bool, typer.Option("--both", help="The link from PEER to NODE as well.")] = False,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Open, refuse, hang or reset what NODE dials at PEER."""
+    """Open, refuse, hang or reset the connections that NODE opens to PEER."""
     if both and not node.isdecimal():
         raise CommandFailed("--both needs NODE as an id", code=EXIT_USAGE)
     if node.isdecimal():
-        _folder(data).plan(peer)  # a mistyped one would never be dialled
+        _folder(data).plan(peer)  # raises an error for an unknown peer: no connection to it would ever exist
     pairs = [(node, peer), (str(peer), int(node))] if both else [(node, peer)]
     for here, there in pairs:
         _client(data, here).link(there, policy.value, listener=listener)
@@ -81,19 +83,21 @@ def reply(
     topic: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests about this topic.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="Only requests about this partition of it.")] = None,
     client_id: Annotated[str | None, typer.Option(metavar="ID", help="Only requests of this client id.")] = None,
-    error: Annotated[str | None, typer.Option(metavar="NAME", help="Answer this error, as REQUEST_TIMED_OUT.")] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Never answer.")] = False,
-    delay_ms: Annotated[int | None, typer.Option("--delay", metavar="MS", help="Let it wait so long.")] = None,
+    error: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Respond with this error, such as REQUEST_TIMED_OUT.")
+    ] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Never respond.")] = False,
+    delay_ms: Annotated[
+        int | None, typer.Option("--delay", metavar="MS", help="Delay the response by this time.")
+    ] = None,
     close: Annotated[bool, typer.Option("--close", help="Close the connection.")] = False,
-    times: Annotated[int | None, typer.Option(min=1, help="So often; default: until it is cleared.")] = None,
-    after: Annotated[
-        bool, typer.Option("--after", help="Carry the request out first; what is spoiled is its answer.")
-    ] = False,
+    times: Annotated[int | None, typer.Option(min=1, help="How many times; default: until it is cleared.")] = None,
+    after: Annotated[bool, typer.Option("--after", help="Process the request, then spoil its response.")] = False,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Spoil the answers to chosen requests: an error, no answer, a late one, or the end of the connection. A rule that
-    narrows to a topic spoils the whole request that names it."""
+    """Spoil the responses to chosen requests: an error, no response, a delayed one, or a closed connection. A rule for
+    one topic spoils the whole request that names the topic."""
     actions = {"error": error is not None, "drop": drop, "delay": delay_ms is not None, "close": close}
     chosen = [name for name, is_chosen in actions.items() if is_chosen]
     if len(chosen) != 1:
@@ -114,7 +118,7 @@ def reply(
     if as_json:
         print_json({"node": node, "rule": number})
     else:
-        print(f"rule {number} of node {node} is in force; end it with kraft fault clear {node} --rule {number}")
+        print(f"rule {number} of node {node} is active; end it with kraft fault clear {node} --rule {number}")
 
 
 @app.command()
@@ -124,7 +128,7 @@ def clear(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End faults: of one node or of all."""
+    """Clear the faults of one node or of all."""
     if rule is not None and node is None:
         raise CommandFailed("--rule needs NODE: each node numbers its own rules", code=EXIT_USAGE)
     nodes = _running(data) if node is None else [node]
@@ -133,7 +137,7 @@ def clear(
     if as_json:
         print_json({"nodes": nodes, "rule": rule})
     else:
-        print(f"node {', '.join(nodes)}: " + ("all faults are ended" if rule is None else f"no rule {rule}"))
+        print(f"node {', '.join(nodes)}: " + ("all faults are cleared" if rule is None else f"no rule {rule}"))
 
 
 @app.command(name="list")
@@ -142,7 +146,7 @@ def list_(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the faults in force."""
+    """List the active faults."""
     rows: list[tuple[str, str, int | None, str, int | None]] = []
     for node_id in _running(data) if node is None else [node]:
         faults = _client(data, node_id).listed()
@@ -157,7 +161,7 @@ def list_(
 
 
 def _require_rule(rule: dict[str, Any]) -> None:
-    """CommandFailed for a rule that makes no sense, as the node would say."""
+    """Raise CommandFailed for a rule that the node would reject."""
     from kraft.wire.reply_policy import BadRule, rule_from
 
     try:
@@ -179,7 +183,7 @@ def _folder(data: str | None) -> Any:
 
 
 def _running(data: str | None) -> list[str]:
-    """The nodes of the cluster that run."""
+    """Return the running nodes of the cluster."""
     from kraft.deploy.launch.control import LocalCluster
 
     return [str(node.node_id) for node in LocalCluster.find(_folder(data)).status() if node.pid is not None]

@@ -1,4 +1,4 @@
-"""`kraft up` while it stays: what it shows until the cluster ends, and what it says of the nodes and the data then."""
+"""`kraft up` in the foreground: its output until the cluster ends, and its final report on the nodes and the data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 CLEAN_END = "exit code 0"
-"""How the launcher words the end of a node that stopped in order."""
+"""Text with which the launcher describes a node that stopped cleanly."""
 
 
 def announce(cluster: LocalCluster, as_json: bool, *, how_to_end: str) -> None:
-    """Say that the cluster is ready, where clients and people find it, and how it ends."""
+    """Print that the cluster is ready, the addresses for clients and for users, and how to end the cluster."""
     if as_json:
-        print_json({**where_json(cluster), "ready": True})
+        print_json({**addresses_json(cluster), "ready": True})
     else:
         print(ready_line(cluster))
         print(f"end it with {how_to_end}")
@@ -31,27 +31,28 @@ def announce(cluster: LocalCluster, as_json: bool, *, how_to_end: str) -> None:
 
 
 def ready_line(cluster: LocalCluster) -> str:
-    """`ready: bootstrap HOST:PORT,…, data DIR`."""
-    return f"ready: {where_text(cluster, ', ')}, data {cluster.folder.path}"
+    """Return the line `ready: bootstrap HOST:PORT,…, data DIR`."""
+    return f"ready: {addresses_text(cluster, ', ')}, data {cluster.folder.path}"
 
 
-def where_text(cluster: LocalCluster, between: str) -> str:
-    """The addresses of the brokers: those for this machine, and those of --external where there are any."""
+def addresses_text(cluster: LocalCluster, between: str) -> str:
+    """Return the brokers' addresses as text: those for this machine, and those of --external if there are any."""
     external = cluster.layout.external_servers()
     return f"bootstrap {cluster.bootstrap_servers}" + (f"{between}external {external}" if external else "")
 
 
-def where_json(cluster: LocalCluster) -> dict[str, str]:
-    """The same for programs, with the folder."""
+def addresses_json(cluster: LocalCluster) -> dict[str, str]:
+    """Return the addresses and the folder as JSON."""
     external = cluster.layout.external_servers()
     where = {"data": str(cluster.folder.path), "bootstrap": cluster.bootstrap_servers}
     return where | ({"external": external} if external else {})
 
 
-def stay(cluster: LocalCluster, as_json: bool, *, is_temporary: bool) -> None:
-    """Show the cluster until ctrl-C, SIGTERM, kraft down from elsewhere or the end of its last node; then end it, and
-    say what became of it. CommandFailed if nodes have ended by themselves, and not in order."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores SIGINT otherwise
+def show_until_end(cluster: LocalCluster, as_json: bool, *, is_temporary: bool) -> None:
+    """Show the cluster until ctrl-C, SIGTERM, a `kraft down` from elsewhere, or the end of its last node. Then end the
+    cluster, and report how each node ended. Raise CommandFailed if nodes have failed by themselves."""
+    # because a background job of a shell ignores SIGINT
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     is_interrupted = _show_to_the_end(cluster, as_json)
     failures: list[str] = []
@@ -62,11 +63,11 @@ def stay(cluster: LocalCluster, as_json: bool, *, is_temporary: bool) -> None:
         if is_interrupted and not as_json:
             warn(f"stopping {plural(len(cluster.node_ids), 'node')} …")
         if not is_interrupted:
-            failures = _failures(cluster)  # before a temporary folder is removed with the logs in it
+            failures = _failures(cluster)  # read the logs before a temporary folder that has them is deleted
         killed = cluster.down()
         how = "all nodes have stopped" if is_interrupted else "every node has ended"
     if not as_json:
-        warn(f"{how}; {_fate_of_data(cluster, is_temporary)}")
+        warn(f"{how}; {_describe_data(cluster, is_temporary)}")
     warn_of_killed(killed)
     if failures:
         raise CommandFailed("\n  ".join(["not cleanly:", *failures]))
@@ -80,7 +81,7 @@ def warn_of_killed(killed: list[int]) -> None:
 
 
 def _failures(cluster: LocalCluster) -> list[str]:
-    """Each node that did not stop in order: how it ended, and the last line of its log."""
+    """Return, for each node that did not stop cleanly, how it ended and the last line of its log."""
     failed = [node for node in cluster.status() if node.ended != CLEAN_END]
     return [
         f"node {node.node_id}, {node.ended or 'ended'} ({_last_line(cluster.folder.node(node.node_id))})"
@@ -94,7 +95,7 @@ def _last_line(folder: Path) -> str:
 
 
 def _show_to_the_end(cluster: LocalCluster, as_json: bool) -> bool:
-    """Show the cluster until no node of it runs any more; True if an interrupt came first."""
+    """Show the cluster until none of its nodes is running. Return whether an interrupt came first."""
     try:
         if as_json or not is_terminal(sys.stdout) or os.environ.get("TERM") == "dumb":
             announce(cluster, as_json, how_to_end="ctrl-C")
@@ -113,8 +114,8 @@ def _show_to_the_end(cluster: LocalCluster, as_json: bool) -> bool:
     return False
 
 
-def _fate_of_data(cluster: LocalCluster, is_temporary: bool) -> str:
+def _describe_data(cluster: LocalCluster, is_temporary: bool) -> str:
     path = cluster.folder.path
     if is_temporary and not path.exists():
-        return f"{path}, a temporary folder, is removed"
+        return f"{path}, a temporary folder, is deleted"
     return f"the data is in {path}; start it again with kraft up --data {path}"

@@ -1,4 +1,4 @@
-"""The live table of `kraft up` in the foreground: processes, roles, who leads, and what is not in sync."""
+"""The live table of `kraft up` in the foreground: processes, roles, leaders, and replicas out of sync."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from kraft.deploy.launch.control import LocalCluster, NodeStatus
 
 REFRESH_SECONDS = 1.0
 ASK_MS_MAX = 3_000
-"""For each question, in three attempts with a broker each: one that is paused, or hangs, costs a third of it."""
+"""Timeout of each request. Each request has three attempts, each with another broker, so a paused or hanging broker
+delays it by a third of this."""
 
 _FAILURES = (ClusterUnreachable, *CONNECTION_FAILURES, KafkaError)
 _COLORS = MappingProxyType(
@@ -31,8 +32,8 @@ _COLORS = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What the cluster itself says. `quorum_leader` is None where the quorum has none, or does not answer."""
+class ClusterState:
+    """State as the cluster itself reports it. `quorum_leader` is None if the quorum has none, or does not respond."""
 
     quorum_leader: int | None
     partitions: tuple[PartitionDescription, ...]
@@ -40,10 +41,11 @@ class View:
 
 
 @dataclass(slots=True)
-class Latest:
-    """The last answers: `view` is None where no broker answers; `is_asked`: whether there was time for one."""
+class LatestState:
+    """The latest response from the cluster. `view` is None if no broker responded. `is_asked` is true once the first
+    attempt is over."""
 
-    view: View | None = None
+    view: ClusterState | None = None
     is_asked: bool = False
 
 
@@ -54,14 +56,14 @@ def watch(cluster: LocalCluster) -> None:
 
 async def _watch(cluster: LocalCluster) -> None:
     console = Console(highlight=False)
-    console.print(ready_line(cluster), soft_wrap=True)  # which stays when the table is gone
-    latest = Latest()
+    console.print(ready_line(cluster), soft_wrap=True)  # this line stays when the table is gone
+    latest = LatestState()
     async with (
         Admin(bootstrap_servers=cluster.bootstrap_servers, client_id="kraft-up", timeout_ms=ASK_MS_MAX) as admin,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(_ask_again, admin, latest)
-        # On a screen of its own, which is drawn whole each time: lines that a resize has wrapped leave nothing behind.
+        # The alternate screen is redrawn as a whole each time, so lines that a resize has wrapped leave no traces.
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
                 nodes = await trio.to_thread.run_sync(cluster.status)
@@ -72,41 +74,41 @@ async def _watch(cluster: LocalCluster) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _ask_again(admin: Admin, latest: Latest) -> None:
-    """Ask beside the table: the nodes' states are shown also while brokers take their time."""
+async def _ask_again(admin: Admin, latest: LatestState) -> None:
+    """Query the cluster periodically, in a separate task, so that node states are shown even while brokers are slow."""
     while True:
         latest.view = await _ask(admin)
         latest.is_asked = True
         await trio.sleep(REFRESH_SECONDS)
 
 
-async def _ask(admin: Admin) -> View | None:
+async def _ask(admin: Admin) -> ClusterState | None:
     try:
         topics = await admin.topics.list()
     except _FAILURES:
         return None
     leader: int | None = None
-    with contextlib.suppress(*_FAILURES):  # the brokers know the topics also while controllers elect
+    with contextlib.suppress(*_FAILURES):  # brokers can report topics even while the controllers hold an election
         leader = (await admin.nodes.quorum()).leader
-    return View(leader, tuple(part for topic in topics for part in topic.partitions), len(topics))
+    return ClusterState(leader, tuple(part for topic in topics for part in topic.partitions), len(topics))
 
 
-def _render(nodes: list[NodeStatus], latest: Latest) -> Group:
+def _render(nodes: list[NodeStatus], latest: LatestState) -> Group:
     view = latest.view
     table = Table(box=None, pad_edge=False)
     for name in ("node", "roles", "ports", "pid", "state", "leads", "out of sync"):
         table.add_column(name)
     for node in nodes:
-        leads, behind = _share(node.node_id, view)
+        leads, behind = _led_and_lagging(node.node_id, view)
         roles = ",".join(node.roles) + (" (active)" if view and view.quorum_leader == node.node_id else "")
         state = Text(node.ended or node.state, style=_COLORS.get(node.state, ""))
         ports = ",".join(str(port) for port in node.ports)
         table.add_row(str(node.node_id), roles, ports, str(node.pid or "-"), state, leads, behind)
-    trouble = _trouble(view) if latest.is_asked else Text("asking the brokers …", style="dim")
+    trouble = _replication_summary(view) if latest.is_asked else Text("asking the brokers …", style="dim")
     return Group(table, trouble, Text("ctrl-C ends the cluster", style="dim"))
 
 
-def _share(node_id: int, view: View | None) -> tuple[str, str]:
+def _led_and_lagging(node_id: int, view: ClusterState | None) -> tuple[str, str]:
     if view is None:
         return "-", "-"
     leads = sum(1 for part in view.partitions if part.leader == node_id)
@@ -114,7 +116,7 @@ def _share(node_id: int, view: View | None) -> tuple[str, str]:
     return str(leads), str(behind) if behind else ""
 
 
-def _trouble(view: View | None) -> Text:
+def _replication_summary(view: ClusterState | None) -> Text:
     if view is None:
         return Text("no broker answers", style="red")
     short = [part for part in view.partitions if part.is_under_replicated]

@@ -1,4 +1,4 @@
-"""`kraft node`: one node in this process, from a server.properties as Kafka's."""
+"""`kraft node`: run one node in this process, from a server.properties in Kafka's format."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def node(
     from_environment: Annotated[
         bool,
         typer.Option(
-            "--from-environment", help="Take properties from KAFKA_… variables as well; they win over the file."
+            "--from-environment", help="Take properties from KAFKA_… variables as well; they override the file."
         ),
     ] = False,
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Warn about keys that Kafka does not know, and go on.")
+        bool, typer.Option("--ignore-unknown", help="Only warn about keys that Kafka does not know.")
     ] = False,
     fault_control: Annotated[
         Path | None,
-        typer.Option(metavar="SOCKET", help="Let kraft fault break links and answers of this node on purpose."),
+        typer.Option(metavar="SOCKET", help="Let kraft fault inject faults into this node."),
     ] = None,
     log_level: Annotated[
         str,
@@ -43,7 +43,7 @@ def node(
         ),
     ] = None,
     kafka_log_lines: Annotated[
-        bool, typer.Option("--kafka-log-lines", help="Log in Kafka's words, too, that the node is ready.")
+        bool, typer.Option("--kafka-log-lines", help="Also log readiness in Kafka's words.")
     ] = False,
 ) -> None:
     """Run one node (process.roles controller, broker or both) until SIGTERM or ctrl-C."""
@@ -51,7 +51,7 @@ def node(
     from kraft.deploy.launch.imports import NodeModules
     from kraft.deploy.launch.logs import LEVELS, parsed_logger_levels
     from kraft.deploy.launch.node_process import StatusPipe, read_config, run_node
-    from kraft.deploy.launch.streams import outlive_readers
+    from kraft.deploy.launch.streams import make_outputs_lossy
     from kraft.deploy.launch.systemd import SystemdStatus
 
     if log_level not in LEVELS:
@@ -60,14 +60,14 @@ def node(
         loggers = parsed_logger_levels(logger or ())
     except ValueError as problem:
         raise typer.BadParameter(str(problem), param_hint="--logger") from None
-    outlive_readers()
+    make_outputs_lossy()
     if config is None and not from_environment:
         raise typer.BadParameter("name a file, or give --from-environment", param_hint="--config")
     over = environment_properties(os.environ) if from_environment else {}
     parsed = read_config(config, over=over, ignore_unknown=ignore_unknown, fault_control=fault_control)
     NodeModules().import_for_every_node()
     status = SystemdStatus.of_environment(os.environ) or StatusPipe(None)
-    status.tell(event="starting")
+    status.report(event="starting")
     code = run_node(
         parsed,
         status=status,

@@ -1,4 +1,4 @@
-"""Lines of several nodes' logs in the order of their times."""
+"""Merge the log lines of several nodes by time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from operator import itemgetter
 from pathlib import Path
 
 Line = tuple[str, int, str]
-"""Its time, as text that sorts; the node; the line."""
+"""A log line: its time (as text that sorts), its node, and its text."""
 
 _TIME = re.compile(r'(?:\{.*?"timestamp": ")?(\d{4}-\d\d-\d\dT[\d:.]+)')
-"""At the begin of a line, or in its field `timestamp` where it is JSON."""
+"""Pattern of the time at the start of a line, or in the field `timestamp` of a JSON line."""
 
 
 def read_from(path: Path, position: int) -> tuple[str, int]:
-    """The whole lines of a file from this position on, and where the next one will begin."""
+    """Return the complete lines of a file from this position on, and the position after them."""
     try:
         with open(path, "rb") as file:
             file.seek(position)
@@ -28,13 +28,13 @@ def read_from(path: Path, position: int) -> tuple[str, int]:
 
 
 def merge_by_time(lines: Mapping[int, Iterable[str]]) -> Iterator[Line]:
-    """The lines of each node as one sequence by time. A line without a time, as of a traceback, stays behind the line
-    before it."""
+    """Merge the lines of all nodes into one sequence by time. A line without a time, as in a traceback, follows the
+    line that precedes it in its file."""
     return heapq.merge(*(_timed(node_id, of_node) for node_id, of_node in lines.items()), key=itemgetter(0))
 
 
 def labelled(node_id: int, line: str) -> str:
-    """The line as it is shown beside those of other nodes. One of JSON names its node, and stays JSON."""
+    """Return the line with its node's name in front. A JSON line gets the name as a field, and stays JSON."""
     return line if line.startswith("{") else f"[{node_id}] {line}"
 
 

@@ -1,4 +1,4 @@
-"""`kraft rolling-restart`: the nodes of a local cluster, one after the other, while clients go on."""
+"""`kraft rolling-restart`: restart the nodes of a local cluster one after the other, while clients keep working."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from kraft.deploy.cli.completing import one_of
-from kraft.deploy.cli.connection import Connection
+from kraft.deploy.cli.connection import ClusterConnection
 from kraft.deploy.cli.local.cluster_verbs import find_cluster
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, DataOption, JsonOption, print_json, progress, warn
 
@@ -25,7 +25,7 @@ IS_IT_UP = "see kraft status and kraft logs"
 POLL_MS = 100
 SYNC_SECONDS = 300
 NAMES_MAX = 5
-"""So many partitions are named where some are in trouble."""
+"""Maximum number of out-of-sync partitions that a message lists by name."""
 ROLES = MappingProxyType({"controllers": "controller", "brokers": "broker"})
 
 
@@ -33,35 +33,35 @@ def rolling_restart(
     data: DataOption = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="ROLE", help="controllers or brokers alone.", autocompletion=one_of(*ROLES)),
+        typer.Option(metavar="ROLE", help="Only controllers, or only brokers.", autocompletion=one_of(*ROLES)),
     ] = None,
     node: Annotated[
         list[int] | None, typer.Option("--node", metavar="NODE", help="Only this node; may be repeated.")
     ] = None,
     even_if_under_replicated: Annotated[
-        bool, typer.Option("--even-if-under-replicated", help="Begin though partitions have replicas out of sync.")
+        bool, typer.Option("--even-if-under-replicated", help="Start even if partitions have replicas out of sync.")
     ] = False,
     sync_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="How long to wait for one node's replicas to be in sync.")
     ] = SYNC_SECONDS,
     as_json: JsonOption = False,
 ) -> None:
-    """Restart the nodes one after the other: controllers first, the active one last, then brokers. Before the next one
-    all replicas of the one before must be in sync. Ctrl-C, and any node that ends by itself, end this: the cluster
-    stays as it is, and what is left is said."""
+    """Restart the nodes one after the other: controllers first, the active one last, then brokers. The next node
+    follows when all replicas of the one before are in sync. Ctrl-C, or a node that ends by itself, stops this command:
+    the cluster stays as it is, and the remaining nodes are listed."""
     if only is not None and only not in ROLES:
         raise CommandFailed(f"--only {only}: expected {' or '.join(ROLES)}", code=EXIT_USAGE)
     cluster = find_cluster(data)
     cluster.require_all_up()
-    accepted, active = _look_before(cluster)
+    accepted, active = _state_before(cluster)
     if accepted and not even_if_under_replicated:
         raise CommandFailed(
-            f"not begun: replicas are out of sync in {_names(accepted)}; wait, or see kraft topics describe "
+            f"not started: replicas are out of sync in {_names(accepted)}; wait, or see kraft topics describe "
             "--under-replicated; --even-if-under-replicated goes ahead"
         )
     order = restart_order(cluster.layout.nodes(), active, only, node)
     done: list[int] = []
-    with progress("restarting", len(order)) as advance, _tell_rest(order, done):
+    with progress("restarting", len(order)) as advance, _report_remaining_nodes(order, done):
         for plan in order:
             advance(0, f"restarting node {plan.node_id}")
             _restart(cluster, plan, accepted, sync_timeout)
@@ -76,7 +76,8 @@ def rolling_restart(
 def restart_order(
     nodes: Sequence[NodePlan], active: int | None, only: str | None = None, chosen: Sequence[int] | None = None
 ) -> list[NodePlan]:
-    """Controllers before brokers, the `active` controller last of them. CommandFailed for an unknown node."""
+    """Return controllers before brokers, with the `active` controller as the last controller. Raise CommandFailed for
+    an unknown node."""
     unknown = set(chosen or ()) - {plan.node_id for plan in nodes}
     if unknown:
         known = ", ".join(str(plan.node_id) for plan in nodes)
@@ -88,17 +89,17 @@ def restart_order(
 
 
 @contextmanager
-def _tell_rest(order: Sequence[NodePlan], done: Sequence[int]) -> Iterator[None]:
-    """Name the nodes that were not restarted, whatever ends this early."""
+def _report_remaining_nodes(order: Sequence[NodePlan], done: Sequence[int]) -> Iterator[None]:
+    """Print the nodes that were not restarted, if an exception ends the restart early."""
     try:
         yield
     except BaseException:
         rest = [plan.node_id for plan in order if plan.node_id not in done]
         options = " ".join(f"--node {node_id}" for node_id in rest)
         warn(
-            f"stopped before the end: {len(done)} of {len(order)} nodes restarted, left: {', '.join(map(str, rest))}. "
-            f"See kraft status; start what is down (node {rest[0]} may be: kraft start {rest[0]}). Go on with kraft "
-            f"rolling-restart {options}"
+            f"stopped before the end: {len(done)} of {len(order)} nodes restarted, remaining: "
+            f"{', '.join(map(str, rest))}. See kraft status; start what is down (node {rest[0]} may be: kraft start "
+            f"{rest[0]}). Continue with kraft rolling-restart {options}"
             if rest
             else "stopped at the end: all nodes are restarted"
         )
@@ -106,15 +107,16 @@ def _tell_rest(order: Sequence[NodePlan], done: Sequence[int]) -> Iterator[None]
 
 
 def _restart(cluster: LocalCluster, plan: NodePlan, accepted: frozenset[str], sync_seconds: float) -> None:
-    """LaunchError if another node has ended: to stop one more could take the quorum or partitions down."""
+    """Restart a node and wait until it is in sync. Raise LaunchError if another node has ended, because stopping this
+    node too could make the quorum or partitions unavailable."""
     cluster.require_all_up()
     cluster.stop(plan.node_id)
     cluster.start(plan.node_id)
     _run(cluster, lambda admin: _wait_in_sync(cluster, admin, plan, accepted, sync_seconds))
 
 
-def _look_before(cluster: LocalCluster) -> tuple[frozenset[str], int | None]:
-    """The partitions with replicas out of sync, and the active controller."""
+def _state_before(cluster: LocalCluster) -> tuple[frozenset[str], int | None]:
+    """Return the partitions that have replicas out of sync, and the active controller, before a restart."""
 
     async def work(admin: Admin) -> tuple[frozenset[str], int | None]:
         return await _out_of_sync(admin), (await admin.nodes.quorum()).leader
@@ -123,14 +125,15 @@ def _look_before(cluster: LocalCluster) -> tuple[frozenset[str], int | None]:
 
 
 def _run(cluster: LocalCluster, work: Callable[[Admin], Awaitable[T]]) -> T:
-    return Connection(cluster.bootstrap_servers, {}, None, IS_IT_UP).run(work)
+    return ClusterConnection(cluster.bootstrap_servers, {}, None, IS_IT_UP).run(work)
 
 
 async def _wait_in_sync(
     cluster: LocalCluster, admin: Admin, plan: NodePlan, accepted: frozenset[str], seconds: float
 ) -> None:
-    """Wait until no partition has replicas out of sync but those `accepted` before, and until a controller follows the
-    leader of the quorum again. CommandFailed if time is up, LaunchError if a node ends."""
+    """Wait until no partition except those in `accepted` has replicas out of sync. After the restart of a controller,
+    wait also until it follows the quorum's leader again. Raise CommandFailed after the timeout, LaunchError if a node
+    ends."""
     import trio
 
     found: frozenset[str] = frozenset()
@@ -146,7 +149,7 @@ async def _wait_in_sync(
 
 
 async def _has_caught_up(admin: Admin, node_id: int) -> bool:
-    """Whether a controller has the metadata log up to the high watermark, as the quorum's leader sees it."""
+    """Whether a controller has the metadata log up to the high watermark, as reported by the quorum's leader."""
     quorum = await admin.nodes.quorum()
     replicas = {one.node_id: one for one in (*quorum.voters, *quorum.observers)}
     return node_id == quorum.leader or (

@@ -1,7 +1,7 @@
-"""`kraft run -- CMD ARG…`: a program of the user's with a fresh cluster, for tests in any language.
+"""`kraft run -- CMD ARG…`: run the user's program with a fresh cluster, for tests in any language.
 
-The program shares our process group, so the terminal's keys reach it as if it ran alone: its stdin, stdout and stderr
-are ours. The cluster is attached to this process, and a warden ends the program if this process is killed.
+The program is in our process group and inherits stdin, stdout and stderr, so the terminal's keys reach it as if it ran
+alone. The cluster is attached to this process, and a warden ends the program if this process is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
 
 EXIT_NO_CLUSTER = 125
-"""Ours alone: programs seldom end with it, and `docker run` and `timeout` use it in the same way."""
+"""Exit code of `kraft run` if the cluster does not start. Programs seldom exit with it, and `docker run` and `timeout`
+use it in the same way."""
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _EXAMPLE = "kraft run --combined 3 -- python app.py"
@@ -39,7 +40,7 @@ def run(
     controllers: Annotated[int | None, typer.Option(min=1, help="Controllers, as processes of their own.")] = None,
     brokers: Annotated[int | None, typer.Option(min=1, help="Brokers, as processes of their own.")] = None,
     combined: Annotated[
-        int | None, typer.Option(min=1, help="Nodes that are both; instead of the two above. [1]")
+        int | None, typer.Option(min=1, help="Nodes with both roles; replaces the two above. [1]")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -56,14 +57,13 @@ def run(
 ) -> None:
     """Run a program with a fresh cluster, and end the cluster when the program ends.
 
-    The program finds the address in KAFKA_BOOTSTRAP_SERVERS, KAFKA_BROKERS and SPRING_KAFKA_BOOTSTRAP_SERVERS.
-    Input, output and signals are the program's; the exit code too: 128+N if signal N ended it, 127 if there is no such
-    program, 126 if it cannot be started, 125 if the cluster does not start. Nothing is left behind.
-    """
+    The program finds the address in KAFKA_BOOTSTRAP_SERVERS, KAFKA_BROKERS and SPRING_KAFKA_BOOTSTRAP_SERVERS. Input,
+    output and signals go to the program, and its exit code is returned: 128+N if signal N ended it, 127 if the program
+    does not exist, 126 if it cannot be started, 125 if the cluster does not start. Nothing is left behind."""
     if not command:
         raise CommandFailed(f"kraft run needs a program to run, as in: {_EXAMPLE}", code=EXIT_USAGE)
     if combined and (controllers or brokers):
-        raise CommandFailed("--combined stands for itself; leave out --controllers and --brokers", code=EXIT_USAGE)
+        raise CommandFailed("--combined replaces --controllers and --brokers: leave them out", code=EXIT_USAGE)
     from kraft.sim.chaos.application.program import ProgramNotFound, require_program
 
     try:
@@ -82,7 +82,7 @@ def run(
 def _cluster(
     controllers: int | None, brokers: int | None, combined: int | None, settings: dict[str, str]
 ) -> Iterator[KafkaCluster]:
-    """A cluster; SIGTERM and SIGHUP end it in order, also while it starts."""
+    """Start a cluster. SIGTERM and SIGHUP end it cleanly, even while it starts."""
     from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
     from kraft.sim.shapes import ClusterError
 
@@ -100,7 +100,8 @@ def _leave(number: int, _frame: object) -> NoReturn:
 
 
 def _run_program(command: Sequence[str], bootstrap: str) -> int:
-    """Run the program to its end; its exit code, as a shell has it. Signals that are sent to us are sent on to it."""
+    """Run the program to its end and return its exit code, as a shell would. Signals that this process receives
+    meanwhile are forwarded to the program."""
     from kraft.sim.chaos.application.program import (
         bootstrap_environment,
         exit_code,
@@ -117,7 +118,7 @@ def _run_program(command: Sequence[str], bootstrap: str) -> int:
             process = subprocess.Popen(
                 with_bootstrap(command, bootstrap),
                 env={**os.environ, **bootstrap_environment(bootstrap)},
-                # this process has one thread
+                # this process has a single thread
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
             )
         except OSError as problem:
@@ -133,8 +134,8 @@ def _run_program(command: Sequence[str], bootstrap: str) -> int:
 
 
 def _forward_signals(process: subprocess.Popen[bytes], watched: set[signal.Signals]) -> None:
-    """Until the program has ended. Keys of the terminal (ctrl-C) have reached it already, because it is in our group.
-    What a process has sent to us alone has not."""
+    """Forward signals to the program until it has ended, except those from the terminal (ctrl-C). The terminal sends
+    its signals to the whole process group, so the program has received them already."""
     while process.poll() is None:
         received = signal.sigwaitinfo(watched)
         is_from_process = received.si_code <= 0
@@ -143,7 +144,7 @@ def _forward_signals(process: subprocess.Popen[bytes], watched: set[signal.Signa
 
 
 def _copy_logs(folder: Path, to: Path) -> None:
-    """NODE.log for each node."""
+    """Copy the log of each node to a file NODE.log."""
     to.mkdir(parents=True, exist_ok=True)
     for log in folder.glob("*/node.log"):
         shutil.copyfile(log, to / f"{log.parent.name}.log")

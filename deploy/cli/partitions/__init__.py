@@ -1,1 +1,1 @@
-"""Async: verbs over partitions, and plans of reassignment. May import what kraft.deploy.cli imports."""
+"""Async: commands for partitions, and plans of reassignment. May import what kraft.deploy.cli imports."""

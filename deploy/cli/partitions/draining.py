@@ -1,8 +1,8 @@
-"""How a broker is drained: where its replicas go, and the moves.
+"""Drain a broker: choose the brokers that get its replicas, and move the replicas there.
 
-Invariants: the plan keeps each partition's number of replicas, and touches no partition that has none on the broker. A
-move that is under way already counts with its target, so that a drain that was interrupted goes on where it was; unless
-it goes to a broker that is down: then another one is chosen. A throttle that an interrupted drain has left is lifted.
+Invariants: the plan keeps each partition's number of replicas, and changes only partitions that have a replica on the
+drained broker. A partition that is being moved already counts as being at its target, so an interrupted drain continues
+where it stopped. If a target broker is down, another one is chosen. A throttle left by an interrupted drain is removed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """The replicas of each partition that has one on the broker, now and afterwards. `running`: those that are moving
-    to their target already."""
+    """Replicas of each partition that has one on the drained broker, before and after the drain. `running` has the
+    partitions that are already moving to their target."""
 
     broker: int
     before: Mapping[TopicPartition, tuple[int, ...]]
@@ -34,7 +34,8 @@ class DrainPlan:
 
 
 async def find_drain_plan(admin: Admin, broker: int) -> DrainPlan:
-    """What is to be moved. CommandFailed if there is no such broker, or the others are too few."""
+    """Return the plan of a drain. Raise CommandFailed if the broker does not exist, or if too few other brokers are
+    active to take its replicas."""
     known = {one.node_id: one for one in (await admin.nodes.cluster()).brokers}
     if broker not in known:
         raise CommandFailed(f"there is no broker {broker} (there are: {_ids(known)})", code=EXIT_NOT_FOUND)
@@ -53,8 +54,9 @@ def decide_drain(
     running: Mapping[TopicPartition, Reassignment],
     usable: Mapping[int, str | None],
 ) -> DrainPlan:
-    """The plan, with the brokers that may take replicas (id → rack). Each replica of the broker goes to the one that is
-    best by rack and load; all others stay. ValueError if there are too few brokers."""
+    """Return the plan of a drain, given the brokers that may take replicas (id → rack). Each replica of the drained
+    broker goes to the broker that is best by rack and load; all other replicas stay. Raise ValueError if there are too
+    few brokers."""
     before = {(one.topic, one.index): one.replicas for one in partitions if broker in one.replicas}
     current = {(one.topic, one.index): one.replicas for one in partitions}
     for one, move in running.items():
@@ -67,7 +69,8 @@ def decide_drain(
 
 
 async def carry_out(admin: Admin, plan: DrainPlan, throttle: int | None) -> None:
-    """Begin the moves that are not under way, and wait for all. CommandFailed names what did not move."""
+    """Start the moves that are not in progress yet, and wait until all moves of the plan have ended. Raise
+    CommandFailed with the partitions that were not moved."""
     from kraft.client.admin.reassign_throttle import set_throttle
 
     new = {one: target for one, target in plan.targets.items() if one not in plan.running}
@@ -87,12 +90,12 @@ async def carry_out(admin: Admin, plan: DrainPlan, throttle: int | None) -> None
 
 
 async def _lift(admin: Admin, broker: int) -> None:
-    """Take the throttle of this broker's drain away, also one that an interrupted drain has left."""
-    from kraft.client.admin.reassign_throttle import lift_throttle, throttled_topics
+    """Remove the throttle that draining this broker has set, now or in an earlier, interrupted drain."""
+    from kraft.client.admin.reassign_throttle import remove_throttle, throttled_topics
 
     topics = await throttled_topics(admin, broker)
     if topics:
-        await lift_throttle(admin, topics, [one.node_id for one in (await admin.nodes.cluster()).brokers])
+        await remove_throttle(admin, topics, [one.node_id for one in (await admin.nodes.cluster()).brokers])
 
 
 def _ids(brokers: Mapping[int, object]) -> str:

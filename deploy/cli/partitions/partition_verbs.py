@@ -1,5 +1,6 @@
-"""`kraft partitions`: offsets and leaders of partitions; deleting old records, electing leaders,
-moving replicas, seeing producers."""
+"""`kraft partitions`: show offsets, leaders and producers of partitions; delete old records, elect leaders, move
+replicas.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.deploy.cli.completing import complete_broker, complete_topic, one_of
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kraft.client.admin import Admin, FoundOffset, PartitionDescription
 
 app = typer.Typer(
-    help="Look at partitions, delete old records, elect leaders, move replicas.",
+    help="Show partitions, delete old records, elect leaders, move replicas.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,8 +44,8 @@ PartitionsArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class FoundOffsets:
-    """The offsets of partitions that there are, and why others could not be had. One that is in neither has no record
-    as new as the time that was asked for."""
+    """Offsets of partitions, and the errors of partitions whose offset could not be found. A partition in neither has
+    no record at or after the requested time."""
 
     offsets: Mapping[tuple[str, int], FoundOffset]
     problems: Mapping[tuple[str, int], str]
@@ -52,16 +53,18 @@ class FoundOffsets:
 
 @app.command("list")
 @over_network
-def list_partitions(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
-    """Show partitions: leader, in-sync replicas, first and next offset, how many offsets lie between. One without a
-    leader has no offsets; one whose leader does not answer has an `error` in JSON, and the exit code is 1."""
+def list_partitions(connection: ClusterConnection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
+    """Show partitions: leader, in-sync replicas, first and next offset, number of offsets between them. A partition
+    without a leader has no offsets. If a leader does not respond, its partitions have an `error` in JSON, and the exit
+    code is 1."""
 
     async def work(admin: Admin) -> tuple[list[PartitionDescription], FoundOffsets, FoundOffsets]:
         from kraft.client.admin import EARLIEST, LATEST
         from kraft.deploy.cli.topics import choose_described
 
         parts = await choose_described(admin, topic)
-        led = {tp: part for tp, part in parts.items() if part.leader is not None}  # who leads is a column of its own
+        # the leader column shows which partitions have none; they have no offsets
+        led = {tp: part for tp, part in parts.items() if part.leader is not None}
         first = await _find_offsets(admin, led, EARLIEST)
         end = await _find_offsets(admin, {tp: led[tp] for tp in first.offsets}, LATEST)
         return list(parts.values()), first, end
@@ -80,7 +83,7 @@ def list_partitions(connection: Connection, topic: PartitionsArgument, as_json: 
 @app.command()
 @over_network
 def offsets(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: PartitionsArgument,
     at: Annotated[
         str,
@@ -92,8 +95,8 @@ def offsets(
     ] = "latest",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the offset of each partition at a point in time. One that has no leader, or whose leader does not answer,
-    has an `error` in JSON, and the exit code is 1."""
+    """Show the offset of each partition at a point in time. A partition that has no leader, or whose leader does not
+    respond, has an `error` in JSON, and the exit code is 1."""
     from kraft.client.admin import EARLIEST, LATEST, MAX_TIMESTAMP
 
     named = {"earliest": EARLIEST, "latest": LATEST, "newest": MAX_TIMESTAMP}
@@ -116,7 +119,7 @@ def offsets(
 @app.command("delete-records")
 @over_network
 def delete_records(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: PartitionsArgument,
     before: Annotated[
         str, typer.Option(metavar="OFFSET", help="The first offset to keep; a number, a time, or latest: delete all.")
@@ -124,7 +127,7 @@ def delete_records(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the records before an offset. They are gone for everybody."""
+    """Delete the records before an offset, for all consumers."""
     time_ms = None if before == "latest" or before.isdecimal() else parse_time_ms(before, _now_ms())
     confirm(f"delete all records of {', '.join(topic)} before {before}?", is_confirmed=yes)
 
@@ -147,7 +150,7 @@ def delete_records(
 
 
 def _require_within(before: int, ends: Mapping[tuple[str, int], int]) -> None:
-    """CommandFailed for an offset behind the end of one of the partitions: known before any record is deleted."""
+    """Raise CommandFailed if an offset is beyond the end of its partition. Called before any record is deleted."""
     short = next((tp for tp in ends if before > ends[tp]), None)
     if short is not None:
         raise CommandFailed(
@@ -160,19 +163,19 @@ def _require_within(before: int, ends: Mapping[tuple[str, int], int]) -> None:
 @app.command()
 @over_network
 def elect(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TOPIC[:0,2-4]…]", help="Default: all.", autocompletion=complete_topic),
     ] = None,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Let any live replica lead where nobody does. Records may be lost.")
+        bool, typer.Option("--unclean", help="Elect any live replica where there is no leader. Records may be lost.")
     ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Give leadership to the preferred replicas; with --unclean, to any live one."""
-    confirm("an unclean election may lose acknowledged records; go on?", is_confirmed=yes or not unclean)
+    """Elect the preferred replicas as leaders; with --unclean, elect any live replica."""
+    confirm("an unclean election may lose acknowledged records; continue?", is_confirmed=yes or not unclean)
 
     async def work(admin: Admin) -> list[tuple[str, int, str]]:
         from kraft.client.admin import ElectionType
@@ -196,7 +199,7 @@ def elect(
     if rows or as_json:
         show(as_json, ["topic", "partition", "result"], rows)
     else:
-        print("nothing to do: the right replicas lead already")
+        print("nothing to do: the preferred replicas are leaders already")
     if any(result not in ("elected", "not needed") for _, _, result in rows):
         raise typer.Exit(EXIT_FAILED)
 
@@ -204,7 +207,7 @@ def elect(
 @app.command("move-to-dir")
 @over_network
 def move_to_directory(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: PartitionsArgument,
     broker: Annotated[
         int, typer.Option(metavar="ID", help="The broker whose replicas move.", autocompletion=complete_broker)
@@ -212,8 +215,8 @@ def move_to_directory(
     to: Annotated[str, typer.Option(metavar="PATH", help="One of its log directories, as kraft logdirs shows them.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Move a broker's replicas into another log directory of it; into the one where they are: give that up.
-    `kraft logdirs --replicas` shows how far they are."""
+    """Move a broker's replicas into another of its log directories. Naming the directory where they are now cancels a
+    move. `kraft logdirs --replicas` shows the progress."""
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
         from kraft.deploy.cli.topics import choose_partitions
@@ -230,8 +233,8 @@ def move_to_directory(
 
 @app.command()
 @over_network
-def producers(connection: Connection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
-    """Show the idempotent and transactional producers that wrote to partitions lately."""
+def producers(connection: ClusterConnection, topic: PartitionsArgument, as_json: JsonOption = False) -> None:
+    """Show the idempotent and transactional producers that wrote to partitions recently."""
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
         from kraft.deploy.cli.topics import choose_partitions
@@ -255,7 +258,8 @@ def producers(connection: Connection, topic: PartitionsArgument, as_json: JsonOp
 
 
 async def _find_offsets(admin: Admin, parts: Mapping[tuple[str, int], PartitionDescription], when: int) -> FoundOffsets:
-    """What is known to have no leader is not asked, and so not waited for."""
+    """Return the offsets of partitions. Partitions that have no leader according to the metadata are not requested, so
+    the command does not wait for them."""
     from kraft.client import KafkaError
     from kraft.deploy.cli.admin import sentence
     from kraft.wire.error_codes import ErrorCode
@@ -281,8 +285,8 @@ def _show(
     rows: list[tuple[Any, ...]],
     problems: Mapping[tuple[str, int], str],
 ) -> None:
-    """Rows that begin with a topic and a partition; then what is missing in them on standard error, and exit code 1 if
-    that is anything."""
+    """Print rows, each beginning with a topic and a partition. Then print on standard error the partitions without a
+    result, and exit with code 1 if there are any."""
     if as_json:
         errors = {tp: {"error": problem} for tp, problem in problems.items()}
         print_json([{**dict(zip(columns, row, strict=True)), **errors.get(row[:2], {})} for row in rows])

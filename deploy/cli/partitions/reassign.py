@@ -1,7 +1,7 @@
 """`kraft partitions reassign`: move replicas between brokers, with the files of kafka-reassign-partitions.sh.
 
-`plan` writes a file, `execute` begins what stands in one, `verify` says how far it is, and lifts the throttle when all
-is done.
+`plan` writes a file, `execute` starts the moves in it, `verify` shows their progress, and removes the throttle when all
+are done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kraft.deploy.cli.completing import complete_brokers, complete_topic
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -24,7 +24,7 @@ from kraft.deploy.cli.output import (
     show,
     warn,
 )
-from kraft.deploy.cli.partitions.reassign_progress import DONE, current_replicas, look, wait_until_over
+from kraft.deploy.cli.partitions.reassign_progress import DONE, current_replicas, fetch_progress, wait_until_over
 from kraft.deploy.cli.partitions.reassignment_file import Placement, read_plan, read_topics, save_plan, write_plan
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PlanArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A plan, as `
 @app.command()
 @over_network
 def plan(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: Annotated[
         list[str] | None, typer.Argument(metavar="[TOPIC[:0,2-4]…]", autocompletion=complete_topic)
     ] = None,
@@ -52,17 +52,20 @@ def plan(
     brokers: Annotated[
         str | None,
         typer.Option(
-            metavar="1,2,…", help="Where replicas may be; default: all live brokers.", autocompletion=complete_brokers
+            metavar="1,2,…",
+            help="Brokers that may hold replicas; default: all live brokers.",
+            autocompletion=complete_brokers,
         ),
     ] = None,
     replication_factor: Annotated[int | None, typer.Option(help="Replicas of each partition; default: as now.")] = None,
     save_current: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what is now into a file, to go back to.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the current placement to a file, so that you can go back to it."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a plan that spreads replicas evenly and moves as few as it can. Nothing is moved. The plan is JSON in any
-    case; without --json a line beside it says how much there is to copy."""
+    """Write a plan that spreads replicas evenly with as few moves as possible. Nothing is moved. The plan is always
+    JSON; without --json, a line on standard error gives the amount of data to copy."""
     wanted = [*(topic or ()), *(read_topics(topics_file) if topics_file is not None else ())]
     if not wanted:
         raise CommandFailed("which topics? Name them, or give --topics FILE", code=EXIT_USAGE)
@@ -98,21 +101,23 @@ def plan(
 @app.command()
 @over_network
 def execute(
-    connection: Connection,
+    connection: ClusterConnection,
     file: PlanArgument,
     throttle: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Bytes per second that each broker may use for it.")
+        int | None, typer.Option(metavar="BYTES", help="Maximum bytes per second that each broker uses for the moves.")
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="Go ahead though other partitions are being moved.")
+        bool, typer.Option("--additional", help="Go ahead even if other partitions are being moved.")
     ] = False,
     keep_replication_factor: Annotated[
-        bool, typer.Option("--keep-replication-factor", help="Refuse what would change the number of replicas.")
+        bool, typer.Option("--keep-replication-factor", help="Refuse a plan that would change the number of replicas.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until all is done; then lift the throttle.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all moves are done, then remove the throttle.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Begin to move replicas as a plan says. To go back, execute what `plan --save-current` wrote, or `cancel`."""
+    """Start to move replicas as a plan says. To go back, execute the file of `plan --save-current`, or use `cancel`."""
     placements = read_plan(file)
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
@@ -147,18 +152,18 @@ def execute(
 @app.command()
 @over_network
 def verify(
-    connection: Connection,
+    connection: ClusterConnection,
     file: PlanArgument,
     preserve_throttles: Annotated[
-        bool, typer.Option("--preserve-throttles", help="Leave throttles as they are though all is done.")
+        bool, typer.Option("--preserve-throttles", help="Keep the throttles even if all moves are done.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how far a plan is. When all of it is done the throttles are lifted; else this ends with exit code 1."""
+    """Show the progress of a plan. When all of it is done, the throttles are removed; otherwise the exit code is 1."""
     placements = read_plan(file)
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
-        progress = await look(admin, placements)
+        progress = await fetch_progress(admin, placements)
         rows: list[tuple[object, ...]] = [
             (*one, progress.current[one], placement.replicas, progress.state(one))
             for one, placement in sorted(placements.items())
@@ -173,16 +178,14 @@ def verify(
 @app.command()
 @over_network
 def cancel(
-    connection: Connection,
+    connection: ClusterConnection,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The plan to cancel; default: all that is being moved.")
+        Path | None, typer.Argument(metavar="[FILE]", help="The plan to cancel; default: all moves.")
     ] = None,
-    preserve_throttles: Annotated[
-        bool, typer.Option("--preserve-throttles", help="Leave throttles as they are.")
-    ] = False,
+    preserve_throttles: Annotated[bool, typer.Option("--preserve-throttles", help="Keep the throttles.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop moves: new replicas go away, those that were to go stay."""
+    """Cancel moves: replicas being added are removed, and replicas being removed stay."""
     placements = read_plan(file) if file is not None else None
 
     async def work(admin: Admin) -> list[tuple[object, ...]]:
@@ -202,7 +205,7 @@ def cancel(
 
 @app.command("list")
 @over_network
-def list_reassignments(connection: Connection, as_json: JsonOption = False) -> None:
+def list_reassignments(connection: ClusterConnection, as_json: JsonOption = False) -> None:
     """Show the partitions that are being moved."""
 
     async def work(admin: Admin) -> dict[TopicPartition, Reassignment]:
@@ -230,8 +233,8 @@ def _broker_ids(text: str | None) -> list[int] | None:
 async def _move_between_directories(
     admin: Admin, placements: Mapping[TopicPartition, Placement]
 ) -> dict[TopicPartition, KafkaError]:
-    """Have brokers put replicas into the directories that the plan names, before the plan begins: a replica that comes
-    is made there. What was refused."""
+    """Request the brokers to move replicas to the log directories that the plan names. This is requested before the
+    plan starts: a new replica is then created in the right directory. Return the errors."""
     from kraft.wire.error_codes import ErrorCode
 
     wanted: dict[int, dict[TopicPartition, str]] = {}
@@ -247,10 +250,10 @@ async def _move_between_directories(
 
 
 async def _lift(admin: Admin, partitions: Iterable[TopicPartition]) -> None:
-    from kraft.client.admin.reassign_throttle import lift_throttle
+    from kraft.client.admin.reassign_throttle import remove_throttle
 
     brokers = [one.node_id for one in (await admin.nodes.cluster()).brokers]
-    await lift_throttle(admin, {topic for topic, _ in partitions}, brokers)
+    await remove_throttle(admin, {topic for topic, _ in partitions}, brokers)
 
 
 def _outcome(problem: KafkaError | None, success: str) -> str:
@@ -258,7 +261,7 @@ def _outcome(problem: KafkaError | None, success: str) -> str:
 
 
 def _finish(as_json: bool, columns: list[str], rows: list[tuple[object, ...]], good: set[str]) -> None:
-    """Show the rows; the last column says what became of each. Exit code 1 unless all is well."""
+    """Print the rows; the last column has the result of each row. Exit with code 1 unless every result is fine."""
     show(as_json, columns, rows)
     if any(row[-1] not in good for row in rows):
         raise typer.Exit(EXIT_FAILED)

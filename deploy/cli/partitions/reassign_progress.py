@@ -1,7 +1,7 @@
-"""How far a plan of reassignments is: which replicas are on the brokers, and in the log directories, that it names.
+"""Progress of a reassignment plan: which replicas are on the planned brokers, and in the planned log directories.
 
-Invariant: what is moving is asked for before what is there, so that a move that ends in between counts as one that goes
-on, and never as one that has gone astray.
+Invariant: the list of running moves is requested before the list of current replicas. So a move that ends between the
+two requests counts as running, and its partition never counts as failed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 POLL_MS = 200
 IDLE_POLLS_MAX = 10
-"""A move between directories shows as soon as its copy is open, and brokers hear of what is done a little later than
-the controller."""
+"""Number of polls without a running move after which waiting ends. More than one is needed: a move between directories
+becomes visible only once the copied log is open, and brokers learn of a finished move a little later than the
+controller."""
 
 DONE = "done"
 MOVING = "being moved"
@@ -28,21 +29,21 @@ ASTRAY = "not as planned"
 
 TopicPartition = tuple[str, int]
 Replica = tuple[int, TopicPartition]
-"""Broker id, partition."""
+"""Replica as (broker id, partition)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What was found of the partitions of a plan. A broker that is down tells of no directories."""
+class ReassignmentProgress:
+    """State of the partitions of a plan. For a broker that is down, the log directories are missing."""
 
     placements: Mapping[TopicPartition, Placement]
     running: Mapping[TopicPartition, Reassignment]
-    """Moves between brokers."""
+    """Partitions that are being moved between brokers."""
     current: Mapping[TopicPartition, tuple[int, ...]]
     held: Mapping[Replica, str]
-    """The log directory of each replica for which the plan names one."""
+    """Current log directory of each replica for which the plan names a directory."""
     coming: Mapping[Replica, str]
-    """The log directory into which such a replica is being moved."""
+    """Log directory into which a replica of `held` is being moved, if it is."""
 
     def state(self, partition: TopicPartition) -> str:
         placement = self.placements[partition]
@@ -61,7 +62,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """How many partitions are as planned."""
+        """Number of partitions that are as planned."""
         return sum(self.state(partition) == DONE for partition in self.placements)
 
     @property
@@ -73,8 +74,8 @@ class Progress:
         return any(self.state(partition) not in (DONE, ASTRAY) for partition in self.placements)
 
 
-async def look(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> Progress:
-    """How far these are. CommandFailed for a partition that is not there."""
+async def fetch_progress(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> ReassignmentProgress:
+    """Request the state of these partitions. Raise CommandFailed if one does not exist."""
     running = await admin.partitions.reassignments(placements)
     held: dict[Replica, str] = {}
     coming: dict[Replica, str] = {}
@@ -86,19 +87,20 @@ async def look(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> 
                 places = coming if one.is_future else held
                 places[directory.broker, (one.topic, one.partition)] = directory.path
     current = await current_replicas(admin, placements)
-    return Progress(placements=placements, running=running, current=current, held=held, coming=coming)
+    return ReassignmentProgress(placements=placements, running=running, current=current, held=held, coming=coming)
 
 
-async def wait_until_over(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> Progress:
-    """Wait until all is done, or nothing has been moving for a while. The bar counts the partitions that are done.
-    Brokers that moves wait for, because they are down, are named on standard error when they are found so."""
+async def wait_until_over(admin: Admin, placements: Mapping[TopicPartition, Placement]) -> ReassignmentProgress:
+    """Wait until all moves are done, or until no move has been running for a while. The bar counts the partitions that
+    are done. If moves wait for brokers that are down, these brokers are named on standard error as soon as this is
+    noticed."""
     import trio
 
     idle_polls = told = 0
     missing: frozenset[int] = frozenset()
     with progress("moving", len(placements)) as advance:
         while True:
-            found = await look(admin, placements)
+            found = await fetch_progress(admin, placements)
             advance(found.done - told)
             told = found.done
             idle_polls = 0 if found.is_moving else idle_polls + 1
@@ -112,8 +114,8 @@ async def wait_until_over(admin: Admin, placements: Mapping[TopicPartition, Plac
 
 
 def awaited_brokers(running: Mapping[TopicPartition, Reassignment], active: Container[int]) -> frozenset[int]:
-    """The brokers without which these moves cannot end: those that are to get a replica, and the sources of a move all
-    of whose sources are down."""
+    """Return the brokers that are down and without which these moves cannot finish. These are the brokers that are to
+    get a replica, and the previous replicas of a partition if all of them are down."""
     down: set[int] = set()
     for move in running.values():
         down.update(broker for broker in move.adding if broker not in active)
@@ -130,13 +132,13 @@ async def _active_brokers(admin: Admin) -> frozenset[int]:
 def _missing_text(brokers: Iterable[int]) -> str:
     named = ", ".join(map(str, sorted(brokers)))
     return (
-        f"moves wait for brokers that are down: {named}. They go on when these are back (kraft start); "
+        f"moves wait for brokers that are down: {named}. They continue when these are back (kraft start); "
         "ctrl-C ends this command, not the moves"
     )
 
 
 async def current_replicas(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, ...]]:
-    """The replicas of these partitions. CommandFailed for one that is not there."""
+    """Return the replicas of these partitions. Raise CommandFailed if one does not exist."""
     wanted = sorted(set(partitions))
     topics = await admin.topics.describe(sorted({topic for topic, _ in wanted}))
     known = {(part.topic, part.index): part.replicas for topic in topics for part in topic.partitions}

@@ -2,8 +2,8 @@
 
     {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/d2"]}]}
 
-`log_dirs` may be left out; "any" leaves the directory to the broker. The topics to be planned for are
-{"version": 1, "topics": [{"topic": "orders"}]}.
+`log_dirs` may be left out; with "any" the broker chooses the directory. A file of topics to plan for is {"version": 1,
+"topics": [{"topic": "orders"}]}.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ TopicPartition = tuple[str, int]
 
 
 class Placement(NamedTuple):
-    """Where the replicas of one partition are to be; `log_dirs` are parallel to `replicas`, or empty."""
+    """Planned replicas of one partition. `log_dirs` has one entry per entry of `replicas`, or is empty."""
 
     replicas: tuple[int, ...]
     log_dirs: tuple[str, ...] = ()
 
     @property
     def directories(self) -> dict[int, str]:
-        """Broker → the log directory that is named for its replica."""
+        """Planned log directory of each replica for which the plan names one, by broker."""
         pairs = zip(self.replicas, self.log_dirs, strict=False)
         return {broker: path for broker, path in pairs if path != ANY_DIRECTORY}
 
 
 def read_plan(path: Path) -> dict[TopicPartition, Placement]:
-    """The partitions of a file. CommandFailed with what is wrong."""
+    """Read the partitions of a file. Raise CommandFailed with the first error."""
     plan: dict[TopicPartition, Placement] = {}
     for number, row in enumerate(_rows(path, "partitions")):
         where = f"{path}: partitions[{number}]"
@@ -53,12 +53,12 @@ def read_plan(path: Path) -> dict[TopicPartition, Placement]:
 
 
 def read_topics(path: Path) -> list[str]:
-    """The topics of a file of topics to move."""
+    """Read the topics of a file that names topics to move."""
     return [_field(row, "topic", str, f"{path}: topics[{number}]") for number, row in enumerate(_rows(path, "topics"))]
 
 
 def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
-    """One line of JSON, in order of topic and partition."""
+    """Return the plan as one line of JSON, sorted by topic and partition."""
     rows = [
         {"topic": topic, "partition": index, "replicas": list(replicas), "log_dirs": [ANY_DIRECTORY] * len(replicas)}
         for (topic, index), replicas in sorted(plan.items())
@@ -67,7 +67,7 @@ def write_plan(plan: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def save_plan(path: Path, plan: Mapping[TopicPartition, Sequence[int]]) -> None:
-    """Write a file of it. CommandFailed if that is not possible."""
+    """Write the plan to a file. Raise CommandFailed if that fails."""
     try:
         path.write_text(write_plan(plan) + "\n")
     except OSError as problem:
@@ -101,7 +101,7 @@ def _field(row: Any, name: str, kind: type, where: str) -> Any:
 
 
 def _log_dirs(value: Any, count: int, where: str) -> tuple[str, ...]:
-    """What a row says of directories; none if that is null, or nothing."""
+    """Return the directories of a row; none if the field is null or missing."""
     given = [] if value is None else value
     is_list = isinstance(given, list) and all(isinstance(one, str) for one in given)
     if not is_list or len(given) not in (0, count):

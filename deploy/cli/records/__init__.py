@@ -1,2 +1,2 @@
-"""Async: verbs that write and read records, and the forms that records have in text. May import what kraft.deploy.cli
+"""Async: commands that write and read records, and text formats of records. May import what kraft.deploy.cli
 imports."""

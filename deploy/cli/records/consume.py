@@ -1,4 +1,4 @@
-"""`kraft consume`: print records, from where one likes to where one likes, and only those that one looks for."""
+"""`kraft consume`: print the records of a range of offsets or times, optionally only those that match a filter."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from kraft.deploy.cli.completing import complete_group, complete_topic, one_of
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_NOT_FOUND, EXIT_USAGE, CommandFailed, JsonOption, warn
 from kraft.deploy.cli.records.filter import RecordFilter, compile_filter
 from kraft.deploy.cli.records.format import compile_format, print_plain
-from kraft.deploy.cli.records.reading_bar import Reading
+from kraft.deploy.cli.records.reading_bar import ReadProgress
 from kraft.deploy.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ RECORDS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Where to begin and end. `start`: "earliest", "latest", an offset, or a negative number from the end; times in ms
-    win over offsets. An `end` is exclusive."""
+class ReadRange:
+    """Where a read starts and ends. `start` is "earliest", "latest", an offset, or a negative number counted from the
+    end. Times are in ms and override offsets. The end is exclusive."""
 
     start: str | int = "earliest"
     end: int | None = None
@@ -42,7 +42,7 @@ class Range:
 
 @over_network
 def consume(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: Annotated[
         list[str],
         typer.Argument(metavar="TOPIC[:0,2-4]…", autocompletion=complete_topic, help="All partitions, or these."),
@@ -62,9 +62,10 @@ def consume(
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From this time on: 2026-11-21T10:00:00, ms since 1970, or -1h.")
+        str | None,
+        typer.Option(metavar="TIME", help="Records from this time on: 2026-11-21T10:00:00, ms since 1970, or -1h."),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this time.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Records before this time.")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -72,14 +73,22 @@ def consume(
             "-g",
             metavar="GROUP",
             autocompletion=complete_group,
-            help="Read as a member, until ctrl-C or -n.",
+            help="Read as a member of this group, until ctrl-C or -n.",
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on at the end until ctrl-C.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of records.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for new records at the end, until ctrl-C.")
+    ] = False,
     committed: Annotated[bool, typer.Option("--committed", help="Only records of committed transactions.")] = False,
-    key: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose key it finds.")] = None,
-    value: Annotated[str | None, typer.Option(metavar="REGEX", help="Only records whose value it finds.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Only records whose key matches this regular expression.")
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Only records whose value matches this regular expression.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME[=REGEX]", help="Only records with this header; may be repeated.")
     ] = None,
@@ -89,10 +98,10 @@ def consume(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print records, one per line; stops at the end that the partitions have now."""
+    """Print records, one per line, up to the current end of the partitions."""
     wanted = _parse_range(offset or "", since, until, follow)
     only = compile_filter(key, value, header or ())
-    reading = Reading(count)
+    reading = ReadProgress(count)
     show = reading.counted(_printer(form, as_json))
     topics = _with_partitions(topic, partition) if partition else topic
     settings = connection.consumer_settings(group, isolation_level="read_committed" if committed else None)
@@ -106,12 +115,12 @@ def consume(
         async with opened as (reader, ends):
             await _print(reader, ends, only, show, count, _write)
 
-    with suppress(BrokenPipeError):  # who reads no further (`| head -1`) has what they wanted
+    with suppress(BrokenPipeError):  # the reader of the pipe has closed it (`| head -1`): it has all that it wanted
         connection.run_async(work)
 
 
 def _with_partitions(topics: list[str], partitions: list[int]) -> list[str]:
-    """These partitions of each topic, as TOPIC:0,2."""
+    """Return the given partitions of each topic in the form TOPIC:0,2."""
     if any(":" in name for name in topics):
         raise CommandFailed("give partitions either with --partition or as TOPIC:0,2-4", code=EXIT_USAGE)
     return [f"{name}:{','.join(map(str, partitions))}" for name in topics]
@@ -119,21 +128,22 @@ def _with_partitions(topics: list[str], partitions: list[int]) -> list[str]:
 
 @asynccontextmanager
 async def _reader(
-    connection: Connection,
+    connection: ClusterConnection,
     settings: dict[str, Any],
     topics: list[str],
-    wanted: Range,
-    reading: Reading,
+    wanted: ReadRange,
+    reading: ReadProgress,
     *,
     is_member: bool,
 ) -> AsyncIterator[tuple[Consumer, Mapping[TopicPartition, int] | None]]:
-    """A consumer that stands where to begin, and where to end: a member of a group goes on where that stands."""
+    """Return a consumer at its start position, and the offsets at which reading ends. A group member starts at the
+    offsets that the group has committed."""
     from kraft.client import Consumer
 
     starts: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] | None = None
     async with connection.admin() as admin:
-        await admin.nodes.cluster()  # says within seconds if there is no cluster
+        await admin.nodes.cluster()  # fails within seconds if there is no cluster
         if not is_member:
             is_committed = settings.get("isolation_level") == "read_committed"
             starts, ends = await _bounds(admin, topics, wanted, committed=is_committed)
@@ -145,19 +155,20 @@ async def _reader(
         yield consumer, ends
 
 
-def _check_membership(group: str, topics: list[str], wanted: Range) -> None:
-    """CommandFailed for what a member cannot do: the group says where to go on, `--offset` only where to begin."""
+def _check_membership(group: str, topics: list[str], wanted: ReadRange) -> None:
+    """Raise CommandFailed for options that a group member cannot have. The group's committed offset determines the
+    position of a member; `--offset` applies only to partitions without a committed offset."""
     if not group:
         raise CommandFailed("--group is empty: name a group, or leave it out to read without one", code=EXIT_USAGE)
     bounds = (wanted.end, wanted.since_ms, wanted.until_ms)
     if wanted.start not in ("earliest", "latest") or any(bound is not None for bound in bounds):
         raise CommandFailed(
-            "--group reads on where the group stands: --offset may be earliest or latest, and there is no end (see "
+            "--group continues at the committed offsets: --offset may be earliest or latest, and there is no end (see "
             "kraft groups reset-offsets)",
             code=EXIT_USAGE,
         )
     if any(":" in name for name in topics):
-        raise CommandFailed("--group divides partitions itself: name topics only", code=EXIT_USAGE)
+        raise CommandFailed("--group assigns partitions itself: name topics only", code=EXIT_USAGE)
 
 
 async def _print(
@@ -168,7 +179,8 @@ async def _print(
     count: int | None,
     write: Callable[[bytes], Awaitable[None]],
 ) -> None:
-    """Print until `count` records were shown, or every partition has reached its end (None: there is no end)."""
+    """Print records until `count` of them were printed, or every partition has reached its end offset. If an end is
+    None, reading never ends there."""
     left = count
     while ends is None or not all(_has_reached(consumer, tp, end) for tp, end in ends.items()):
         out = []
@@ -187,12 +199,12 @@ async def _print(
 
 
 async def _write(data: bytes) -> None:
-    """To standard output, off the loop: while a pager holds it up, a member goes on with its heartbeats, and an
-    interrupt lets it leave its group.
+    """Write to standard output in a thread. While a pager blocks the write, a group member keeps sending heartbeats,
+    and an interrupt can still make it leave its group.
 
-    It is written below Python's own buffer, whose lock a thread that still waits would hold when the command ends. A
-    cancel may land in the middle of the data: it comes only when the command ends, and then they are not committed.
-    """
+    Python's own buffer is bypassed: if the thread were blocked in it when the command ends, it would hold the buffer's
+    lock. A cancellation may interrupt a write in the middle of a record. This happens only when the command ends, and
+    the records of that write are not committed."""
     import trio
 
     given = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
@@ -205,14 +217,15 @@ def _write_all(given: RawIOBase | BinaryIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         written = given.write(rest)
-        if written is None:  # another process that has the same terminal has made it non-blocking
+        if written is None:  # another process on the same terminal has made standard output non-blocking
             select.select([], [given], [])
         else:
             rest = rest[written:]
 
 
 def _has_reached(consumer: Consumer, tp: TopicPartition, end: int) -> bool:
-    """Whether all before `end` was read; not while the log's beginning has moved on and a new position is sought."""
+    """Whether all records before `end` were read. False while the position is being reset because it is below the log
+    start offset."""
     from kraft.client import KafkaError
 
     try:
@@ -222,9 +235,10 @@ def _has_reached(consumer: Consumer, tp: TopicPartition, end: int) -> bool:
 
 
 async def _bounds(
-    admin: Admin, topics: list[str], wanted: Range, *, committed: bool
+    admin: Admin, topics: list[str], wanted: ReadRange, *, committed: bool
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
-    """The offset to begin at and the one to end before, of each partition; no ends when following."""
+    """Return the start offset and the (exclusive) end offset of each partition; no end offsets if new records are to be
+    followed."""
     from kraft.client.admin import EARLIEST, LATEST
     from kraft.deploy.cli.topics import choose_partitions, offsets_at_time
 
@@ -244,7 +258,8 @@ async def _bounds(
 
 
 def _require_start(start: str | int, ends: Mapping[TopicPartition, int]) -> None:
-    """CommandFailed for an offset behind the end of every partition: at the end itself the next record will be."""
+    """Raise CommandFailed for a start offset that is beyond the end of every partition. The end offset itself is
+    allowed, because the next record gets it."""
     longest = max(ends, key=ends.__getitem__, default=None)
     if not isinstance(start, int) or longest is None or start <= ends[longest]:
         return
@@ -264,7 +279,7 @@ def _start(start: str | int, first: int, end: int) -> int:
     return min(max(first, end + start if start < 0 else start), end)
 
 
-def _parse_range(offset: str, since: str | None, until: str | None, follow: bool) -> Range:
+def _parse_range(offset: str, since: str | None, until: str | None, follow: bool) -> ReadRange:
     import time
 
     now_ms = int(time.time() * 1000)
@@ -296,8 +311,8 @@ def _parse_range(offset: str, since: str | None, until: str | None, follow: bool
             code=EXIT_USAGE,
         )
     if since_ms is not None and since_ms > now_ms:
-        warn(f"--since {since} has not come yet: where no record is from then on, reading begins at the end")
-    return Range(start, int(end) if end else None, since_ms, until_ms, follow)
+        warn(f"--since {since} is in the future: partitions without later records are read from the end")
+    return ReadRange(start, int(end) if end else None, since_ms, until_ms, follow)
 
 
 def _printer(form: str | None, as_json: bool) -> Callable[[ConsumerRecord], bytes]:

@@ -1,7 +1,8 @@
-"""Which records are shown: regular expressions over key, value and headers. All that are given must match.
+r"""Filter of printed records: regular expressions over key, value and headers. A record must match all given
+expressions.
 
-Expressions are over characters where the bytes are UTF-8 (`.` is one letter, also where that is two bytes), and over
-bytes where they are not (`\\xff` is that byte).
+An expression is matched against characters if the bytes are UTF-8 (`.` matches one letter, even if it takes two bytes),
+and against bytes if they are not (`\xff` matches that byte).
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """`headers`: the name, and what its value must match (None: the name is enough)."""
+    """Compiled filter. `headers` has pairs of a header's name and the expression for its value. If the expression is
+    None, any value matches."""
 
     key: re.Pattern[str] | None = None
     value: re.Pattern[str] | None = None
     headers: tuple[tuple[str, re.Pattern[str] | None], ...] = ()
 
     def matches(self, record: ConsumerRecord) -> bool:
-        """Whether the record is wanted. An expression may match anywhere; null matches none."""
+        """Whether the record passes the filter. An expression may match anywhere in the text; null matches none."""
         return (
             _finds(self.key, record.key)
             and _finds(self.value, record.value)
@@ -39,7 +41,8 @@ class RecordFilter:
 
 
 def compile_filter(key: str | None, value: str | None, headers: Iterable[str]) -> RecordFilter:
-    """From regular expressions; headers as `NAME` or `NAME=REGEX`. CommandFailed for one that does not compile."""
+    """Compile regular expressions into a filter. Headers have the form `NAME` or `NAME=REGEX`. Raise CommandFailed for
+    an invalid expression."""
     compiled = []
     for entry in headers:
         name, equals, pattern = entry.partition("=")

@@ -1,7 +1,7 @@
-"""How a record is printed: a format as kcat's `-f`.
+r"""Output format of records, as kcat's `-f`.
 
 `%s` value, `%S` its length (-1: null), `%k` key, `%K` its length, `%t` topic, `%p` partition, `%o` offset, `%T`
-timestamp in ms, `%h` headers as name=value,…, `%%` a percent sign; and `\\n`, `\\t`, `\\r`, `\\0`, `\\xHH` and `\\\\`.
+timestamp in ms, `%h` headers as name=value,…, `%%` a percent sign; and `\n`, `\t`, `\r`, `\0`, `\xHH` and `\\`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FIELDS: Mapping[str, Part] = MappingProxyType(
 
 
 def compile_format(text: str) -> Part:
-    """A function that prints a record so. CommandFailed for a field or an escape that there is not."""
+    """Return a function that formats a record. Raise CommandFailed for an unknown field or escape."""
     parts: list[bytes | Part] = []
     at = 0
     for token in _TOKEN.finditer(text):
@@ -60,7 +60,7 @@ def compile_format(text: str) -> Part:
 
 
 def print_plain(record: ConsumerRecord) -> bytes:
-    """The value on a line; behind its key and a tab if it has one."""
+    """Return the value as a line, with key and tab in front if the record has a key."""
     value = record.value or b""
     return (value if record.key is None else record.key + b"\t" + value) + b"\n"
 

@@ -1,6 +1,6 @@
-"""Where the records of `kraft produce` come from: lines of standard input, or whole files.
+"""Input of `kraft produce`: records from lines of standard input, or from whole files.
 
-A line or file that is no record raises `BadInput`, which says which one it is.
+A line or file that is not a record raises `BadInput`, which names it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from kraft.deploy.cli.records.value_text import typed_bytes
 
 READ_BYTES_MAX = 1 << 16
 LINE_BYTES_MAX = 1 << 28
-"""More than brokers take, and little enough to be held: input without line ends must not fill the memory."""
+"""Maximum length of an input line. It is more than brokers accept in a record, and small enough to hold in memory:
+input without line ends must not exhaust the memory."""
 TOO_LONG = f"longer than {LINE_BYTES_MAX >> 20} MiB, which is no record; --file sends a file as one"
 
 
 class BadInput(CommandFailed):
-    """What was given is not a record; the text says where it stands."""
+    """An input line or file is not a record; the text names it."""
 
 
 async def records_of_lines(read: Callable[[bytes], NewRecord]) -> AsyncGenerator[NewRecord, None]:
-    """Records of standard input, which is read off the loop, as much at a time as there is.
+    """Yield the records that the lines of standard input contain. A thread reads as many bytes at a time as are
+    available.
 
-    It is read below Python's own buffer, whose lock a thread that still waits would hold when the command ends.
-    """
+    Python's own buffer is bypassed: if the thread were blocked in it when the command ends, it would hold the buffer's
+    lock."""
     given = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     number, size = 0, 0
-    begun: list[bytes] = []  # parts of a line whose end was not read yet
+    begun: list[bytes] = []  # parts of a line that is not complete yet
     while True:
         data = await trio.to_thread.run_sync(given.read, READ_BYTES_MAX, abandon_on_cancel=True)
         *lines, rest = data.split(b"\n")
@@ -57,7 +59,7 @@ async def records_of_lines(read: Callable[[bytes], NewRecord]) -> AsyncGenerator
 
 
 async def records_of_files(paths: Sequence[Path], common: NewRecord) -> AsyncGenerator[NewRecord, None]:
-    """Each file as the value of one record."""
+    """Yield each file as the value of one record."""
     for path in paths:
         try:
             yield replace(common, value=path.read_bytes())
@@ -66,7 +68,7 @@ async def records_of_files(paths: Sequence[Path], common: NewRecord) -> AsyncGen
 
 
 def line_reader(common: NewRecord, separator: str | None, null: str | None) -> Callable[[bytes], NewRecord]:
-    """What makes a record of a line that is a value, or key, separator and value."""
+    """Return a function that makes a record of a line: a value, or key, separator and value."""
     mark = None if separator is None else typed_bytes(separator)
     none = None if null is None else typed_bytes(null)
 
@@ -83,7 +85,7 @@ def line_reader(common: NewRecord, separator: str | None, null: str | None) -> C
 
 
 def json_reader(common: NewRecord, keep_partitions: bool) -> Callable[[bytes], NewRecord]:
-    """What makes a record of a line of JSON."""
+    """Return a function that makes a record of a line of JSON."""
 
     def read(line: bytes) -> NewRecord:
         record = from_json(line)

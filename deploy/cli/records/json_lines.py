@@ -1,7 +1,7 @@
-"""Records as JSON objects, one per line: what `kraft consume --json` prints and `kraft produce --from-json` takes.
+"""Records as JSON objects, one per line: what `kraft consume --json` prints and `kraft produce --from-json` reads.
 
-Bytes that are UTF-8 are text. Others stand in base64: `value_base64` in place of `value`, and a header's value as
-`{"base64": …}`. So every record comes back as it was.
+Bytes that are UTF-8 become text. Other bytes become base64: `value_base64` instead of `value`, and `{"base64": …}` as a
+header's value. So every record survives the round trip unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to send. `partition` and `timestamp_ms` are None where the producer decides."""
+    """A record to send. If `partition` or `timestamp_ms` is None, the producer decides it."""
 
     value: bytes | None
     key: bytes | None = None
@@ -45,7 +45,7 @@ class NewRecord:
 
 
 def to_json(record: ConsumerRecord) -> dict[str, Any]:
-    """A record as an object."""
+    """Return a record as an object."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -58,7 +58,7 @@ def to_json(record: ConsumerRecord) -> dict[str, Any]:
 
 
 def from_json(line: bytes) -> NewRecord:
-    """The record that a line says. CommandFailed shows what is wrong with it."""
+    """Return the record that a line of JSON describes. Raise CommandFailed with the error in the line."""
     try:
         given = json.loads(line)
         if not isinstance(given, dict):
@@ -120,13 +120,13 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]]:
     for entry in pairs:
         if len(entry) != 2 or not isinstance(entry[0], str):
             raise TypeError("headers: expected [[name, value], …] or an object")
-        entry[0].encode()  # half of a surrogate pair is JSON, and no name that could be sent
+        entry[0].encode()  # a single surrogate is valid JSON, but a name that contains one cannot be sent
         found.append((entry[0], _as_bytes(entry[1], f"header {entry[0]}")))
     return found
 
 
 def _timestamp(given: dict[str, Any]) -> int | None:
-    """Also -1, which a record without a time is printed with."""
+    """Return the timestamp. Also accept -1, which is printed for a record without a time."""
     value = _number(given, "timestamp_ms")
     if value is not None and not -1 <= value <= TIME_MS_MAX:
         raise ValueError(f"timestamp_ms is {value}, expected milliseconds since 1970")

@@ -1,7 +1,7 @@
-"""`kraft perf`: how fast a cluster takes records in, gives them out, and how long one takes from end to end.
+"""`kraft perf`: measure produce throughput, consume throughput and end-to-end latency of a cluster.
 
-Client and cluster are measured together, over our own client: the figures say what an application on this machine would
-see, not what a broker could do at most.
+Client and cluster are measured together, through our own client. The numbers show what an application on this machine
+would get, not the maximum of a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.deploy.cli.completing import complete_topic
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, plural, print_json, progress
 from kraft.deploy.cli.records.producer_options import AcksOption, CompressionOption
 from kraft.deploy.cli.topics import shape_of, shape_text
@@ -28,12 +28,10 @@ app = typer.Typer(help="Measure a cluster's speed.", no_args_is_help=True, rich_
 
 TopicArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[TOPIC]", help="Default: one of its own, deleted in the end.", autocompletion=complete_topic
-    ),
+    typer.Argument(metavar="[TOPIC]", help="Default: a new topic, deleted at the end.", autocompletion=complete_topic),
 ]
 RECORD_SIZE_MAX = 1 << 28
-"""More than brokers take, and little enough to be made in an instant."""
+"""Maximum size of a generated record. It is more than brokers accept, and small enough to be generated at once."""
 
 FILLED_RECORD_SIZE = 1_000
 
@@ -44,24 +42,24 @@ OwnSizeOption = Annotated[
         "--record-size",
         min=1,
         max=RECORD_SIZE_MAX,
-        help=f"Bytes per value in the topic of its own. [{FILLED_RECORD_SIZE}]",
+        help=f"Bytes per value in a new topic. [{FILLED_RECORD_SIZE}]",
     ),
 ]
-PartitionsOption = Annotated[int | None, typer.Option(min=1, help="Of the topic of its own. [1]")]
-ReplicationOption = Annotated[int | None, typer.Option(help="Of the topic of its own. -1: the brokers' default. [-1]")]
+PartitionsOption = Annotated[int | None, typer.Option(min=1, help="Partitions of a new topic. [1]")]
+ReplicationOption = Annotated[int | None, typer.Option(help="Replicas of a new topic; -1: the brokers' default. [-1]")]
 
 VALUES = 1_000
 VALUES_BYTES_MAX = 16 << 20
 STEP = 100
 UNPACED = (
-    "without --rate a record waits in the sender's own queue most of this time; --rate tells how fast the cluster is"
+    "without --rate most of this time is the wait in the producer's own queue; with --rate it is the cluster's latency"
 )
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A topic of the measurement's own."""
+class TopicShape:
+    """Partitions and replication factor of a topic that a measurement creates."""
 
     partitions: int
     replication_factor: int
@@ -70,21 +68,19 @@ class Shape:
 @app.command("produce")
 @over_network
 def perf_produce(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicArgument = None,
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 100_000,
     record_size: SizeOption = 1_000,
-    rate: Annotated[
-        int | None, typer.Option(min=1, help="Records per second at most. Default: as fast as can be.")
-    ] = None,
+    rate: Annotated[int | None, typer.Option(min=1, help="Maximum records per second; default: no limit.")] = None,
     acks: AcksOption = None,
     compression: CompressionOption = None,
     partitions: PartitionsOption = None,
     replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send records; tell how many per second, and how long their acknowledgements took. Without --rate that is mostly
-    the wait in the sender's own queue."""
+    """Send records; report the throughput and the latency of acknowledgements. Without --rate, most of that latency is
+    the wait in the producer's own queue."""
     shape = _shape(topic, partitions, replication_factor)
     settings = connection.producer_settings(acks=acks, compression_type=compression)
 
@@ -103,7 +99,7 @@ def perf_produce(
 @app.command("consume")
 @over_network
 def perf_consume(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicArgument = None,
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 100_000,
     record_size: OwnSizeOption = None,
@@ -111,7 +107,7 @@ def perf_consume(
     replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read records from the start of a topic; tell how many per second. A topic of its own is filled first."""
+    """Read records from the start of a topic; report the throughput. Without TOPIC, a new topic is filled first."""
     shape = _shape(topic, partitions, replication_factor, record_size)
     size = FILLED_RECORD_SIZE if record_size is None else record_size
 
@@ -130,7 +126,7 @@ def perf_consume(
 @app.command("e2e")
 @over_network
 def perf_e2e(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: TopicArgument = None,
     records: Annotated[int, typer.Option("--records", "-n", min=1)] = 1_000,
     record_size: SizeOption = 100,
@@ -139,7 +135,7 @@ def perf_e2e(
     replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send records one by one; tell how long each took until a consumer had it."""
+    """Send records one by one; report how long each takes to reach a consumer."""
     shape = _shape(topic, partitions, replication_factor)
     sending, reading = connection.producer_settings(acks=acks), connection.consumer_settings()
 
@@ -161,8 +157,9 @@ def perf_e2e(
 
 def _shape(
     topic: str | None, partitions: int | None, replication_factor: int | None, record_size: int | None = None
-) -> Shape:
-    """CommandFailed for what has no effect on a topic that is there already, or is made by its brokers."""
+) -> TopicShape:
+    """Return the shape of the topic to create. Raise CommandFailed for shape options that would have no effect because
+    the topic exists, or because the brokers create it."""
     own = {"--partitions": partitions, "--replication-factor": replication_factor, "--record-size": record_size}
     given = [option for option, value in own.items() if value is not None]
     if topic is not None and given:
@@ -171,7 +168,7 @@ def _shape(
             "TOPIC out, or the option",
             code=EXIT_USAGE,
         )
-    return Shape(1 if partitions is None else partitions, -1 if replication_factor is None else replication_factor)
+    return TopicShape(1 if partitions is None else partitions, -1 if replication_factor is None else replication_factor)
 
 
 async def _measure_produce(
@@ -183,7 +180,8 @@ async def _measure_produce(
 
     latencies: list[float] = []
     async with Producer(**settings) as producer:
-        await producer.send(topic, values[0])  # connections, metadata and producer id are not measured
+        # send one record first, because connections, metadata and producer id are not part of the measurement
+        await producer.send(topic, values[0])
         send, receive = trio.open_memory_channel[tuple[float, Any]](count)
         begin = time.perf_counter()
         with progress("sending", count) as advance:
@@ -203,8 +201,8 @@ async def _measure_produce(
 
 
 async def _await_reports(receive: Any, latencies: list[float]) -> None:
-    """Take the time of each acknowledgement. Reports are awaited in the order of sending: with several partitions one
-    that comes early is noted when those before it have come."""
+    """Record the time of each acknowledgement. Acknowledgements are awaited in send order. With several partitions, an
+    early one is therefore recorded only after those of the records sent before."""
     async with receive:
         async for sent, delivery in receive:
             await delivery.wait()
@@ -220,7 +218,7 @@ async def _pace(begin: float, number: int, rate: int | None) -> None:
             await trio.sleep(ahead)
 
 
-async def _measure_consume(connection: Connection, topic: str, count: int) -> dict[str, Any]:
+async def _measure_consume(connection: ClusterConnection, topic: str, count: int) -> dict[str, Any]:
     from kraft.client import Consumer
     from kraft.client.admin import EARLIEST, LATEST
     from kraft.deploy.cli.topics import choose_partitions
@@ -248,7 +246,7 @@ async def _measure_e2e(
 ) -> dict[str, Any]:
     latencies: list[float] = []
     with progress("sending", count) as advance:
-        for number in range(-1, count):  # the first one makes the connections
+        for number in range(-1, count):  # the record before number 0 opens the connections
             sent = time.perf_counter()
             report = await producer.send(topic, values[number % len(values)])
             place = (report.partition, report.offset)
@@ -261,8 +259,8 @@ async def _measure_e2e(
 
 
 @asynccontextmanager
-async def _topic(connection: Connection, topic: str | None, shape: Shape) -> AsyncIterator[str]:
-    """The topic that was named, or a new one for the time of the context."""
+async def _topic(connection: ClusterConnection, topic: str | None, shape: TopicShape) -> AsyncIterator[str]:
+    """Yield the named topic or, without a name, a new topic that is deleted when the context ends."""
     import trio
 
     from kraft.client.admin import NewTopic
@@ -277,12 +275,13 @@ async def _topic(connection: Connection, topic: str | None, shape: Shape) -> Asy
         yield name
     finally:
         with trio.CancelScope(shield=True):
-            async with connection.admin() as admin:  # SIGTERM would have ended the tasks of one that is opened before
+            # A new client, because SIGTERM would have ended the tasks of a client that was opened before.
+            async with connection.admin() as admin:
                 await admin.topics.delete(name)
 
 
 def _values(size: int) -> list[bytes]:
-    """Values that compress as text does, the same in every run."""
+    """Return values that are the same in every run and that compress about as well as text."""
     words = [b"%x" % (number * 2654435761 % 2**32) for number in range(VALUES)]
     text = b" ".join(words)
     repeated = text * (size // len(text) + 2)
@@ -291,7 +290,8 @@ def _values(size: int) -> list[bytes]:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The value that so many percent are at or below; of values in order."""
+    """Return the smallest of the sorted values such that at least this percentage of the values is not greater than
+    it."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 

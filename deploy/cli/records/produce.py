@@ -1,4 +1,4 @@
-"""`kraft produce`: records from lines of text, JSON lines, or whole files."""
+"""`kraft produce`: send records from lines of text, JSON lines, or whole files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kraft.deploy.cli.completing import complete_topic
-from kraft.deploy.cli.connection import Connection, over_network, pair
+from kraft.deploy.cli.connection import ClusterConnection, over_network, pair
 from kraft.deploy.cli.output import (
     EXIT_USAGE,
     CommandFailed,
@@ -28,7 +28,7 @@ from kraft.deploy.cli.topics import shape_of, shape_text
 
 if TYPE_CHECKING:
     from kraft.client.admin import Admin
-    from kraft.deploy.cli.records.send_records import Sending
+    from kraft.deploy.cli.records.send_records import RecordSender
 
 EXIT_INTERRUPTED = 130
 
@@ -41,27 +41,33 @@ _EXCLUSIVE = (
     ("--key", "--key-separator", "the first is the key of every record, the second takes it from each line"),
     ("--partition", "--keep-partitions", "the first sends all to one, the second each to its own"),
 )
-"""Options that exclude each other, and why."""
+"""Pairs of options that exclude each other, and the reason."""
 
 
 @over_network
 def produce(
-    connection: Connection,
+    connection: ClusterConnection,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)],
     key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every record.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines are KEY TEXT VALUE; else values only."),
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="Lines are KEY, this text, VALUE; default: values only."
+        ),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every record; may be repeated.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Send all records to this one.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Send all records to this partition.")
+    ] = None,
     timestamp: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of every record: 2026-11-21T10:00:00, ms since 1970, or -1h.")
+        str | None,
+        typer.Option(metavar="TIME", help="Timestamp of every record: 2026-11-21T10:00:00, ms since 1970, or -1h."),
     ] = None,
     null: Annotated[
-        str | None, typer.Option("--null", metavar="TEXT", help="A value (or key) that reads so is null.")
+        str | None, typer.Option("--null", metavar="TEXT", help="Text that stands for a null value (or key).")
     ] = None,
     json_lines: Annotated[
         bool, typer.Option("--from-json", help="Each line is a record as kraft consume --json prints it.")
@@ -93,16 +99,16 @@ def produce(
     )
     common = _common(key, header or (), partition, timestamp)
     from kraft.deploy.cli.records.input_lines import json_reader, line_reader, records_of_files, records_of_lines
-    from kraft.deploy.cli.records.send_records import Sending
+    from kraft.deploy.cli.records.send_records import RecordSender
 
     read = json_reader(common, keep_partitions) if json_lines else line_reader(common, key_separator, null)
     settings = connection.producer_settings(acks=acks, compression_type=compression)
     is_typed = not file and is_terminal(sys.stdin)
-    sending = Sending(topic, keep_reports=as_json, is_typed=is_typed)
+    sending = RecordSender(topic, keep_reports=as_json, is_typed=is_typed)
 
     async def work() -> bool:
         async with connection.admin() as admin:
-            is_there = await _is_there(admin, topic)  # says within seconds if there is no cluster
+            is_there = await _is_there(admin, topic)  # fails within seconds if there is no cluster
         source = records_of_files(file, common) if file else records_of_lines(read)
         was_interrupted = await _send(sending, settings, source)
         if sending.count and not is_there:
@@ -119,7 +125,7 @@ def produce(
 
 
 async def _is_there(admin: Admin, topic: str) -> bool:
-    """Whether a topic need not be made by the brokers; also where they do not say so."""
+    """Whether a topic exists, so that the brokers need not create it. True also if the brokers do not respond."""
     from kraft.client import KafkaError
     from kraft.wire.error_codes import ErrorCode
 
@@ -130,15 +136,16 @@ async def _is_there(admin: Admin, topic: str) -> bool:
     return True
 
 
-async def _shape(connection: Connection, topic: str) -> str:
-    """`: 1 partition, 3 replicas`, or nothing if nobody tells."""
+async def _shape(connection: ClusterConnection, topic: str) -> str:
+    """Return the topic's shape as `: 1 partition, 3 replicas`; an empty text if no broker has the topic in its metadata
+    yet."""
     async with connection.admin() as admin:
         shape = await shape_of(admin, topic)
     return f": {shape_text(*shape)}" if shape else ""
 
 
 def _require_effect(given: Mapping[str, bool]) -> None:
-    """CommandFailed for an option that would have no effect beside another one."""
+    """Raise CommandFailed for an option that would have no effect because of another given option."""
     for option, other, why in _EXCLUSIVE:
         if given[option] and given[other]:
             raise CommandFailed(f"{option} and {other}: {why}; give one of them", code=EXIT_USAGE)
@@ -147,7 +154,7 @@ def _require_effect(given: Mapping[str, bool]) -> None:
 
 
 def _common(key: str | None, headers: Iterable[str], partition: int | None, timestamp: str | None) -> NewRecord:
-    """What every record gets that does not say otherwise."""
+    """Return the defaults of all records: key, headers, partition and timestamp from the options."""
     return NewRecord(
         None,
         None if key is None else typed_bytes(key),
@@ -157,24 +164,24 @@ def _common(key: str | None, headers: Iterable[str], partition: int | None, time
     )
 
 
-async def _send(sending: Sending, settings: dict[str, Any], source: AsyncGenerator[NewRecord, None]) -> bool:
-    """Send all that `source` gives; True if an interrupt has ended it."""
+async def _send(sending: RecordSender, settings: dict[str, Any], source: AsyncGenerator[NewRecord, None]) -> bool:
+    """Send all records of `source`. Return whether an interrupt ended the sending."""
     import trio
 
     from kraft.client import Producer
-    from kraft.deploy.cli.records.send_records import heed_interrupts
+    from kraft.deploy.cli.records.send_records import handle_interrupts
 
     reading = trio.CancelScope()
     async with trio.open_nursery() as nursery:
-        await nursery.start(heed_interrupts, reading)
+        await nursery.start(handle_interrupts, reading)
         async with Producer(**settings) as producer:
             await sending.run(producer, source, reading)
         nursery.cancel_scope.cancel()
     return reading.cancel_called
 
 
-def _report(sending: Sending) -> None:
-    """Tell what was sent; CommandFailed with what stopped it."""
+def _report(sending: RecordSender) -> None:
+    """Print how many records were sent. If an error stopped the sending, raise CommandFailed with that error."""
     created = f" ({sending.created})" if sending.created else ""
     told = f"{plural(sending.count, 'record')} sent to {sending.topic}{created}"
     if sending.keep_reports:

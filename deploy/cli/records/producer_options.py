@@ -1,4 +1,4 @@
-"""Options of the verbs that send records."""
+"""Command-line options shared by the commands that send records."""
 
 from __future__ import annotations
 

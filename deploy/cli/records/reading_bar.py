@@ -1,6 +1,7 @@
-"""The bar of a `kraft consume` that ends by itself: after so many records, or at the end that the partitions have.
+"""Progress bar of a `kraft consume` that ends by itself: after a number of records, or at the end of the partitions.
 
-It is drawn where the records go elsewhere: on the terminal on which they are printed they are what one sees.
+The bar is drawn only if the records are not printed on a terminal. On a terminal, the printed records show the
+progress.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ REDRAW_SECONDS = 0.1
 
 
 @dataclass(slots=True)
-class Reading:
-    """How far it is: by the records that were shown where it ends after `count` of them, else by offsets."""
+class ReadProgress:
+    """Progress of reading: counted in printed records if the command ends after `count` of them, else in offsets."""
 
     count: int | None
     shown: int = 0
 
     def counted(self, show: Callable[[ConsumerRecord], bytes]) -> Callable[[ConsumerRecord], bytes]:
-        """`show`, such that its records are counted if they matter."""
+        """Return `show` wrapped so that it also counts the printed records; return `show` itself if the bar does not
+        need the count."""
         if self.count is None:
             return show
 
@@ -42,7 +44,8 @@ class Reading:
     async def bar(
         self, consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
     ) -> AsyncIterator[None]:
-        """The bar of what is read from `starts` to `ends` (None: there is no end) within this context."""
+        """Draw the bar, from the offsets `starts` to the offsets `ends`, while this context is open. `ends` is None if
+        reading has no end offsets."""
         offsets = 0 if ends is None else sum(max(0, end - starts[tp]) for tp, end in ends.items())
         total = self.count or offsets
         if not total or not is_terminal(sys.stderr) or is_terminal(sys.stdout):
@@ -52,28 +55,28 @@ class Reading:
 
         told = 0
 
-        def tell(advance: Callable[[int], None]) -> None:
+        def update(advance: Callable[[int], None]) -> None:
             nonlocal told
             done = self.shown if self.count is not None else _passed(consumer, starts, ends or {})
             advance(max(0, done - told))
             told = max(done, told)
 
-        async def tell_again(advance: Callable[[int], None]) -> None:
+        async def update_periodically(advance: Callable[[int], None]) -> None:
             while True:
-                tell(advance)
+                update(advance)
                 await trio.sleep(REDRAW_SECONDS)
 
         with progress("reading", total) as advance:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(tell_again, advance)
+                nursery.start_soon(update_periodically, advance)
                 yield
                 nursery.cancel_scope.cancel()
-            tell(advance)
+            update(advance)
 
 
 def _passed(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """How many of the offsets lie behind the reader: none in a partition that it does not read yet, or in which its
-    position is being sought anew."""
+    """Return how many offsets have been read. A partition counts 0 while it is not assigned yet, or while its position
+    is being reset."""
     from kraft.client import KafkaError
 
     passed = 0

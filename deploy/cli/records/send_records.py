@@ -1,4 +1,4 @@
-"""Sending of `kraft produce`: records out of a source into a topic, and how far that came when something stops it."""
+"""The sending part of `kraft produce`: sends the records of a source to a topic, and counts the delivered records."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ IN_FLIGHT_MAX = 10_000
 
 
 @dataclass(slots=True)
-class Sending:
-    """How far it came: the first `count` records are delivered; `problem` is what stopped it, None at the end of the
-    source. `created` says so if the brokers made the topic for these records, with its shape."""
+class RecordSender:
+    """Sends records in order, and keeps the result so far: the first `count` records are delivered.
+
+    `problem` is the error that stopped the sending, and None if the end of the source was reached. If the brokers
+    created the topic for these records, `created` is a note with the shape of the topic."""
 
     topic: str
     keep_reports: bool = False
@@ -32,11 +34,13 @@ class Sending:
     problem: CommandFailed | None = None
     created: str = ""
     is_typed: bool = False
-    """Somebody types the records: a bar would be drawn into the line."""
+    """Whether the user types the records on a terminal. Then no bar is drawn, because it would garble the input
+    line."""
 
     async def run(self, producer: Producer, source: AsyncGenerator[NewRecord, None], reading: trio.CancelScope) -> None:
-        """Send all, with at most IN_FLIGHT_MAX unacknowledged. What was read is delivered also when something stops
-        the reading: bad input, a refusal, or the end of the scope `reading`."""
+        """Send all records, with at most IN_FLIGHT_MAX of them unacknowledged. Invalid input, an error from the
+        cluster, or cancellation of the scope `reading` ends the reading. The records read until then are still
+        delivered."""
         waiting: deque[Delivery] = deque()
         with progress("sending", None, is_shown=not self.is_typed) as advance:
             try:
@@ -68,7 +72,7 @@ class Sending:
         )
 
     async def _settle(self, waiting: deque[Delivery], number: int) -> None:
-        """Wait for the oldest ones, up to the first that is not delivered."""
+        """Wait until the oldest records are delivered; stop at the first record whose delivery fails."""
         for _ in range(number):
             try:
                 report = await waiting[0].wait()
@@ -81,10 +85,11 @@ class Sending:
                 self.reports.append(report)
 
 
-async def heed_interrupts(
+async def handle_interrupts(
     reading: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """At the first ctrl-C or SIGTERM end `reading`, so that what was read is still delivered; at the second give up."""
+    """At the first ctrl-C or SIGTERM cancel the scope `reading`, so that records already read are still delivered. At
+    the second signal, stop at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:

@@ -1,6 +1,7 @@
-"""Between what is typed and what a record holds: records are bytes, command lines are text.
+"""Conversion between typed text and bytes: records are bytes, command lines are text.
 
-Python gives bytes of the command line that are no text as lone surrogates; here they become those bytes again.
+Python represents bytes of the command line that are not UTF-8 as lone surrogates. The functions here turn surrogates
+into the original bytes again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import os
 
 
 def typed_bytes(text: str) -> bytes:
-    """The bytes that were typed."""
+    """Return the bytes that the user typed."""
     return os.fsencode(text)
 
 
 def searchable(data: bytes) -> str:
-    """What an expression is matched against: UTF-8 as its characters, anything else as a character for each byte."""
+    """Return data as the text that regular expressions are matched against: UTF-8 as its characters, other data as one
+    character per byte."""
     try:
         return data.decode()
     except UnicodeDecodeError:

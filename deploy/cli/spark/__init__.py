@@ -1,1 +1,1 @@
-"""Async: `kraft spark`: its verbs, its session and its output. May import what kraft.deploy.cli imports."""
+"""Async: `kraft spark`: its commands, its session and its output. May import what kraft.deploy.cli imports."""

@@ -1,4 +1,4 @@
-"""DataFrames and results of pipelines on standard output: as a table, CSV or JSON."""
+"""Print DataFrames and results of pipelines on standard output: as a table, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 ROWS_MAX = 1_000
-"""Rows that a table has, unless another number is asked for: its columns are as wide as the widest row of all."""
+"""Default number of rows in a printed table. All rows of a table are held in memory, because a column is as wide as its
+widest value."""
 SHOWN_MAX = 20
-"""Rows of a DataFrame of a pipeline that are shown."""
+"""Number of rows printed of a DataFrame that a pipeline returns."""
 
 
 def print_frame(frame: DataFrame, format: str, limit: int | None) -> None:
-    """Print the rows: `table`, `csv` with a header, or `json`, a list of objects. At most `limit` rows."""
+    """Print at most `limit` rows: as `table`, as `csv` with a header, or as `json`, a list of objects."""
     if format == "table":
         _print_as_table(frame, limit or ROWS_MAX, is_limit_wanted=limit is not None)
     elif format == "csv":
@@ -51,12 +52,12 @@ def _rows(frame: DataFrame, limit: int | None) -> Iterator[Row]:
 
 
 def row_values(row: Row) -> dict[str, Any]:
-    """A row as JSON can hold it. Bytes are text where they are UTF-8."""
+    """Return a row in JSON's types. Bytes become text if they are UTF-8."""
     return {name: _plain(value) for name, value in zip(row.__fields__, row, strict=True)}
 
 
 def shown(value: Any) -> object:
-    """A value as a cell of a table."""
+    """Return a value as the text of a table's cell."""
     plain = _plain(value)
     return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict) or _is_nested(plain) else plain
 
@@ -89,8 +90,8 @@ def _plain(value: Any) -> Any:
 
 
 def print_result(spark: SparkSession, result: Any, *, as_json: bool) -> None:
-    """What a pipeline gave: its DataFrames, the files that it wrote, how far a stream came. Waits for a stream to end,
-    or for ctrl-C."""
+    """Print the result of a pipeline: its DataFrames, the files that it wrote, or the progress of its stream. For a
+    stream, return when the stream ends, or at ctrl-C."""
     from pyspark.sql.streaming.query import StreamingQuery
 
     if isinstance(result, StreamingQuery):
@@ -135,7 +136,7 @@ def _print_value(name: str, value: Any) -> None:
 
 
 def _line(item: Any) -> str:
-    """A finding of a report."""
+    """Return one finding of a report as a line of text."""
     return f"{item.tone:7}  {item.text} {item.advice}".rstrip()
 
 

@@ -1,4 +1,4 @@
-"""How far Spark is, on standard error: tasks of a query, or rows of a stream, and how much of it is behind."""
+"""Progress of Spark on standard error: tasks of a query, or rows and lag of a stream."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ REDRAW_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
-    """Of the stages that run now."""
+class TaskCounts:
+    """Number of tasks, and of finished tasks, in the stages that are running."""
 
     done: int
     total: int
 
 
 @contextmanager
-def drawn(spark: SparkSession, label: str) -> Iterator[None]:
-    """A bar of tasks while a query runs, a line while a stream does. Nothing where standard error is no terminal."""
+def draw_progress(spark: SparkSession, label: str) -> Iterator[None]:
+    """Draw a bar of tasks while a query runs, or a line of progress while a stream runs. Draw nothing if standard error
+    is not a terminal."""
     if not is_terminal(sys.stderr):
         yield
         return
@@ -54,23 +55,23 @@ def drawn(spark: SparkSession, label: str) -> Iterator[None]:
             watcher.join()
 
 
-def tasks_of(spark: SparkSession) -> Tasks:
-    """Of all stages that run now."""
+def tasks_of(spark: SparkSession) -> TaskCounts:
+    """Return the sums of the tasks in all stages that are running."""
     tracker = spark.sparkContext.statusTracker()
     stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
-    return Tasks(sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages))
+    return TaskCounts(sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages))
 
 
 def _last_progress(spark: SparkSession) -> Mapping[str, Any] | None:
-    """Of the stream that runs, if one does."""
+    """Return the latest progress report of the running stream; None if there is none."""
     for query in spark.streams.active:
         return query.lastProgress
     return None
 
 
 def stream_note(progress: Any) -> str:
-    """`batch 12: 1,200 rows, 310 rows/s, 5,000 behind`; "" before the first batch. The last part is there if the source
-    says where its topics end."""
+    """Return `batch 12: 1,200 rows, 310 rows/s, 5,000 behind`; "" before the first batch. The last part is left out if
+    the source does not report the end offsets of its topics."""
     if not progress:
         return ""
     rows, rate = int(progress["numInputRows"]), float(progress["processedRowsPerSecond"] or 0)
@@ -80,7 +81,8 @@ def stream_note(progress: Any) -> str:
 
 
 def _behind(source: Any) -> int | None:
-    """Records between where a source is and where it could be; None if its offsets are of another form."""
+    """Return the number of records between a source's position and its end; None if the source's offsets are not topic
+    offsets."""
     end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
     if end is None or latest is None:
         return None
@@ -88,7 +90,7 @@ def _behind(source: Any) -> int | None:
 
 
 def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
-    """{"orders": {"0": 17}} as {("orders", "0"): 17}."""
+    """Turn nested offsets such as {"orders": {"0": 17}} into {("orders", "0"): 17}."""
     import json
 
     found = json.loads(value) if isinstance(value, str) else value

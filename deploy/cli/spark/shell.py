@@ -23,7 +23,7 @@ BANNER = """Spark {version} on the cluster at {where}
 
 
 def run_shell(spark: SparkSession, cluster: Mapping[str, str]) -> None:
-    """Read and run Python until ctrl-D. What was typed can be edited and completed where readline is there."""
+    """Read and run Python until ctrl-D. Lines can be edited and completed if readline is available."""
     names = shell_names(spark, cluster)
     with suppress(ImportError):
         readline: Any = importlib.import_module("readline")
@@ -35,19 +35,19 @@ def run_shell(spark: SparkSession, cluster: Mapping[str, str]) -> None:
 
 
 def shell_names(spark: SparkSession, cluster: Mapping[str, str]) -> dict[str, Any]:
-    """What the shell has besides Python's own."""
+    """Return the names that the shell defines besides Python's own."""
 
     def sql(query: str) -> DataFrame:
-        """The answer to a query, which may name state tables and topics (topic_NAME)."""
+        """Return the result of a query, which may use state tables and topics (topic_NAME)."""
         create_views(spark, cluster, views_in(query))
         return spark.sql(query)
 
     def table(name: str) -> DataFrame:
-        """A state table, or a topic as `topic_NAME`."""
+        """Return a state table, or a topic as `topic_NAME`."""
         return view_of(spark, cluster, name)
 
     def read() -> Any:
-        """`spark.read.format("kraft")` with the options that reach the cluster."""
+        """Return `spark.read.format("kraft")` with the options for the connection to the cluster."""
         return spark.read.format("kraft").options(**network_options(cluster))
 
     return {"spark": spark, "cluster": dict(cluster), "sql": sql, "table": table, "read": read}

@@ -1,4 +1,4 @@
-"""What the verbs of `kraft spark` share: the session, the options that reach the cluster, and failures as sentences."""
+"""Code shared by the commands of `kraft spark`: the session, the connection options, and readable errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kraft.deploy.cli.connection import Connection, pair
+from kraft.deploy.cli.connection import ClusterConnection, pair
 from kraft.deploy.cli.output import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 from kraft.deploy.cli.times import parse_time_ms
 
@@ -28,23 +28,24 @@ QUIET_CONF = MappingProxyType(
         "spark.sql.streaming.numRecentProgressUpdates": "1000000",
     }
 )
-"""Nothing between the rows: progress is drawn by `reading`. All batches of a stream are counted when it ends."""
+"""Spark configuration that keeps Spark's own output apart from printed rows; `reading` draws the progress instead. It
+also keeps the progress of every batch, because all batches of a stream are counted when the stream ends."""
 _ERROR_LOGGER = "SQLQueryContextLogger"
-"""pyspark prints each error of a query by it, before the exception that says the same."""
+"""Logger to which pyspark writes each error of a query, before it raises an exception with the same text."""
 _RAISED = re.compile(
     r"^(?:kraft\.[\w.]+\.(\w+)|([A-Z]\w*(?:Error|Exception))): (.+?)(?=\s*SQLSTATE: |\n\n|\n\tat |\Z)",
     re.MULTILINE | re.DOTALL,
 )
-"""The last line of a Python traceback, in the text that Spark makes of a failure in one of our workers."""
+"""Pattern of the last line of a Python traceback, in the text with which Spark reports a failed Python worker."""
 _SPARK_WORDS = re.compile(r"\s*SQLSTATE: \w+.*", re.DOTALL)
 _UNREACHABLE = ("ClusterUnreachable", "ConnectionRefusedError", "LinkFailed")
-SILENCE = "no broker answered"
-"""In errors that say of a table or topic why it cannot be read."""
+NO_BROKER_ANSWERED = "no broker answered"
+"""Part of the error text for a table or topic that cannot be read because no broker responds."""
 _USAGE = ("OptionError", "TableError", "RowError", "AnalysisException", "ParseException")
 
 
-def cluster_options(connection: Connection, folder: Path | None) -> dict[str, str]:
-    """Options of `format("kraft")` that reach the cluster: what the shared options of verbs say."""
+def cluster_options(connection: ClusterConnection, folder: Path | None) -> dict[str, str]:
+    """Return the options for `format("kraft")` that connect to the cluster, from the shared options of commands."""
     settings = {f"kafka.{name}": value for name, value in connection.settings.items()}
     if connection.given_timeout_ms is not None:
         settings["kafka.request.timeout.ms"] = str(connection.given_timeout_ms)
@@ -53,7 +54,8 @@ def cluster_options(connection: Connection, folder: Path | None) -> dict[str, st
 
 
 def time_options(prefix: str, when: str | None) -> dict[str, str]:
-    """`asOf` and "17" as asOfOffset=17, `asOf` and "-1h" as asOfTimestamp in ms. CommandFailed for anything else."""
+    """Return the options of `format("kraft")` for a point in time, such as the given `asOf`. "17" becomes
+    asOfOffset=17, and "-1h" becomes asOfTimestamp in ms. Raise CommandFailed for anything else."""
     if when is None:
         return {}
     if when.isdecimal():
@@ -63,8 +65,8 @@ def time_options(prefix: str, when: str | None) -> dict[str, str]:
 
 @contextmanager
 def session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A Spark session that ends with the block; one that runs already is taken, and stays. Failures of Spark become
-    CommandFailed."""
+    """Provide a Spark session and stop it at the end of the block; a session that runs already is used and left
+    running. Turn Spark's failures into CommandFailed."""
     from kraft.client.spark.java import SparkNotReady
 
     settings = QUIET_CONF | dict(pair(entry, "--conf") for entry in conf or ())
@@ -73,7 +75,7 @@ def session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
     except SparkNotReady as problem:
         raise CommandFailed(str(problem)) from None
     try:
-        with explaining():
+        with as_command_failed():
             yield spark
     finally:
         if is_own:
@@ -81,7 +83,7 @@ def session(master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
 
 
 def _started(master: str, settings: Mapping[str, str]) -> tuple[SparkSession, bool]:
-    """A session, and whether it was started here."""
+    """Return a Spark session, and whether this call has started it."""
     from kraft.client.spark.packages import check_packages
     from kraft.client.spark.session import start_session
 
@@ -97,8 +99,8 @@ def _started(master: str, settings: Mapping[str, str]) -> tuple[SparkSession, bo
 
 @contextmanager
 def _logs_aside() -> Iterator[None]:
-    """Processes that are started within write their logs into a file that nobody sees, unless the start fails: what
-    Spark logs is for those who run Spark, and failures of queries come as exceptions."""
+    """Redirect the logs of processes that are started in this block to a file, and print the file only if the start
+    fails. Spark's logs are for its operators, and failures of queries arrive as exceptions."""
     with TemporaryFile() as log:
         errors = os.dup(2)
         os.dup2(log.fileno(), 2)
@@ -114,8 +116,8 @@ def _logs_aside() -> Iterator[None]:
 
 
 @contextmanager
-def explaining() -> Iterator[None]:
-    """Make CommandFailed of what Spark, our workers in it, or a pipeline refuses."""
+def as_command_failed() -> Iterator[None]:
+    """Turn an error of Spark, of a Python worker in Spark, or of a pipeline into CommandFailed."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -124,17 +126,18 @@ def explaining() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as problem:
-        raise explained(str(problem), type(problem).__name__) from None
+        raise spark_to_command_failed(str(problem), type(problem).__name__) from None
     except (MissingLibrary, OSError) as problem:
         raise CommandFailed(str(problem)) from None
 
 
-def explained(text: str, kind: str = "") -> CommandFailed:
-    """The failure of a query as a sentence: the last error of a Python worker if the text has one, else Spark's."""
+def spark_to_command_failed(text: str, kind: str = "") -> CommandFailed:
+    """Return the failure of a query in one sentence: the last error of a Python worker if the text has one, else
+    Spark's."""
     raised = _RAISED.findall(text) if "Traceback" in text else []
     if raised:
         own, builtin, said = raised[-1]
-        is_silent = SILENCE in said
+        is_silent = NO_BROKER_ANSWERED in said
         return CommandFailed(said.strip(), code=EXIT_UNREACHABLE if is_silent else _code_of(own or builtin))
     first = text.split("\n\nJVM stacktrace")[0].split("== SQL")[0].split("\n\tat ")[0]
     return CommandFailed(_SPARK_WORDS.sub("", first).strip() or kind, code=_code_of(kind))
@@ -144,19 +147,20 @@ def _code_of(name: str) -> int:
     return EXIT_UNREACHABLE if name in _UNREACHABLE else EXIT_USAGE if name in _USAGE else EXIT_FAILED
 
 
-def forget_query(connection: Connection, query_id: str, progress_topic: str) -> int:
-    """Delete the progress of a query; gives how many Spark partitions had some. CommandFailed."""
+def forget_query(connection: ClusterConnection, query_id: str, progress_topic: str) -> int:
+    """Delete the stored progress of a query. Return the number of Spark partitions for which progress was stored. May
+    raise CommandFailed."""
     from kraft.client.spark.options import OptionError, parse_write
-    from kraft.client.spark.sink.transactions import forget
-    from kraft.deploy.cli.admin import explained as explained_refusal
+    from kraft.client.spark.sink.transactions import delete_progress
+    from kraft.deploy.cli.admin import to_command_failed
 
     options = {**cluster_options(connection, None), "topic": progress_topic}
     try:
-        return forget(parse_write(options).connection, query_id, progress_topic=progress_topic)
+        return delete_progress(parse_write(options).connection, query_id, progress_topic=progress_topic)
     except OptionError as problem:
         raise CommandFailed(str(problem), code=EXIT_USAGE) from None
     except Exception as problem:
-        failure = explained_refusal(problem, if_silent=connection.if_silent)
+        failure = to_command_failed(problem, if_unreachable=connection.if_unreachable)
         if failure is None:
             raise
         raise failure from None
@@ -164,8 +168,8 @@ def forget_query(connection: Connection, query_id: str, progress_topic: str) -> 
 
 @contextmanager
 def reading(spark: SparkSession, label: str) -> Iterator[None]:
-    """Draw how far Spark is, on standard error, if that is a terminal."""
-    from kraft.deploy.cli.spark.progress_bar import drawn
+    """Draw Spark's progress on standard error while the context is open, if standard error is a terminal."""
+    from kraft.deploy.cli.spark.progress_bar import draw_progress
 
-    with drawn(spark, label):
+    with draw_progress(spark, label):
         yield

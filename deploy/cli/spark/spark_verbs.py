@@ -1,4 +1,4 @@
-"""`kraft spark`: SQL over the cluster's state, its history and its topics, and the pipelines, on Apache Spark.
+"""`kraft spark`: SQL over the cluster's state, its history and its topics, and pipelines, on Apache Spark.
 
     kraft spark sql "select broker_id, count(*) from replicas where not is_in_sync group by 1"
     kraft spark sql --as-of -1h "select topic, partition, leader, isr from partitions"
@@ -7,7 +7,7 @@
     kraft spark tables partitions
     kraft spark run cluster-health
 
-pyspark is imported when a session is started: every other verb, and each `--help`, does without it.
+pyspark is imported only when a session is started, so other commands and `--help` do not need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import typer
 
 from kraft.client.spark.jobs.registry import JOBS, Job, JobOption
 from kraft.deploy.cli.completing import one_of
-from kraft.deploy.cli.connection import Connection, over_network
+from kraft.deploy.cli.connection import ClusterConnection, over_network
 from kraft.deploy.cli.output import EXIT_USAGE, CommandFailed, JsonOption, YesOption, confirm, show
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ FolderOption = Annotated[
     typer.Option("--folder", metavar="DIR", help="Read tables of the metadata log from the files below this folder."),
 ]
 WHEN = "an offset of the metadata log, or a time: 2026-11-21T10:00:00, -1h"
-AsOfOption = Annotated[str | None, typer.Option("--as-of", metavar="WHEN", help=f"Tables as they were then: {WHEN}.")]
+AsOfOption = Annotated[str | None, typer.Option("--as-of", metavar="WHEN", help=f"Tables as of {WHEN}.")]
 LOCAL_MASTER = "local[*]"
 
 
@@ -61,8 +61,8 @@ def _complete_table(incomplete: str) -> list[str]:
 @app.command(context_settings={"ignore_unknown_options": False})
 @over_network
 def sql(
-    connection: Connection,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to ask; - reads it from standard input.")],
+    connection: ClusterConnection,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query; - reads it from standard input.")],
     format: Annotated[
         str,
         typer.Option("--format", metavar="FORMAT", help="table, csv or json.", autocompletion=one_of(*FORMATS)),
@@ -73,18 +73,18 @@ def sql(
     ] = None,
     as_of: AsOfOption = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="WHEN", help=f"What metadata_diff begins with: {WHEN}.")
+        str | None, typer.Option("--from", metavar="WHEN", help=f"Start of metadata_diff: {WHEN}.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="WHEN", help=f"What metadata_diff ends with: {WHEN}. Default: now.")
+        str | None, typer.Option("--to", metavar="WHEN", help=f"End of metadata_diff: {WHEN}. Default: now.")
     ] = None,
     folder: FolderOption = None,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a question in SQL. Tables are those of `kraft spark tables`; a topic is the view topic_NAME, with key and
-    value as text, in backticks if its name has other characters than letters, digits and _."""
+    """Run a query in SQL. `kraft spark tables` lists the tables. A topic is the view topic_NAME, with key and value as
+    text; quote it with backticks if its name has characters other than letters, digits and _."""
     if format not in FORMATS:
         raise CommandFailed(f"--format {format}: expected {', '.join(FORMATS)}", code=EXIT_USAGE)
     from kraft.client.spark.views import create_views, views_in
@@ -105,13 +105,13 @@ def sql(
 @app.command()
 @over_network
 def shell(
-    connection: Connection,
+    connection: ClusterConnection,
     as_of: AsOfOption = None,
     folder: FolderOption = None,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Open a Python shell with `spark`, and `sql("…")`, which knows the same tables as `kraft spark sql`."""
+    """Open a Python shell with `spark` and `sql("…")`, which knows the same tables as `kraft spark sql`."""
     from kraft.deploy.cli.spark.shell import run_shell
     from kraft.deploy.cli.spark.spark_session import cluster_options, session, time_options
 
@@ -147,13 +147,13 @@ def tables(
 
 @app.command("list")
 def list_pipelines(as_json: JsonOption = False) -> None:
-    """List the pipelines that `kraft spark run` knows."""
+    """List the pipelines that `kraft spark run` can run."""
     show(as_json, ("pipeline", "what it does"), [(job.name, job.about) for job in JOBS.values()])
 
 
 @app.command()
 def options(as_json: JsonOption = False) -> None:
-    """List the options of `format("kraft")`: what each is for, its default and what it means."""
+    """List the options of `format("kraft")`: purpose, default and meaning."""
     from kraft.client.spark.options.table import OPTIONS
 
     rows = [(one.name, sorted(kind.value for kind in one.kinds), one.default or None, one.meaning) for one in OPTIONS]
@@ -163,16 +163,16 @@ def options(as_json: JsonOption = False) -> None:
 @app.command()
 @over_network
 def forget(
-    connection: Connection,
-    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="The id of the query, as its checkpoint has it.")],
+    connection: ClusterConnection,
+    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="The id of the query, from its checkpoint.")],
     progress_topic: Annotated[
-        str, typer.Option("--progress-topic", metavar="TOPIC", help="Where the query kept what it had written.")
+        str, typer.Option("--progress-topic", metavar="TOPIC", help="The topic in which the query stored its progress.")
     ] = "__kraft_spark_progress",
     is_confirmed: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget what a query has written exactly once. It must never run again: it would write its last batch twice."""
-    confirm(f"forget query {query_id}: it must not run again.", is_confirmed=is_confirmed)
+    """Delete the exactly-once progress of a query that will never run again: it would write its last batch twice."""
+    confirm(f"delete the progress of query {query_id}: it must not run again.", is_confirmed=is_confirmed)
     from kraft.deploy.cli.spark.spark_session import forget_query
 
     count = forget_query(connection, query_id, progress_topic)
@@ -187,10 +187,11 @@ def _read_query(query: str) -> str:
 
 
 def _pipeline(job: Job) -> Callable[..., None]:
-    """The verb of a pipeline: its options from the registry, those of its session, and those of the connection."""
+    """Return the command that runs a pipeline. Its options are those of the pipeline, of the Spark session and of the
+    connection."""
 
     def verb(
-        connection: Connection,
+        connection: ClusterConnection,
         master: MasterOption = LOCAL_MASTER,
         conf: ConfOption = None,
         as_json: JsonOption = False,

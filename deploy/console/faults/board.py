@@ -1,4 +1,4 @@
-"""Blocking: what faults a local cluster has, and making and ending them. LaunchError: why not."""
+"""Blocking: list, make and clear the faults of a local cluster. Failures raise LaunchError."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ CUT = "hang"
 
 @dataclass(frozen=True, slots=True)
 class NodeFaults:
-    """A node of the board. `why_not`: why its links and answers cannot be broken; empty if they can."""
+    """State of a node on the fault board. `why_not` is the reason why the board cannot make faults at this node; empty
+    if it can."""
 
     node_id: int
     roles: tuple[str, ...]
     state: str
     links: tuple[tuple[int, str], ...]
-    """Peer and policy of each broken link."""
+    """Peer and policy of each link that has a fault."""
     rules: tuple[str, ...]
     why_not: str
 
 
 class BadAction(Exception):
-    """The form names no action, node or number that there is."""
+    """The form names an action, node or number that does not exist."""
 
 
 def read_board(data: Path) -> list[NodeFaults]:
-    """Every node, in order."""
+    """Return the state of every node, in order."""
     folder = ClusterFolder(data)
     return [
         _node_faults(folder, status.node_id, status.roles, status.state)
@@ -45,12 +46,12 @@ def read_board(data: Path) -> list[NodeFaults]:
 
 
 def node_states(data: Path) -> list[tuple[int, str]]:
-    """Node id and state of every node, as the launcher sees it."""
+    """Return the id and the state of every node, as the launcher reports them."""
     return [(status.node_id, status.state) for status in LocalCluster.find(ClusterFolder(data)).status()]
 
 
 def act(data: Path, form: Mapping[str, str]) -> str:
-    """Do what a form asks; what was done, in words. BadAction, or LaunchError."""
+    """Carry out the action of a form and return a description of what was done. May raise BadAction or LaunchError."""
     action = ACTIONS.get(form.get("action", ""))
     if action is None:
         raise BadAction(f"action {form.get('action', '')}: expected one of {', '.join(ACTIONS)}")
@@ -92,7 +93,7 @@ def _pause(cluster: LocalCluster, form: Mapping[str, str]) -> str:
 def _resume(cluster: LocalCluster, form: Mapping[str, str]) -> str:
     node = _node(cluster, form, "node")
     cluster.resume(node)
-    return f"node {node} goes on"
+    return f"node {node} is resumed"
 
 
 def _start(cluster: LocalCluster, form: Mapping[str, str]) -> str:
@@ -116,7 +117,7 @@ def _cut(cluster: LocalCluster, form: Mapping[str, str]) -> str:
 
 
 def _slow(cluster: LocalCluster, form: Mapping[str, str]) -> str:
-    """Delay what goes between a node and all others."""
+    """Delay the traffic between a node and all others."""
     node, delay_ms = _node(cluster, form, "node"), _delay(form)
     peers = [one for one in cluster.node_ids if one != node]
     quality = {"latency_ms": delay_ms}
@@ -125,7 +126,7 @@ def _slow(cluster: LocalCluster, form: Mapping[str, str]) -> str:
 
 
 def _heal(cluster: LocalCluster, form: Mapping[str, str]) -> str:
-    """End every fault: links, answers and syncs, and pauses; killed nodes stay so."""
+    """Clear every fault of links, responses and syncs, and resume paused nodes. Killed nodes stay down."""
     healed, left = [], []
     for status in cluster.status():
         if status.state == "paused":
@@ -139,8 +140,8 @@ def _heal(cluster: LocalCluster, form: Mapping[str, str]) -> str:
             healed.append(status.node_id)
         except LaunchError:
             left.append(status.node_id)
-    text = f"faults ended at nodes {', '.join(map(str, healed)) or 'none'}"
-    return text + (f"; no answer from {', '.join(map(str, left))}" if left else "")
+    text = f"faults cleared at nodes {', '.join(map(str, healed)) or 'none'}"
+    return text + (f"; no response from {', '.join(map(str, left))}" if left else "")
 
 
 ACTIONS: Mapping[str, Callable[[LocalCluster, Mapping[str, str]], str]] = MappingProxyType(
@@ -149,8 +150,8 @@ ACTIONS: Mapping[str, Callable[[LocalCluster, Mapping[str, str]], str]] = Mappin
 
 
 def _each_way(cluster: LocalCluster, node: int, peers: list[int], change: Callable[[FaultClient, int], None]) -> str:
-    """Change the links from a node to its peers and back; which. A node that does not run or has no fault control
-    cannot change its side: LaunchError if no side could be changed."""
+    """Change the links between a node and its peers in both directions, and return the changed links. The links of a
+    node can be changed only while it runs with fault control. Raise LaunchError if no link could be changed."""
     done, problem = [], None
     for here, there in [pair for peer in peers for pair in ((node, peer), (peer, node))]:
         try:

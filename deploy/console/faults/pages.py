@@ -1,4 +1,4 @@
-"""The pages under /faults: the board, what its forms do, and the strip that shows their effect live."""
+"""The pages under /faults: the board, the actions of its forms, and the strip that shows their effect live."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kraft.deploy.launch.errors import LaunchError
 
 SECTION = "Faults"
 STATES_MS = 500
-"""While a page follows, the launcher is asked for the states of the nodes so often."""
+"""Interval between requests to the launcher for the node states, while a page shows them live."""
 
 
 def routes() -> list[Route]:
-    """See the module."""
+    """Return the routes of the fault pages."""
     return [
         Route("/faults", board),
         Route("/faults", change, methods=["POST"]),
@@ -32,12 +32,12 @@ def routes() -> list[Route]:
 
 
 async def board(request: Request) -> Response:
-    """Nodes with their faults, and forms where changes are allowed."""
+    """Show the nodes with their faults, and forms if changes are allowed."""
     return await _page(request, "")
 
 
 async def change(request: Request) -> Response:
-    """Make or end a fault. The guard has let the form through."""
+    """Make or clear a fault. The guard has already checked the form."""
     data = view_of(request).settings.data
     if data is None:
         return await _page(request, _why_not(request))
@@ -49,12 +49,13 @@ async def change(request: Request) -> Response:
 
 
 async def live(request: Request) -> ASGIApp:
-    """Server-sent events `strip`: see `strip_of`. Asks the cluster more often than the other pages do."""
+    """Send server-sent events named `strip` with the JSON of `strip_of`. The cluster is queried more often than for
+    other pages."""
     view = view_of(request)
 
     async def work(emit: Emit) -> None:
         last = None
-        with view.hurried():
+        with view.polling_faster():
             while True:
                 changed, states = view.changed, await _states(view.settings.data)
                 shown = view.snapshot.taken_ms, view.problem, states
@@ -72,7 +73,7 @@ async def _states(data: Path | None) -> list[tuple[int, str]]:
 
 
 def _why_not(request: Request) -> str:
-    """Why no fault can be made here at all; empty if some can."""
+    """Return why faults are not possible here; empty if they are."""
     settings = view_of(request).settings
     if settings.data is None:
         return (
@@ -80,7 +81,7 @@ def _why_not(request: Request) -> str:
             "kraft up --fault-control, and the console with --data and its folder, or without an address."
         )
     if not settings.allow_changes:
-        return "This console is read-only: start it with --allow-changes to make or end faults."
+        return "This console is read-only: start it with --allow-changes to make or clear faults."
     return ""
 
 

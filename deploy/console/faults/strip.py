@@ -1,4 +1,4 @@
-"""Pure: the strip below the board that shows what faults do: nodes, leaders and in-sync replicas, worst first."""
+"""Pure: the strip below the board that shows the effect of faults: nodes, leaders and in-sync replicas, worst first."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from kraft.client.admin import PartitionDescription, QuorumDescription
-from kraft.deploy.console.snapshot import Snapshot
+from kraft.deploy.console.snapshot import ClusterSnapshot
 
 CELLS_MAX = 120
 
 
-def strip_of(snapshot: Snapshot, states: Iterable[tuple[int, str]]) -> dict[str, Any]:
-    """What a page shows, as JSON. `states`: of each node as its launcher sees it. At most CELLS_MAX partitions: those
-    without a leader, then those short of replicas in sync, then the others; of each, internal topics last."""
+def strip_of(snapshot: ClusterSnapshot, states: Iterable[tuple[int, str]]) -> dict[str, Any]:
+    """Return the strip as JSON. `states` are the node states as the launcher reports them.
+
+    At most CELLS_MAX partitions are included: first those without a leader, then those with replicas out of sync, then
+    the others. In each of these three groups, internal topics come last."""
     internal = {name for name, topic in snapshot.topics.items() if topic.is_internal}
     partitions = sorted(
         snapshot.partitions(), key=lambda one: (_rank(one), one.topic in internal, one.topic, one.index)

@@ -1,4 +1,6 @@
-"""Async: keeps the committed metadata log of the cluster, or of a node's folder where the cluster does not give it."""
+"""Async: keeps the committed metadata log. It is read from the cluster or, if the cluster does not allow that, from a
+node's folder.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,16 @@ LOAD_S_MAX = 60.0
 
 
 class NotGiven(MetadataLogError):
-    """The cluster does not give its metadata log to clients."""
+    """The cluster does not let clients read its metadata log."""
 
 
 class TookTooLong(MetadataLogError):
-    """The log was not given in time."""
+    """The log could not be read within the time limit."""
 
 
-class MetadataLog:
-    """The log so far. `read` brings it up to date: only what is new is fetched, for at most `load_seconds`."""
+class MetadataLogReader:
+    """The part of the metadata log that was read so far. `read` fetches only the new records, for at most
+    `load_seconds`."""
 
     def __init__(self, settings: ConsoleSettings, *, load_seconds: float = LOAD_S_MAX) -> None:
         self._settings = settings
@@ -41,7 +44,8 @@ class MetadataLog:
         self.source = ""
 
     async def read(self) -> Timeline:
-        """NotGiven where nobody gives it; TookTooLong, KafkaError and the like where the cluster does not answer."""
+        """Read the log up to its current end. Raise NotGiven if clients may not read it. Raise TookTooLong, or
+        KafkaError and similar exceptions, if the cluster does not respond."""
         async with self._lock:
             first, end = await self._bounds()
             if self._timeline is None or self._timeline.end_offset > end:
@@ -52,8 +56,9 @@ class MetadataLog:
             return timeline
 
     async def images(self, timeline: Timeline, *offsets: int) -> list[MetadataImage]:
-        """The metadata at each of these offsets, replayed beside the loop. NotInLog if the log does not reach there."""
-        async with self._lock:  # neither a replay nor an extension changes the timeline meanwhile
+        """Return the metadata image at each of these offsets, replayed in a thread. Raise NotInLog for an offset
+        outside of the log."""
+        async with self._lock:  # no other replay or extension may change the timeline at the same time
             return await trio.to_thread.run_sync(lambda: [timeline.image_at(offset) for offset in offsets])
 
     async def _bounds(self) -> tuple[int, int]:
@@ -73,7 +78,8 @@ class MetadataLog:
         return first.offset, end.offset
 
     async def _begin(self, first: int) -> Timeline:
-        """From offset 0, or where the log's begin is in a snapshot from a local node's folder."""
+        """Return a new timeline that begins at offset 0. If the first part of the log exists only as a snapshot, the
+        timeline begins at that snapshot, which is loaded from the folder of a local node."""
         if first == 0:
             self.source = "the cluster"
             return Timeline(MetadataImage())

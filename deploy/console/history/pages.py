@@ -1,4 +1,4 @@
-"""The pages under /history: the cluster at a point of the metadata log, and what differs between two points."""
+"""The pages under /history: the cluster at a point of the metadata log, and the differences between two points."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from kraft.client.metadata_log.errors import MetadataLogError
 from kraft.deploy.console.cluster_view import FAILURES, now_ms
-from kraft.deploy.console.history.log import MetadataLog, NotGiven
+from kraft.deploy.console.history.log import MetadataLogReader, NotGiven
 from kraft.deploy.console.history.timeline import Timeline
-from kraft.deploy.console.history.views import Pageful, changes_page, event_rows, partitions_page
+from kraft.deploy.console.history.views import RowsPage, changes_page, event_rows, partitions_page
 from kraft.deploy.console.messages.query import BadQuery, parse_time_ms
 from kraft.deploy.console.rendering import render, view_of
 from kraft.image import MetadataImage
@@ -24,8 +24,8 @@ OFFSET_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`at`: the offset shown. `since`: compare with this offset, None: nothing is compared."""
+class HistoryQuery:
+    """Parameters of a page. `at`: the offset to show. `since`: the offset to compare with; None for no comparison."""
 
     at: int
     since: int | None
@@ -34,22 +34,22 @@ class Asked:
 
 
 def routes() -> list[Route]:
-    """See the module."""
+    """Return the routes of the history pages."""
     return [Route("/history", show)]
 
 
-def log_of(request: Request) -> MetadataLog:
-    """The metadata log that this process keeps."""
+def log_of(request: Request) -> MetadataLogReader:
+    """Return the metadata log that this process keeps."""
     state = request.app.state
     if not hasattr(state, "metadata_log"):
-        state.metadata_log = MetadataLog(view_of(request).settings)
-    log: MetadataLog = state.metadata_log
+        state.metadata_log = MetadataLogReader(view_of(request).settings)
+    log: MetadataLogReader = state.metadata_log
     return log
 
 
 async def show(request: Request) -> Response:
-    """The cluster at `at` (an offset) or `time`, and with `since` what changed from there; `search` and `page` of the
-    partitions or changes."""
+    """Show the cluster at offset `at` or at `time`; with `since`, show the changes after that point. `search` and
+    `page` apply to the partitions or changes."""
     log = log_of(request)
     try:
         timeline = await log.read()
@@ -64,7 +64,7 @@ async def show(request: Request) -> Response:
     except (BadQuery, MetadataLogError, *FAILURES) as problem:
         return render(request, "no_history.html", section=SECTION, status=400, why=str(problem))
     rows, is_cut = _rows(image, before[0] if before else None, asked)
-    events = event_rows(around, newest, image, first)  # the first knows topics that have been removed since
+    events = event_rows(around, newest, image, first)  # the first image still has topics that were deleted later
     return render(
         request,
         "history.html",
@@ -82,20 +82,20 @@ async def show(request: Request) -> Response:
     )
 
 
-def _rows(image: MetadataImage, before: MetadataImage | None, asked: Asked) -> tuple[Pageful, bool]:
+def _rows(image: MetadataImage, before: MetadataImage | None, asked: HistoryQuery) -> tuple[RowsPage, bool]:
     if before is None:
         return partitions_page(image, asked.search, asked.page), False
     return changes_page(before, image, asked.page)
 
 
-def read_query(given: Mapping[str, str], timeline: Timeline, now: int) -> Asked:
-    """Offsets or times of the address. BadQuery names the one that is wrong."""
+def read_query(given: Mapping[str, str], timeline: Timeline, now: int) -> HistoryQuery:
+    """Parse the offsets or times in an address. Raise BadQuery that names the first wrong parameter."""
     text = given.get("time", "").strip()
     at = given.get("at", "").strip()
     offset = timeline.offset_at(parse_time_ms(text, now)) if text else _offset("at", at, timeline.end_offset)
     since_text = given.get("since", "").strip()
     since = _offset("since", since_text, 0) if since_text else None
-    return Asked(offset, since, given.get("search", ""), _offset("page", given.get("page", ""), 0))
+    return HistoryQuery(offset, since, given.get("search", ""), _offset("page", given.get("page", ""), 0))
 
 
 def _offset(name: str, text: str, default: int) -> int:

@@ -1,5 +1,5 @@
-"""Pure: the metadata log as a line of time. Events in order on a base image, with checkpoints, so that a point costs
-the replay of at most CHECKPOINT_EVENTS events.
+"""Pure: the metadata log as a timeline of events after a base image. To get the image at any point, at most
+CHECKPOINT_EVENTS events are replayed on a stored image.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.image.encoded import apply_encoded
 from kraft.seam import WireError
 
 CHECKPOINT_EVENTS = 5_000
-"""An image is kept after each so many events. Images share what did not change between them."""
+"""Number of events between two stored images. Images share the parts that are equal."""
 EVENTS_MAX = 2_000_000
 RECENT_IMAGES = 8
 
@@ -26,14 +26,15 @@ class TooLong(MetadataLogError):
 
 
 class Timeline:
-    """Grows at its end: `extend`. `end_offset` is exclusive."""
+    """Events in order. `extend` appends events; `end_offset` is exclusive."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
         self.end_offset = base.offset
         self._entries: list[Entry] = []
         self._newest_ms: list[int] = []
-        """The newest time up to each event: times in a log may go back where controllers' clocks differ."""
+        """For each event, the latest time of it and all events before it. Times in a log can go back if the
+        controllers' clocks differ."""
         self._checkpoints: list[tuple[int, MetadataImage]] = [(0, base)]
         self._recent: OrderedDict[int, MetadataImage] = OrderedDict()
 
@@ -41,7 +42,7 @@ class Timeline:
         return len(self._entries)
 
     def extend(self, entries: Sequence[Entry], end_offset: int) -> None:
-        """Append events that follow those that are there. TooLong for more than EVENTS_MAX."""
+        """Append the next events of the log. Raise TooLong if the timeline would have more than EVENTS_MAX events."""
         if len(self._entries) + len(entries) > EVENTS_MAX:
             raise TooLong(f"the metadata log holds more than {EVENTS_MAX} events: see kraft metadata --folder")
         newest = self._newest_ms[-1] if self._newest_ms else -1
@@ -52,7 +53,8 @@ class Timeline:
         self.end_offset = max(self.end_offset, end_offset)
 
     def image_at(self, offset: int) -> MetadataImage:
-        """The metadata in which everything below `offset` is replayed. NotInLog if the log does not reach there."""
+        """Return the metadata with all events before `offset` applied. Raise NotInLog if `offset` is outside of the
+        log."""
         if not self.base.offset <= offset <= self.end_offset:
             raise NotInLog(f"there is no offset {offset}: the log holds {self.base.offset} to {self.end_offset}")
         known = self._recent.get(offset)
@@ -69,22 +71,23 @@ class Timeline:
         return image
 
     def offset_at(self, time_ms: int) -> int:
-        """The offset before which every event up to this time is; the end for a time behind the last event."""
+        """Return the offset that follows all events up to this time. For a time after the last event, this is the end
+        of the log."""
         at = bisect_right(self._newest_ms, time_ms)
         return self._entries[at].offset if at < len(self._entries) else self.end_offset
 
     def time_at(self, offset: int) -> int:
-        """The time of the last event before `offset`; -1 if there is none."""
+        """Return the time of the last event before `offset`; -1 if there is none."""
         at = bisect_left(self._entries, offset, key=attrgetter("offset"))
         return self._newest_ms[at - 1] if at else -1
 
     def around(self, offset: int, before: int, after: int) -> list[Entry]:
-        """The last events before `offset` and the first from there on."""
+        """Return the last events before `offset`, and the first events from `offset` on."""
         at = bisect_left(self._entries, offset, key=attrgetter("offset"))
         return self._entries[max(at - before, 0) : at + after]
 
     def _checkpoint(self, count: int) -> None:
-        """Keep images up to so many events."""
+        """Store images of the timeline for its first `count` events."""
         done, image = self._checkpoints[-1]
         while done + CHECKPOINT_EVENTS <= count:
             image = self._replay(

@@ -1,4 +1,4 @@
-"""Pure: what the pages of the history show of images and events."""
+"""Pure: the rows that the history pages show, built from images and events."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PAGE_ROWS = 100
 INTERNAL_PREFIX = "__"
 INTERNAL_PATH = f"topics / {INTERNAL_PREFIX}"
 CHANGES_MAX = 10_000
-"""A comparison lists so many changes; what is more is only said to be there."""
+"""Maximum number of changes that a comparison lists. If there are more, the page only says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition of an image."""
+    """A partition of a metadata image."""
 
     topic: str
     index: int
@@ -40,8 +40,8 @@ class PartitionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Pageful:
-    """Rows of one page; `number` begins at 0; `total` counts the rows of all."""
+class RowsPage:
+    """Rows of one page. `number` is the page's number from 0; `total` is the number of rows of all pages."""
 
     rows: Sequence[Any]
     number: int
@@ -54,7 +54,7 @@ class Pageful:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """`mark`: + added, - removed, ~ changed."""
+    """A changed value. `mark` is + for added, - for removed, ~ for changed."""
 
     mark: str
     path: str
@@ -72,27 +72,27 @@ class EventRow:
     fields: str
 
 
-def partitions_page(image: MetadataImage, search: str, number: int) -> Pageful:
-    """Partitions of the topics whose name holds `search`, without a look at those of other pages. Kafka's own topics
-    come last."""
+def partitions_page(image: MetadataImage, search: str, number: int) -> RowsPage:
+    """Return one page of the partitions of topics whose names contain `search`; internal topics come last. Rows of
+    other pages are not built."""
     names = [name for name in sorted(image.topics.names, key=_by_name) if search.lower() in name.lower()]
     topics = [topic for topic in (image.topics.get(name) for name in names) if topic is not None]
     total = sum(topic.partition_count for topic in topics)
     number = min(number, total // PAGE_ROWS)
     first = number * PAGE_ROWS
     rows = islice(_partitions(topics), first, first + PAGE_ROWS)
-    return Pageful([_row(name, index, state) for name, index, state in rows], number, total)
+    return RowsPage([_row(name, index, state) for name, index, state in rows], number, total)
 
 
-def changes_page(before: MetadataImage, after: MetadataImage, number: int) -> tuple[Pageful, bool]:
-    """What differs, Kafka's own topics last, and whether there is more than CHANGES_MAX. Topics that are one value in
-    both are not looked at."""
+def changes_page(before: MetadataImage, after: MetadataImage, number: int) -> tuple[RowsPage, bool]:
+    """Return the differences between two images, internal topics last, and whether there are more than CHANGES_MAX. A
+    topic that is the same object in both images has no differences and is skipped."""
     pairs = [(before.topics.get(name), after.topics.get(name)) for name in {*before.topics.names, *after.topics.names}]
     old = tree_of(before, [was for was, now in pairs if was is not now and was is not None])
     new = tree_of(after, [now for was, now in pairs if was is not now and now is not None])
     found = sorted(islice(_changes(old, new), CHANGES_MAX + 1), key=lambda row: row.path.startswith(INTERNAL_PATH))
     first = number * PAGE_ROWS
-    return Pageful(found[first : first + PAGE_ROWS], number, min(len(found), CHANGES_MAX)), len(found) > CHANGES_MAX
+    return RowsPage(found[first : first + PAGE_ROWS], number, min(len(found), CHANGES_MAX)), len(found) > CHANGES_MAX
 
 
 def _by_name(name: str) -> tuple[bool, str]:
@@ -100,8 +100,8 @@ def _by_name(name: str) -> tuple[bool, str]:
 
 
 def event_rows(entries: Iterable[Entry], *images: MetadataImage) -> list[EventRow]:
-    """Events with the names that their topics have in the first of `images` that knows them, or that an event among
-    these gave them."""
+    """Return rows of events with topic names. A topic's name is taken from the first of `images` that has the topic,
+    else from the event that created the topic."""
     names: dict[UUID, str] = {}
     return [_event_row(entry, images, names) for entry in entries]
 

@@ -1,5 +1,5 @@
-"""Async: the pages that show a topic's records. `decoding`, `avro`, `query` and `window` are plain functions on values;
-`registry` asks a schema registry, `reading` a cluster, `pages` a browser.
+"""Async: the pages that show a topic's records. `decoding`, `avro`, `query` and `window` are plain functions on values.
+`registry` queries a schema registry, `reading` queries a cluster, and `pages` serves the browser.
 """
 
 from kraft.deploy.console.messages.pages import routes

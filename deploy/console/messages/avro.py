@@ -15,11 +15,11 @@ HEAD = struct.Struct(">bi")
 
 
 class BadAvro(Exception):
-    """The schema or the datum cannot be read, or fastavro is not installed."""
+    """The schema or the datum is invalid, or fastavro is not installed."""
 
 
 def schema_id_of(data: bytes) -> int | None:
-    """The schema that framed bytes name; None for bytes that are not framed so."""
+    """Return the schema id of bytes in Confluent's wire format; None for other bytes."""
     if len(data) < HEAD.size:
         return None
     magic, schema_id = HEAD.unpack_from(data)
@@ -27,7 +27,7 @@ def schema_id_of(data: bytes) -> int | None:
 
 
 def parse_schema(text: str) -> Any:
-    """A schema as the registry returns it. BadAvro if it is none."""
+    """Parse a schema as the registry returns it. Raise BadAvro if it is invalid."""
     fastavro = _fastavro()
     try:
         return fastavro.parse_schema(json.loads(text))
@@ -36,15 +36,15 @@ def parse_schema(text: str) -> Any:
 
 
 def decode_avro(data: bytes, schema: Any) -> Any:
-    """The datum behind the head. BadAvro if it is not of this schema, or bytes are left over."""
+    """Decode the datum after the header. Raise BadAvro if it does not match the schema, or if bytes follow it."""
     fastavro = _fastavro()
     stream = io.BytesIO(data[HEAD.size :])
     try:
         value = fastavro.schemaless_reader(stream, schema, None)
     except Exception as problem:  # noqa: BLE001  fastavro raises whatever its reader came across
-        raise BadAvro(f"the bytes are not of the schema: {problem or type(problem).__name__}") from None
+        raise BadAvro(f"the bytes do not match the schema: {problem or type(problem).__name__}") from None
     if rest := len(data) - HEAD.size - stream.tell():
-        raise BadAvro(f"{rest} bytes are left over: the bytes are not of the schema")
+        raise BadAvro(f"{rest} bytes are left over: the bytes do not match the schema")
     return value
 
 

@@ -1,7 +1,7 @@
-"""Pure: the bytes of a key, value or header as text for people: JSON, text, Avro or hex.
+"""Pure: the bytes of a key, value or header as readable text: JSON, text, Avro or hex.
 
-`auto` takes the first that fits: Avro where the bytes are framed and the schema is known, JSON for an object or list,
-text where it is UTF-8 without control characters, hex for everything else.
+The form `auto` chooses the first of these that fits: Avro for bytes in the registry's format with a known schema, JSON
+for an object or list, text for UTF-8 without control characters, hex for everything else.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Any
 from kraft.deploy.console.messages.avro import BadAvro, decode_avro, schema_id_of
 
 SHOWN_BYTES_MAX = 4_096
-"""Default of how many bytes of a key or value a list shows; the page of one record shows RECORD_BYTES_MAX."""
+"""Maximum number of bytes of a key or value that a list of records shows. The page of one record shows
+RECORD_BYTES_MAX."""
 RECORD_BYTES_MAX = 1_048_576
 HEX_WIDTH = 16
 
 Schemas = Mapping[int, Any]
-"""Schema id → the parsed Avro schema."""
+"""Parsed Avro schemas by schema id."""
 
 
 class Form(StrEnum):
-    """How bytes are shown."""
+    """Form in which bytes are shown."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -36,8 +37,9 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`form`: what was taken; null for no bytes at all. `cut_bytes`: how many bytes `text` leaves out, of JSON and Avro
-    about. `problem`: why the form that was asked for does not fit."""
+    """Bytes as text. `form` is the form that was used; null if there are no bytes. `cut_bytes` is the number of bytes
+    that `text` leaves out, approximate for JSON and Avro. `problem` is the reason why the requested form does not fit.
+    """
 
     form: str
     text: str
@@ -47,7 +49,7 @@ class Shown:
 
 
 def show(data: bytes | None, form: Form, schemas: Schemas, bytes_max: int = SHOWN_BYTES_MAX) -> Shown:
-    """The bytes as text of at most `bytes_max` bytes of them. What does not fit the form is shown as hex, and why."""
+    """Show at most `bytes_max` bytes as text. Bytes that do not fit the form are shown as hex, with the reason."""
     if data is None:
         return Shown("null", "", 0)
     if form is not Form.AUTO:
@@ -65,7 +67,7 @@ def show(data: bytes | None, form: Form, schemas: Schemas, bytes_max: int = SHOW
 
 
 def schema_ids(fields: tuple[bytes | None, ...]) -> set[int]:
-    """The schemas that these keys and values may be written with, as their first bytes have it."""
+    """Return the schema ids that the first bytes of these keys and values contain."""
     found = (schema_id_of(data) for data in fields if data is not None)
     return {schema_id for schema_id in found if schema_id is not None}
 
@@ -81,7 +83,8 @@ def _text(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
     text = head.decode("utf-8", "strict" if len(head) == len(data) else "ignore")
     if any(ord(letter) < 32 and letter not in "\t\n\r" for letter in text) or (data and not text):
         raise ValueError("the bytes are no printable UTF-8")
-    if len(head) < len(data) and len(text.encode()) < len(head) - 3:  # more than a letter that the cut went through
+    # more is damaged than one character at the place where the text is truncated
+    if len(head) < len(data) and len(text.encode()) < len(head) - 3:
         raise ValueError("the bytes are no UTF-8")
     return Shown("text", text, len(data), len(data) - len(head))
 
@@ -92,7 +95,7 @@ def _json(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
     try:
         return _pretty("json", json.loads(data), data, bytes_max)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _avro(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
@@ -106,14 +109,14 @@ def _avro(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
     except BadAvro as problem:
         raise ValueError(str(problem)) from None
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 _INDENTED = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
 
 
 def _pretty(form: str, value: Any, data: bytes, bytes_max: int) -> Shown:
-    """Written as far as it is shown: what is nested deep is many times as long when it is indented."""
+    """Indent only the part of the JSON that is shown, because indenting makes deeply nested data many times longer."""
     pieces, letters = [], 0
     for piece in _INDENTED.iterencode(value):
         pieces.append(piece)
@@ -132,7 +135,7 @@ def _hex(data: bytes, schemas: Schemas, bytes_max: int) -> Shown:
 
 
 def hex_lines(data: bytes) -> list[str]:
-    """As `hexdump -C` has it: offset, bytes, and what of them is printable."""
+    """Return lines like `hexdump -C`: offset, bytes, printable characters."""
     lines = []
     width = min(HEX_WIDTH, len(data)) * 3 - 1
     for at in range(0, len(data), HEX_WIDTH):
@@ -145,4 +148,4 @@ def hex_lines(data: bytes) -> list[str]:
 _SHOWN_AS: Mapping[Form, Callable[[bytes, Schemas, int], Shown]] = MappingProxyType(
     {Form.TEXT: _text, Form.JSON: _json, Form.AVRO: _avro, Form.HEX: _hex}
 )
-"""Form → how; ValueError where the bytes do not have it."""
+"""Function that shows bytes in a form, by form. It raises ValueError for bytes that are not in this form."""

@@ -1,4 +1,6 @@
-"""The pages under /messages: topics to choose from, a topic's records, one record, records as they come, a new one."""
+"""The pages under /messages: topics to choose from, a topic's records, one record, new records live, and a form that
+produces a record.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from kraft.deploy.console.cluster_view import FAILURES, now_ms
 from kraft.deploy.console.event_stream import Emit, EventStream
 from kraft.deploy.console.messages.decoding import RECORD_BYTES_MAX, Form, schema_ids
 from kraft.deploy.console.messages.producing import BadRecord, parse_record
-from kraft.deploy.console.messages.query import PARTS, BadQuery, Query, Where, parse_query
-from kraft.deploy.console.messages.reading import BREATH_MS, Reader
+from kraft.deploy.console.messages.query import PARTS, BadQuery, PageStart, Query, parse_query
+from kraft.deploy.console.messages.reading import TURN_MS, Reader
 from kraft.deploy.console.messages.registry import Registry
-from kraft.deploy.console.messages.rows import Row, row_of
-from kraft.deploy.console.messages.window import Page
+from kraft.deploy.console.messages.rows import RecordRow, row_of
+from kraft.deploy.console.messages.window import RecordPage
 from kraft.deploy.console.rendering import form_of, problem_page, redirect, render, view_of
 
 TOPICS_SHOWN_MAX = 100
@@ -28,7 +30,7 @@ SECTION = "Messages"
 
 
 def routes() -> list[Route]:
-    """See the module."""
+    """Return the routes of the message pages."""
     return [
         Route("/messages", choose_topic),
         Route("/messages/{topic}", browse),
@@ -39,7 +41,7 @@ def routes() -> list[Route]:
 
 
 def registry_of(request: Request) -> Registry:
-    """The schemas that this process knows."""
+    """Return the schema registry of this process."""
     state = request.app.state
     if not hasattr(state, "registry"):
         state.registry = Registry(view_of(request).settings.schema_registry)
@@ -48,7 +50,7 @@ def registry_of(request: Request) -> Registry:
 
 
 async def choose_topic(request: Request) -> Response:
-    """Topics by name, those that hold `search`."""
+    """List the topics whose names contain `search`."""
     search = request.query_params.get("search", "")
     names = (name for name in sorted(view_of(request).snapshot.topics) if search.lower() in name.lower())
     shown = list(islice(names, TOPICS_SHOWN_MAX + 1))
@@ -63,35 +65,35 @@ async def choose_topic(request: Request) -> Response:
 
 
 async def browse(request: Request) -> Response:
-    """A page of records. A query that is wrong, or that the cluster refuses, is shown with the reason and no record."""
+    """Show a page of records. If the query is invalid or the cluster rejects it, show the reason and no records."""
     topic = request.path_params["topic"]
     try:
         query = parse_query(topic, request.query_params)
         page = await _reader(request).page(query, now_ms())
     except (BadQuery, *FAILURES) as problem:
-        return _page(request, _or_default(topic, request.query_params), Page((), None, None, 0), [], str(problem))
+        return _page(request, _or_default(topic, request.query_params), RecordPage((), None, None, 0), [], str(problem))
     return _page(request, query, page, await _rows(request, page.records, query.form), "")
 
 
 async def live(request: Request) -> ASGIApp:
-    """Server-sent events `records`: rows, and how many were left out."""
+    """Send server-sent events named `records`, each with rows and the number of records left out."""
     topic = request.path_params["topic"]
     given = dict(request.query_params)
 
     async def work(emit: Emit) -> None:
         query = parse_query(topic, given)
 
-        async def tell(records: list[ConsumerRecord], left_out: int) -> None:
+        async def emit_rows(records: list[ConsumerRecord], left_out: int) -> None:
             rows = await _rows(request, records, query.form)
             await emit("records", {"rows": [row.as_json() for row in rows], "left_out": left_out})
 
-        await _reader(request).follow(query, tell)
+        await _reader(request).follow(query, emit_rows)
 
     return EventStream(work, expected=(BadQuery, *FAILURES))
 
 
 async def show_record(request: Request) -> Response:
-    """One record, whole up to RECORD_BYTES_MAX."""
+    """Show one record, up to RECORD_BYTES_MAX."""
     topic, partition, offset = (request.path_params[name] for name in ("topic", "partition", "offset"))
     try:
         query = parse_query(topic, {"form": request.query_params.get("form", "")})
@@ -109,7 +111,7 @@ async def show_record(request: Request) -> Response:
 
 
 async def produce(request: Request) -> Response:
-    """Append one record, from a form. The guard has let it through."""
+    """Append one record from a form. The guard has already checked it."""
     topic = request.path_params["topic"]
     producer = view_of(request).settings.producer
     try:
@@ -120,30 +122,36 @@ async def produce(request: Request) -> Response:
             )
     except (BadRecord, ValueError, *FAILURES) as problem:
         query = Query(topic)
-        return _page(request, query, Page((), None, None, 0), [], f"The record was not appended: {problem}", status=400)
+        return _page(
+            request, query, RecordPage((), None, None, 0), [], f"The record was not appended: {problem}", status=400
+        )
     return redirect(f"/messages/{topic}", f"Appended to partition {report.partition} at offset {report.offset}")
 
 
-async def _rows(request: Request, records: tuple[ConsumerRecord, ...] | list[ConsumerRecord], form: Form) -> list[Row]:
+async def _rows(
+    request: Request, records: tuple[ConsumerRecord, ...] | list[ConsumerRecord], form: Form
+) -> list[RecordRow]:
     wanted = schema_ids(tuple(data for record in records for data in (record.key, record.value)))
     schemas = await registry_of(request).schemas(wanted) if form in (Form.AUTO, Form.AVRO) else {}
     rows, since = [], trio.current_time()
     for record in records:
         rows.append(row_of(record, form, schemas))
-        if trio.current_time() - since >= BREATH_MS / 1_000:  # records may be large: others get their turn
+        if trio.current_time() - since >= TURN_MS / 1_000:  # a checkpoint, because records may be large
             await trio.lowlevel.checkpoint()
             since = trio.current_time()
     return rows
 
 
-def _page(request: Request, query: Query, page: Page, rows: list[Row], problem: str, *, status: int = 200) -> Response:
+def _page(
+    request: Request, query: Query, page: RecordPage, rows: list[RecordRow], problem: str, *, status: int = 200
+) -> Response:
     described = view_of(request).snapshot.topics.get(query.topic)
-    begins = query.at(Where.BEGIN), query.at(Where.END)
+    begins = query.at(PageStart.BEGIN), query.at(PageStart.END)
     beside = {
         "oldest": begins[0].parameters(),
         "newest": begins[1].parameters(),
-        "older": None if page.older is None else query.at(Where.BEFORE, page.older).parameters(),
-        "newer": None if page.newer is None else query.at(Where.AFTER, page.newer).parameters(),
+        "older": None if page.older is None else query.at(PageStart.BEFORE, page.older).parameters(),
+        "newer": None if page.newer is None else query.at(PageStart.AFTER, page.newer).parameters(),
     }
     return render(
         request,

@@ -1,4 +1,4 @@
-"""Pure: a record to append, from the fields of a form."""
+"""Pure: parse a record to append from the fields of a form."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ HEADERS_MAX = 100
 
 
 class BadRecord(Exception):
-    """The text names the field that is wrong."""
+    """A field of the form is invalid; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class NewRecord:
-    """`partition` None: the key chooses it, or chance."""
+class FormRecord:
+    """A record to append. If `partition` is None, the partition follows from the key, or is random without a key."""
 
     key: bytes | None
     value: bytes | None
@@ -22,13 +22,13 @@ class NewRecord:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def parse_record(form: Mapping[str, str]) -> NewRecord:
-    """From `key`, `value` (as text, or as hex with `key_form=hex`), `key_null`, `value_null`, `partition`, and
+def parse_record(form: Mapping[str, str]) -> FormRecord:
+    """Parse `key` and `value` (as text, or as hex with `key_form=hex`), `key_null`, `value_null`, `partition`, and
     `headers`: lines of NAME=VALUE."""
     partition = form.get("partition", "")
     if partition and not (partition.isascii() and partition.isdigit() and len(partition) <= 9):
         raise BadRecord(f"partition {partition}: expected a number, or nothing")
-    return NewRecord(
+    return FormRecord(
         _bytes(form, "key"),
         _bytes(form, "value"),
         int(partition) if partition else None,

@@ -1,4 +1,5 @@
-"""Pure: what a page of records asks for, read from its address and written to the addresses of the pages beside it."""
+"""Pure: the query of a page of records, parsed from its address and written into the addresses of neighbouring
+pages."""
 
 from __future__ import annotations
 
@@ -20,22 +21,22 @@ PAGE_RECORDS_MAX = 500
 PATTERN_LETTERS_MAX = 200
 OFFSET_MAX = (1 << 63) - 1
 MATCHED_BYTES_MAX = 65_536
-"""A filter looks at so many bytes of a key, value or header."""
+"""Number of bytes of a key, value or header that a filter searches."""
 PATTERN_MS_MAX = 50
-"""A regular expression may take so long with one text; one that backtracks without end is given up."""
+"""Time limit for matching a regular expression against one text. It ends excessive backtracking."""
 _AGO = re.compile(r"-(\d{1,9})([smhdw])")
 _SECONDS = MappingProxyType({"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800})
 
 Cursor = dict[int, int]
-"""Partition → offset."""
+"""Offset per partition."""
 
 
 class BadQuery(Exception):
-    """The text says what was given and what is expected."""
+    """The query is invalid; the text names the given value and the values that are expected."""
 
 
-class Where(StrEnum):
-    """Where a page begins."""
+class PageStart(StrEnum):
+    """Where a page of records starts."""
 
     END = "end"
     BEGIN = "begin"
@@ -47,14 +48,15 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a record must hold: `text` in its key, value or headers, anywhere, or as a regular expression."""
+    """Filter of records: `text` must occur in the key, the value or a header, literally or as a regular expression."""
 
     text: str = ""
     is_regex: bool = False
     part: str = "any"
 
     def compiled(self) -> regex.Pattern[str] | None:
-        """None: every record is wanted. BadQuery for an expression that is none."""
+        """Return the compiled filter; None if every record matches. Raise BadQuery for an invalid regular
+        expression."""
         if not self.text:
             return None
         if len(self.text) > PATTERN_LETTERS_MAX:
@@ -65,7 +67,7 @@ class Filter:
             raise BadQuery(f"{self.text!r} is not a regular expression: {problem}") from None
 
     def matches(self, pattern: regex.Pattern[str] | None, record: ConsumerRecord) -> bool:
-        """Whether the record is wanted; null matches nothing. BadQuery for an expression that takes too long."""
+        """Whether the value matches; null never matches. Raise BadQuery if the regular expression takes too long."""
         if pattern is None:
             return True
         try:
@@ -94,11 +96,12 @@ PARTS = ("any", "key", "value", "header")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A page of a topic. `partition` None: all. `cursor`: for AFTER the first offsets, for BEFORE the ends."""
+    """A page of a topic's records. If `partition` is None, the page shows all partitions. `cursor` has start offsets if
+    `start` is AFTER, and end offsets if it is BEFORE."""
 
     topic: str
     partition: int | None = None
-    where: Where = Where.END
+    where: PageStart = PageStart.END
     offset: int = 0
     time: str = ""
     cursor: tuple[tuple[int, int], ...] = ()
@@ -107,13 +110,13 @@ class Query:
     count: int = PAGE_RECORDS
 
     def parameters(self) -> str:
-        """The query part of this page's address."""
+        """Return the query string of this page's address."""
         given = {
             "partition": "" if self.partition is None else str(self.partition),
-            "where": "" if self.where is Where.END else self.where.value,
-            "offset": str(self.offset) if self.where is Where.OFFSET else "",
-            "time": self.time if self.where is Where.TIME else "",
-            "cursor": format_cursor(dict(self.cursor)) if self.where in (Where.AFTER, Where.BEFORE) else "",
+            "where": "" if self.where is PageStart.END else self.where.value,
+            "offset": str(self.offset) if self.where is PageStart.OFFSET else "",
+            "time": self.time if self.where is PageStart.TIME else "",
+            "cursor": format_cursor(dict(self.cursor)) if self.where in (PageStart.AFTER, PageStart.BEFORE) else "",
             "filter": self.only.text,
             "regex": "1" if self.only.is_regex else "",
             "part": "" if self.only.part == "any" else self.only.part,
@@ -122,13 +125,13 @@ class Query:
         }
         return urlencode({name: value for name, value in given.items() if value})
 
-    def at(self, where: Where, cursor: Cursor | None = None) -> Query:
-        """The same from another place."""
+    def at(self, where: PageStart, cursor: Cursor | None = None) -> Query:
+        """Return the same query with another start."""
         return replace(self, where=where, cursor=tuple(sorted((cursor or {}).items())))
 
 
 def parse_query(topic: str, given: Mapping[str, str]) -> Query:
-    """From the parameters of an address. BadQuery names the one that is wrong."""
+    """Parse the parameters of an address. Raise BadQuery that names the first wrong parameter."""
     part = given.get("part") or "any"
     if part not in PARTS:
         raise BadQuery(f"part={part}: expected one of {', '.join(PARTS)}")
@@ -139,7 +142,7 @@ def parse_query(topic: str, given: Mapping[str, str]) -> Query:
         topic,
         None if partition in ("", "all") else _number("partition", partition, 0, 2**31 - 1),
         where,
-        _number("offset", offset or "0", 0, OFFSET_MAX) if where is Where.OFFSET else 0,
+        _number("offset", offset or "0", 0, OFFSET_MAX) if where is PageStart.OFFSET else 0,
         given.get("time", "").strip(),
         tuple(sorted(parse_cursor(given.get("cursor", "")).items())),
         Filter(given.get("filter", ""), given.get("regex", "") not in ("", "0"), part),
@@ -153,7 +156,7 @@ def format_cursor(cursor: Cursor) -> str:
 
 
 def parse_cursor(text: str) -> Cursor:
-    """Partitions and offsets as `0-17.1-4`. BadQuery for anything else."""
+    """Parse partitions and offsets such as `0-17.1-4`. Raise BadQuery for anything else."""
     if not re.fullmatch(r"(\d{1,10}-\d{1,19}(\.\d{1,10}-\d{1,19})*)?", text, re.ASCII):
         raise BadQuery("cursor: expected PARTITION-OFFSET, joined by dots")
     pairs = (entry.split("-") for entry in text.split(".") if entry)
@@ -161,7 +164,8 @@ def parse_cursor(text: str) -> Cursor:
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:
-    """ISO 8601 (UTC where it names no zone), milliseconds since 1970, or a while ago: -90s, -15m, -2h, -1d."""
+    """Parse a time: ISO 8601 (UTC if it has no zone), milliseconds since 1970, or a time before now: -90s, -15m, -2h,
+    -1d."""
     if match := _AGO.fullmatch(text):
         return max(now_ms - int(match[1]) * _SECONDS[match[2]] * 1_000, 0)
     if text.isascii() and text.isdigit() and len(text) > 4:
@@ -174,12 +178,12 @@ def parse_time_ms(text: str, now_ms: int) -> int:
             f"{text!r} is not a time: expected 2026-11-21T10:00:00, milliseconds since 1970, or -1h"
         ) from None
     if time_ms < 0:
-        raise BadQuery(f"{text!r} is before 1970, when no record is from")
+        raise BadQuery(f"{text!r} is before 1970, and no record is that old")
     return time_ms
 
 
 def format_time(time_ms: int) -> str:
-    """UTC to the millisecond; empty for no time, and the number where the calendar ends."""
+    """Return UTC with milliseconds; empty for no time, and plain milliseconds beyond the year 9999."""
     if time_ms < 0:
         return ""
     if time_ms > 253_402_300_799_000:
@@ -201,11 +205,11 @@ def _number(name: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _where(text: str) -> Where:
+def _where(text: str) -> PageStart:
     try:
-        return Where(text)
+        return PageStart(text)
     except ValueError:
-        raise BadQuery(f"where={text}: expected one of {', '.join(Where)}") from None
+        raise BadQuery(f"where={text}: expected one of {', '.join(PageStart)}") from None
 
 
 def _form(text: str) -> Form:

@@ -1,4 +1,4 @@
-"""Async: a page of records from the cluster, and records as they come. Each opens clients of its own."""
+"""Async: read a page of records from the cluster, or follow new records. Each read opens its own clients."""
 
 from __future__ import annotations
 
@@ -11,32 +11,40 @@ import trio
 from kraft.client.admin import EARLIEST, LATEST, Admin
 from kraft.client.consumer import Consumer
 from kraft.client.core.records import ConsumerRecord, KafkaError
-from kraft.deploy.console.messages.query import BadQuery, Cursor, Query, Where, parse_time_ms
-from kraft.deploy.console.messages.window import PARTITIONS_MAX, SCANNED_RECORDS_MAX, Page, Window, choose, page_of
+from kraft.deploy.console.messages.query import BadQuery, Cursor, PageStart, Query, parse_time_ms
+from kraft.deploy.console.messages.window import (
+    PARTITIONS_MAX,
+    SCANNED_RECORDS_MAX,
+    RecordPage,
+    Window,
+    choose,
+    page_of,
+)
 
 READ_MS_MAX = 3_000
-"""A page that was not read by then shows what it has."""
+"""Time limit for reading a page. When it ends, the page shows the records read so far."""
 POLL_RECORDS = 500
 IDLE_MS = 200
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""A page holds records of so many bytes while it is read; with more of them it is not complete."""
+"""Maximum bytes of records kept in memory while a page is read. A page that would need more is incomplete."""
 FOLLOWED_PER_SECOND_MAX = 100
-"""Following shows so many records per second, and says how many it left out."""
+"""Maximum number of records shown per second when following; the number left out is shown."""
 FOLLOW_POLL_MS = 500
-BREATH_MS = 20
-"""Records are matched for so long before others get their turn."""
+TURN_MS = 20
+"""How long records are matched in one go before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Makes clients of the cluster, as ConsoleSettings has them."""
+    """Reads records with clients of the cluster that ConsoleSettings creates."""
 
     admin: Callable[[], Admin]
     consumer: Callable[..., Consumer]
 
-    async def page(self, query: Query, now_ms: int) -> Page:
-        """BadQuery for a partition or offset that is not there; KafkaError and the like where the cluster refuses."""
+    async def page(self, query: Query, now_ms: int) -> RecordPage:
+        """Read a page. Raise BadQuery for a partition or offset that does not exist. Raise KafkaError or another error
+        of the client if the cluster rejects the request."""
         pattern = query.only.compiled()
         async with self.admin() as admin:
             first, last = await self._bounds(admin, query)
@@ -51,22 +59,23 @@ class Reader:
                     most = POLL_RECORDS if window.is_backward else query.count - len(found)
                     records = await consumer.poll(records_max=max(most, 1), timeout_ms=IDLE_MS)
                     before = len(found)
-                    await _choose(records, lambda one: scan.take(one) and query.only.matches(pattern, one), found)
+                    await _choose(records, lambda one: scan.accept(one) and query.only.matches(pattern, one), found)
                     held_bytes += sum(map(_size_bytes, found[before:]))
-                    scan.look(consumer, query.topic)
+                    scan.advance(consumer, query.topic)
         page = page_of(window, first, last, found, scan.positions, query.count, scan.scanned)
         return page if not in_time.cancelled_caught else _incomplete(page)
 
-    async def follow(self, query: Query, tell: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
-        """Give records as they come, from the end on, without end: those that match, and how many were left out.
-        No record, once, says that what is appended from then on will be given."""
+    async def follow(self, query: Query, emit: Callable[[list[ConsumerRecord], int], Awaitable[None]]) -> None:
+        """Yield new records from the current end of the log on, endlessly. Each item has the records that match, and
+        the number of records left out. The first item has no records: it says that every record appended from now on
+        will be yielded."""
         pattern = query.only.compiled()
         async with self.admin() as admin:
             _, last = await self._bounds(admin, query)
         async with self._open() as consumer:
             starts = {(query.topic, one): offset for one, offset in last.items()}
             await consumer.assign(starts, at=starts)
-            await tell([], 0)
+            await emit([], 0)
             room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
             while True:
                 records = await consumer.poll(records_max=POLL_RECORDS, timeout_ms=FOLLOW_POLL_MS)
@@ -75,11 +84,11 @@ class Reader:
                 if trio.current_time() - since >= 1:
                     room, since = FOLLOWED_PER_SECOND_MAX, trio.current_time()
                 if matching:
-                    await tell(matching[:room], len(matching) - len(matching[:room]))
+                    await emit(matching[:room], len(matching) - len(matching[:room]))
                     room -= len(matching[:room])
 
     async def record(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-        """One record; None if there is none at this offset (it was compacted away, or is a transaction's mark)."""
+        """Return one record. None if this offset has none: it was compacted away, or holds a transaction marker."""
         async with self.admin() as admin:
             first, last = await self._bounds(admin, Query(topic, partition))
         if not first[partition] <= offset < last[partition]:
@@ -111,25 +120,25 @@ class Reader:
 
 
 async def _wanted(admin: Admin, query: Query, first: Cursor, last: Cursor, now_ms: int) -> Cursor:
-    """The offsets that the query names, by partition."""
-    if query.where is Where.OFFSET:
+    """Return the offset that the query names for each partition."""
+    if query.where is PageStart.OFFSET:
         return dict.fromkeys(last, query.offset)
-    if query.where is Where.TIME:
+    if query.where is PageStart.TIME:
         time_ms = parse_time_ms(query.time, now_ms)
         found = await admin.partitions.offsets({(query.topic, one): time_ms for one in last})
         return {one: at.offset if at.offset >= 0 else last[one] for (_, one), at in found.items()}
-    return dict(query.cursor) if query.where in (Where.AFTER, Where.BEFORE) else first
+    return dict(query.cursor) if query.where in (PageStart.AFTER, PageStart.BEFORE) else first
 
 
 async def _choose(
     records: Iterable[ConsumerRecord], is_wanted: Callable[[ConsumerRecord], bool], found: list[ConsumerRecord]
 ) -> None:
-    """Append those that are wanted, with a checkpoint after each BREATH_MS of work."""
+    """Append the records that match to `found`. Run a checkpoint after each TURN_MS of work."""
     since = trio.current_time()
     for record in records:
         if is_wanted(record):
             found.append(record)
-        if trio.current_time() - since >= BREATH_MS / 1_000:
+        if trio.current_time() - since >= TURN_MS / 1_000:
             await trio.lowlevel.checkpoint()
             since = trio.current_time()
 
@@ -139,12 +148,12 @@ def _size_bytes(record: ConsumerRecord) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers
 
 
-def _incomplete(page: Page) -> Page:
-    return Page(page.records, page.older, page.newer, page.scanned, is_complete=False)
+def _incomplete(page: RecordPage) -> RecordPage:
+    return RecordPage(page.records, page.older, page.newer, page.scanned, is_complete=False)
 
 
 class _Scan:
-    """How far a window was read."""
+    """Progress of reading the offsets of a window."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -156,20 +165,20 @@ class _Scan:
         if starts:
             await consumer.assign(starts, at=starts)
 
-    def take(self, record: ConsumerRecord) -> bool:
-        """Whether the record is within the window."""
+    def accept(self, record: ConsumerRecord) -> bool:
+        """Return whether the record is within the window; if so, count it and advance the position."""
         if record.offset >= self._window.ends[record.partition]:
             return False
         self.scanned += 1
         self.positions[record.partition] = record.offset + 1
         return True
 
-    def look(self, consumer: Consumer, topic: str) -> None:
-        """Note positions behind offsets that hold no record."""
+    def advance(self, consumer: Consumer, topic: str) -> None:
+        """Advance the positions past offsets that have no record."""
         for one in self._window.unread:
             try:
                 position = consumer.position((topic, one))
-            except KafkaError:  # it is still being found
+            except KafkaError:  # the position is not known yet
                 continue
             self.positions[one] = min(max(position, self.positions[one]), self._window.ends[one])
 

@@ -1,5 +1,5 @@
-"""Async: Avro schemas from a schema registry, by id. A schema never changes, so an answer is kept; a failure is kept
-for a while only. Source: Confluent's schema registry API (`GET /schemas/ids/{id}`).
+"""Async: fetch Avro schemas from a schema registry, by id. A schema never changes, so it is cached; a failure is cached
+for a limited time. Source: Confluent's schema registry API (`GET /schemas/ids/{id}`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import trio
 from kraft.deploy.console.messages.avro import BadAvro, parse_schema
 
 SCHEMAS_MAX = 500
-"""So many schemas are kept; the one that was used the longest ago goes first."""
+"""Maximum number of cached schemas; the least recently used one is evicted."""
 SCHEMA_BYTES_MAX = 1_048_576
 REGISTRY_TIMEOUT_S = 3.0
 RETRY_S = 30.0
-"""A schema that could not be had is not asked for again before."""
+"""Time before a failed schema is requested again."""
 NEW_PER_PAGE_MAX = 20
-"""So many unknown ids of one page are asked for: bytes that are no Avro name random ones."""
+"""Maximum number of unknown schema ids that are requested for one page. Bytes that are not Avro look like random schema
+ids."""
 
 
 class Registry:
-    """A schema registry at `url`; None: there is none, and no schema is known."""
+    """Client of the schema registry at `url`. If `url` is None, there is no registry and no schema is found."""
 
     def __init__(self, url: str | None) -> None:
         self.url = None if url is None else url.rstrip("/")
@@ -35,7 +36,7 @@ class Registry:
         self._failed: OrderedDict[int, tuple[float, str]] = OrderedDict()
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Any]:
-        """Those of the schemas that can be had."""
+        """Return the schemas with these ids. Schemas that could not be fetched are missing."""
         if self.url is None:
             return {}
         wanted = sorted(set(ids))
@@ -50,7 +51,7 @@ class Registry:
         return found
 
     def problems(self, ids: Iterable[int]) -> dict[int, str]:
-        """Why those of the schemas cannot be had that could not."""
+        """Return the error of each of these schemas that could not be fetched."""
         return {one: self._failed[one][1] for one in sorted(set(ids)) if one in self._failed}
 
     def _is_failed(self, schema_id: int, now: float) -> bool:
@@ -75,7 +76,7 @@ def _bound(kept: OrderedDict[int, Any]) -> None:
 
 
 def fetch_schema(address: str) -> Any:
-    """Blocking: the schema at an address of a registry. BadAvro for what is none."""
+    """Blocking: fetch the schema at an address of a registry. Raise BadAvro if the response is not a schema."""
     request = urllib.request.Request(address, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
     try:
         with urllib.request.urlopen(request, timeout=REGISTRY_TIMEOUT_S) as answer:

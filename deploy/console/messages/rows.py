@@ -14,8 +14,8 @@ KEY_SHOWN_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A record for people. `more_headers`: so many are not shown."""
+class RecordRow:
+    """A record as the page shows it. `more_headers` is the number of headers left out."""
 
     partition: int
     offset: int
@@ -26,7 +26,7 @@ class Row:
     more_headers: int
 
     def as_json(self) -> dict[str, Any]:
-        """For the script of a page that follows."""
+        """Return the row as JSON for the script of a live page."""
         return {
             "partition": self.partition,
             "offset": self.offset,
@@ -37,8 +37,9 @@ class Row:
         }
 
 
-def row_of(record: ConsumerRecord, form: Form, schemas: Schemas, bytes_max: int = SHOWN_BYTES_MAX) -> Row:
-    """`form` is of the value; a key is shown in it too where it fits, else as it is best read."""
+def row_of(record: ConsumerRecord, form: Form, schemas: Schemas, bytes_max: int = SHOWN_BYTES_MAX) -> RecordRow:
+    """Return the row of a record. `form` applies to the value. The key is shown in the same form if it fits, else in
+    the form that suits it best."""
     key = show(
         record.key, form, schemas, min(bytes_max, KEY_SHOWN_BYTES) if bytes_max == SHOWN_BYTES_MAX else bytes_max
     )
@@ -46,7 +47,7 @@ def row_of(record: ConsumerRecord, form: Form, schemas: Schemas, bytes_max: int 
         key = show(record.key, Form.AUTO, schemas, KEY_SHOWN_BYTES)
     shown = record.headers if bytes_max > SHOWN_BYTES_MAX else record.headers[:HEADERS_SHOWN_MAX]
     headers = tuple((name, show(value, Form.AUTO, schemas, KEY_SHOWN_BYTES)) for name, value in shown)
-    return Row(
+    return RecordRow(
         record.partition,
         record.offset,
         format_time(record.timestamp_ms),

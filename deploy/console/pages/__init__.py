@@ -1,1 +1,2 @@
-"""Async: pages over what the cluster view knows, and what only one page asks for. Each module has `routes()`."""
+"""Async: pages that show the cluster view, or data that only one page requests. Each module has a function
+`routes()`."""

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: where each value comes from, what differs from the default, and changing them."""
+"""Settings of topics and brokers: where each value comes from, differences from the default, and changing them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ SOURCES = MappingProxyType(
     }
 )
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.05, 2.0
-"""Brokers hear of a change a little later than the controller, and the next page asks them. A broker that hears of it
-after the maximum shows the old value."""
+"""Poll interval, and maximum wait, until a broker reports a change. Brokers learn of a change a little later than the
+controller, and the next page reads from brokers. A broker that is slower than the maximum still shows the old value."""
 _MARKUP = re.compile(r"<[^>]*>")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRow:
-    """A setting. `default` is None where the cluster does not tell it."""
+    """A setting as the page shows it. `default` is None if the cluster does not report it."""
 
     name: str
     value: str | None
@@ -53,12 +53,12 @@ class ConfigRow:
     is_read_only: bool
     is_sensitive: bool
     is_own: bool
-    """Set for this very resource while it runs, so that it can be removed."""
+    """Whether the value is set dynamically for this resource itself, so that it can be removed."""
     documentation: str
 
 
 def routes() -> list[Route]:
-    """Settings of a topic and of a broker; `all`: those of all brokers."""
+    """Routes for the settings of a topic, of a broker, and (`all`) of all brokers."""
     return [
         Route("/topics/{name}/configs", topic_configs),
         Route("/topics/{name}/configs", alter_topic, methods=["POST"]),
@@ -68,12 +68,12 @@ def routes() -> list[Route]:
 
 
 async def topic_configs(request: Request) -> Response:
-    """`/topics/NAME/configs?show=&q=&edit=`"""
+    """Page `/topics/NAME/configs?show=&q=&edit=`: the settings of a topic."""
     return await _show(request, "Topics", f"/topics/{request.path_params['name']}")
 
 
 async def broker_configs(request: Request) -> Response:
-    """`/nodes/ID/configs?show=&q=&edit=`"""
+    """Page `/nodes/ID/configs?show=&q=&edit=`: the settings of a broker, or of all brokers."""
     return await _show(request, "Nodes", f"/nodes/{request.path_params['name']}")
 
 
@@ -119,7 +119,7 @@ async def _show(request: Request, section: str, owner_path: str) -> Response:
 
 
 def config_rows(entries: Iterable[ConfigEntry]) -> list[ConfigRow]:
-    """What is shown of each setting."""
+    """Return the row of each setting."""
     return [
         ConfigRow(
             entry.name,
@@ -137,14 +137,15 @@ def config_rows(entries: Iterable[ConfigEntry]) -> list[ConfigRow]:
 
 
 def default_of(entry: ConfigEntry) -> str | None:
-    """The value that the setting would have if nobody had set it; None where the cluster does not tell."""
+    """Return the value that would apply if the setting were removed; None if the cluster does not report it."""
     if entry.source is ConfigSource.DEFAULT:
         return entry.value
     return next((one.value for one in reversed(entry.synonyms) if one.source is ConfigSource.DEFAULT), None)
 
 
 async def _alter(request: Request, owner_path: str) -> Response:
-    """Change one setting. The notice goes through an address, which browsers keep: a value has no place in it."""
+    """Change one setting, and redirect to its page with a notice. The notice is part of an address, which browsers
+    store, so it must not contain the value."""
     form, resource, admin = form_of(request), _resource(request), view_of(request).admin
     key = form.get("key", "")
     if form.get("action") == "remove":

@@ -14,7 +14,8 @@ SECTION = "Groups"
 
 
 def routes() -> list[Route]:
-    """The list, one group, and its deletion. An id may hold any character, so it is in the query."""
+    """Return the routes of the group list, of one group, and of its deletion. A group id may contain any character, so
+    it is in the query string."""
     return [
         Route("/groups", groups),
         Route("/group", group_page),
@@ -23,7 +24,7 @@ def routes() -> list[Route]:
 
 
 async def groups(request: Request) -> Response:
-    """`/groups?q=&state=&page=`"""
+    """Page `/groups?q=&state=&page=`: the list of groups."""
     view, query = view_of(request), request.query_params
     wanted, state = query.get("q", "").lower(), query.get("state", "")
     listed = sorted(view.snapshot.groups, key=lambda one: one.group_id)
@@ -34,7 +35,7 @@ async def groups(request: Request) -> Response:
 
 
 async def group_page(request: Request) -> Response:
-    """`/group?id=&page=`"""
+    """Page `/group?id=&page=`: one group."""
     view, group_id = view_of(request), request.query_params.get("id", "")
     group = await view.admin.groups.describe(group_id)
     lags = await find_lags(view.admin, group)
@@ -51,7 +52,7 @@ async def group_page(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Delete a group without members, with its offsets."""
+    """Delete a group that has no members, and its offsets."""
     group_id = form_of(request).get("id", "")
     await view_of(request).admin.groups.delete(group_id)
     await view_of(request).refresh()

@@ -16,7 +16,7 @@ from kraft.deploy.console.cluster_view import FAILURES, ClusterView
 from kraft.deploy.console.pages.overview import BrokerRow, QuorumRow, broker_rows, quorum_rows
 from kraft.deploy.console.pages.topics import DETAIL_SECONDS_MAX
 from kraft.deploy.console.rendering import render, view_of
-from kraft.deploy.console.snapshot import Snapshot
+from kraft.deploy.console.snapshot import ClusterSnapshot
 
 SECTION = "Nodes"
 SERIES_IN_LIST = ("CPU", "Bytes in", "Produce p99")
@@ -24,7 +24,8 @@ SERIES_IN_LIST = ("CPU", "Bytes in", "Produce p99")
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node in one or both roles. `address`: where it serves clients, or the quorum if it is no broker."""
+    """A node with one or both roles. `address` is the broker's listener for clients. For a node that is only a
+    controller, it is the listener of the quorum."""
 
     node_id: int
     address: str | None
@@ -34,19 +35,19 @@ class NodeRow:
 
 
 def routes() -> list[Route]:
-    """The list, and one node."""
+    """Return the routes of the node list and of one node."""
     return [Route("/nodes", nodes), Route("/nodes/{node_id:int}", node_page)]
 
 
 async def nodes(request: Request) -> Response:
-    """`/nodes`"""
+    """Page `/nodes`: the list of nodes."""
     view = view_of(request)
     rows = node_rows(view, view.snapshot)
     return render(request, "nodes.html", section=SECTION, rows=rows, series=SERIES_IN_LIST)
 
 
-def node_rows(view: ClusterView, snapshot: Snapshot) -> list[NodeRow]:
-    """All nodes that are known of, by id."""
+def node_rows(view: ClusterView, snapshot: ClusterSnapshot) -> list[NodeRow]:
+    """Return all known nodes, by id."""
     brokers = {one.node_id: one for one in broker_rows(snapshot)}
     quorum = {one.node_id: one for one in quorum_rows(snapshot)}
     return [
@@ -61,13 +62,13 @@ def node_rows(view: ClusterView, snapshot: Snapshot) -> list[NodeRow]:
     ]
 
 
-def _quorum_address(snapshot: Snapshot, node_id: int) -> str | None:
+def _quorum_address(snapshot: ClusterSnapshot, node_id: int) -> str | None:
     listeners = snapshot.quorum.endpoints.get(node_id, ()) if snapshot.quorum else ()
     return str(listeners[0].address) if listeners else None
 
 
 async def node_page(request: Request) -> Response:
-    """`/nodes/ID`"""
+    """Page `/nodes/ID`: one node."""
     view, node_id = view_of(request), request.path_params["node_id"]
     row = next((one for one in node_rows(view, view.snapshot) if one.node_id == node_id), None)
     if row is None:

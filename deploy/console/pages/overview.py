@@ -1,4 +1,4 @@
-"""The first page: alarms, figures, brokers and the metadata quorum."""
+"""The first page: alarms, key figures, brokers and the metadata quorum."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kraft.deploy.console.rendering import ago, counted, render, view_of
-from kraft.deploy.console.snapshot import Snapshot, assigned_brokers
+from kraft.deploy.console.snapshot import ClusterSnapshot, assigned_brokers
 
 SECTION = "Overview"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker with what it holds. One that is not registered has no address."""
+    """A broker and the counts of its partitions. A broker that is not registered has no address."""
 
     node_id: int
     address: str | None
@@ -29,7 +29,7 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True)
 class QuorumRow:
-    """A node of the metadata quorum. `end` and `lag` are None where the leader has not heard from it."""
+    """A node of the metadata quorum. `end` and `lag` are None if the leader has not received a fetch from the node."""
 
     node_id: int
     role: str
@@ -39,12 +39,12 @@ class QuorumRow:
 
 
 def routes() -> list[Route]:
-    """The overview."""
+    """Return the route of the overview."""
     return [Route("/", overview)]
 
 
 async def overview(request: Request) -> Response:
-    """`/`"""
+    """Page `/`: the overview."""
     snapshot = view_of(request).snapshot
     return render(
         request,
@@ -56,8 +56,8 @@ async def overview(request: Request) -> Response:
     )
 
 
-def figures(snapshot: Snapshot) -> list[tuple[str, str, str]]:
-    """Name, value and link of each."""
+def figures(snapshot: ClusterSnapshot) -> list[tuple[str, str, str]]:
+    """Return name, value and link of each key figure."""
     quorum = snapshot.quorum
     brokers = [one for one in snapshot.cluster.brokers if not one.is_fenced] if snapshot.cluster else []
     leader = "–" if quorum is None or quorum.leader is None else str(quorum.leader)
@@ -77,8 +77,8 @@ def _figure(count: int, what: str, link: str) -> tuple[str, str, str]:
     return name, value, link
 
 
-def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
-    """All brokers that are registered or should hold a replica."""
+def broker_rows(snapshot: ClusterSnapshot) -> list[BrokerRow]:
+    """Return all brokers that are registered or assigned a replica."""
     leaders = Counter(part.leader for part in snapshot.partitions())
     replicas = Counter(replica for part in snapshot.partitions() for replica in part.replicas)
     known = {one.node_id: one for one in snapshot.cluster.brokers} if snapshot.cluster else {}
@@ -92,8 +92,8 @@ def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
     return rows
 
 
-def quorum_rows(snapshot: Snapshot) -> list[QuorumRow]:
-    """Voters, then observers."""
+def quorum_rows(snapshot: ClusterSnapshot) -> list[QuorumRow]:
+    """Return the rows of the voters, then those of the observers."""
     quorum = snapshot.quorum
     if quorum is None:
         return []
@@ -111,5 +111,5 @@ def quorum_rows(snapshot: Snapshot) -> list[QuorumRow]:
 
 
 def caught_up(last_ms: int | None, now_ms: int) -> str:
-    """How long ago; – where the leader does not say."""
+    """Return as text how long ago a replica was last caught up; – if the leader does not report it."""
     return "–" if last_ms is None or last_ms <= 0 else ago(max(0, now_ms - last_ms))

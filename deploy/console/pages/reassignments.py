@@ -1,4 +1,4 @@
-"""Partitions that are being moved, and how far each is."""
+"""Partitions that are being reassigned, and the progress of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Held = Mapping[tuple[int, str, int], tuple[str, LogDirReplica]]
 
 @dataclass(frozen=True, slots=True)
 class MoveRow:
-    """A move. `share`: bytes that the coming replicas have, of those that the largest replica has; None if unknown."""
+    """A running move. `share` is the number of bytes copied to the new replicas as a share of the size of the largest
+    replica; None if unknown."""
 
     topic: str
     partition: int
@@ -34,12 +35,12 @@ class MoveRow:
 
 
 def routes() -> list[Route]:
-    """What moves, and giving a move up."""
+    """Return the routes of the list of moves, and of cancelling one move."""
     return [Route("/reassignments", reassignments), Route("/reassignments/cancel", cancel, methods=["POST"])]
 
 
 async def reassignments(request: Request) -> Response:
-    """`/reassignments?page=`"""
+    """Page `/reassignments?page=`: the list of moves."""
     view = view_of(request)
     moves = sorted(view.snapshot.reassignments.items())
     page = cut(moves, request.query_params.get("page", ""), "partition")
@@ -50,7 +51,7 @@ async def reassignments(request: Request) -> Response:
 
 
 def move_row(topic: str, partition: int, move: Reassignment, held: Held) -> MoveRow:
-    """How far a move is, by the sizes of its replicas."""
+    """Return the row of a move, with its progress computed from the sizes of its replicas."""
     sizes = {
         broker: held[broker, topic, partition][1].size_bytes
         for broker in move.replicas
@@ -62,11 +63,11 @@ def move_row(topic: str, partition: int, move: Reassignment, held: Held) -> Move
 
 
 async def cancel(request: Request) -> Response:
-    """Give a move up: the replicas stay those from before."""
+    """Cancel a move, so that the partition keeps its previous replicas."""
     form = form_of(request)
     tp = form.get("topic", ""), int_of(form, "partition")
     problem = (await view_of(request).admin.partitions.reassign({tp: None})).get(tp)
     if problem is not None:
         raise problem
     await view_of(request).refresh()
-    return redirect("/reassignments", f"{tp[0]}-{tp[1]} stays where it was.")
+    return redirect("/reassignments", f"{tp[0]}-{tp[1]} keeps its replicas.")

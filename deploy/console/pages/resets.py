@@ -1,4 +1,4 @@
-"""Resetting a group's offsets: the plan is shown first, and what is carried out is that plan."""
+"""Pages that reset a group's offsets. The plan is shown first, and then exactly this plan is carried out."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SECTION = "Groups"
 
 
 def routes() -> list[Route]:
-    """The plan, and carrying it out."""
+    """Return the routes of the plan, and of carrying it out."""
     return [Route("/group/reset", plan_page), Route("/group/reset", reset, methods=["POST"])]
 
 
 async def plan_page(request: Request) -> Response:
-    """`/group/reset?id=&to=&value=&topic=`: what would change. Changes nothing."""
+    """Page `/group/reset?id=&to=&value=&topic=`: show what a reset would change. Changes nothing."""
     view, query = view_of(request), request.query_params
     group_id = query.get("id", "")
     group = await view.admin.groups.describe(group_id)
@@ -42,7 +42,7 @@ async def plan_page(request: Request) -> Response:
 
 
 def read_rule(to: str, value: str) -> ResetRule:
-    """Where to. HTTPException for what is no rule."""
+    """Parse the target of a reset from the query string. Raise HTTPException for an invalid target."""
     try:
         target = ResetTo(to)
     except ValueError:
@@ -58,18 +58,18 @@ def read_rule(to: str, value: str) -> ResetRule:
 
 
 def pack(plan: tuple[PlannedReset, ...]) -> str:
-    """The changes of a plan for a form."""
+    """Encode the changes of a plan as the value of a form field."""
     return json.dumps([[one.topic, one.partition, one.before, one.after] for one in plan if one.is_change])
 
 
 def unpack(text: str) -> tuple[PlannedReset, ...]:
-    """The same from a form. HTTPException if it is not one of `pack`."""
+    """Decode changes that `pack` has encoded. Raise HTTPException for any other text."""
     try:
         plan = tuple(PlannedReset(*row) for row in json.loads(text))
     except (ValueError, TypeError, RecursionError):
         plan = None
     if plan is None or not all(map(_is_of_pack, plan)):
-        raise HTTPException(400, "this is no plan; nothing was changed")
+        raise HTTPException(400, "this is not a plan; nothing was changed")
     return plan
 
 
@@ -79,22 +79,22 @@ def _is_of_pack(one: PlannedReset) -> bool:
 
 
 async def reset(request: Request) -> Response:
-    """Carry a plan out, if the group's offsets are still those that it was made for."""
+    """Carry out a plan if the group's offsets have not changed since it was made."""
     view, form = view_of(request), form_of(request)
     group_id, plan = form.get("id", ""), unpack(form.get("plan", ""))
-    await _require_unmoved(view, group_id, plan)
+    await _require_unchanged_offsets(view, group_id, plan)
     await carry_out(view.admin, group_id, plan)
     notice = f"Changed: {counted(len(plan), 'offset')}."
     return redirect(f"/group?{urlencode({'id': group_id, 'notice': notice})}")
 
 
-async def _require_unmoved(view: ClusterView, group_id: str, plan: tuple[PlannedReset, ...]) -> None:
+async def _require_unchanged_offsets(view: ClusterView, group_id: str, plan: tuple[PlannedReset, ...]) -> None:
     committed: Mapping[tuple[str, int], object] = await view.admin.groups.offsets(group_id)
     for one in plan:
         now = getattr(committed.get((one.topic, one.partition)), "offset", None)
         if now != one.before:
             raise HTTPException(
                 409,
-                f"{one.topic}-{one.partition} was committed anew meanwhile ({one.before} when the plan was made, {now} "
-                "now): make the plan again; nothing was changed",
+                f"{one.topic}-{one.partition} was committed again in the meantime ({one.before} when the plan was "
+                f"made, {now} now): make the plan again; nothing was changed",
             )

@@ -17,20 +17,21 @@ from kraft.client.core.records import KafkaError, TopicPartition
 from kraft.deploy.console.cluster_view import FAILURES, ClusterView
 from kraft.deploy.console.paging import cut
 from kraft.deploy.console.rendering import counted, form_of, redirect, render, view_of
-from kraft.deploy.console.snapshot import STATES, Snapshot
+from kraft.deploy.console.snapshot import STATES, ClusterSnapshot
 
 SECTION = "Topics"
 DETAIL_SECONDS_MAX = 1.5
-"""Offsets and sizes are left out of a page if they take longer: a broker may be dead."""
+"""Time limit for requesting the offsets and sizes that a page shows. If it passes, for example because a broker is
+down, the page leaves them out."""
 SORTS = ("name", "partitions", "problems")
 NUMBER_MAX = 2**31 - 1
 FACTOR_MAX = 2**15 - 1
-"""What requests of the protocol hold."""
+"""Maximum replication factor: the largest value of the field in the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic in the list. `states`: state → how many of its partitions are in it."""
+    """A topic in the list. `states` has the number of the topic's partitions per state."""
 
     name: str
     is_internal: bool
@@ -40,7 +41,7 @@ class TopicRow:
 
 
 def routes() -> list[Route]:
-    """Lists, details, and what changes topics."""
+    """Return the routes of the lists, the details and the changes of topics."""
     return [
         Route("/topics", topics),
         Route("/topics", create, methods=["POST"]),
@@ -55,7 +56,7 @@ def routes() -> list[Route]:
 
 
 async def topics(request: Request) -> Response:
-    """`/topics?q=&state=&sort=&internal=&page=`"""
+    """Page `/topics?q=&state=&sort=&internal=&page=`: the list of topics."""
     query = request.query_params
     rows = topic_rows(view_of(request).snapshot)
     wanted = query.get("q", "").lower()
@@ -71,8 +72,8 @@ async def topics(request: Request) -> Response:
     return render(request, "topics.html", section=SECTION, page=page, hidden=hidden, states=STATES, sorts=SORTS)
 
 
-def topic_rows(snapshot: Snapshot) -> list[TopicRow]:
-    """All topics by name."""
+def topic_rows(snapshot: ClusterSnapshot) -> list[TopicRow]:
+    """Return all topics by name."""
     rows = []
     for topic in snapshot.topics.values():
         states: dict[str, int] = {}
@@ -84,7 +85,7 @@ def topic_rows(snapshot: Snapshot) -> list[TopicRow]:
 
 
 async def partitions(request: Request) -> Response:
-    """`/partitions?q=&state=&broker=&page=`: of all topics."""
+    """Page `/partitions?q=&state=&broker=&page=`: the partitions of all topics."""
     query = request.query_params
     found = choose_partitions(
         view_of(request).snapshot, query.get("q", ""), query.get("state", ""), query.get("broker", "")
@@ -93,9 +94,9 @@ async def partitions(request: Request) -> Response:
     return render(request, "partitions.html", section=SECTION, page=page, states=STATES)
 
 
-def choose_partitions(snapshot: Snapshot, name: str, state: str, broker: str) -> list[PartitionDescription]:
-    """Those whose topic has this in its name, which are in this state and have a replica on this broker; each if it is
-    given."""
+def choose_partitions(snapshot: ClusterSnapshot, name: str, state: str, broker: str) -> list[PartitionDescription]:
+    """Return the partitions that match each condition that is given: part of the topic's name, a state, a broker with a
+    replica."""
     return [
         part
         for part in snapshot.partitions()
@@ -106,7 +107,7 @@ def choose_partitions(snapshot: Snapshot, name: str, state: str, broker: str) ->
 
 
 async def topic_page(request: Request) -> Response:
-    """`/topics/NAME?state=&page=`"""
+    """Page `/topics/NAME?state=&page=`: one topic with its partitions."""
     view = view_of(request)
     name = request.path_params["topic"]
     topic = view.snapshot.topics.get(name)
@@ -122,7 +123,7 @@ async def topic_page(request: Request) -> Response:
 
 
 async def find_offsets(view: ClusterView, wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """First offset and end of each partition whose leader answers in time."""
+    """Return the first offset and the end offset of each partition whose leader responds in time."""
     found: list[dict[TopicPartition, Any]] = []
     with trio.move_on_after(DETAIL_SECONDS_MAX):
         try:
@@ -141,7 +142,7 @@ async def find_offsets(view: ClusterView, wanted: list[TopicPartition]) -> dict[
 
 
 async def partition_page(request: Request) -> Response:
-    """`/topics/NAME/INDEX`: one partition with its replicas."""
+    """Page `/topics/NAME/INDEX`: one partition with its replicas."""
     view = view_of(request)
     part = _partition(request)
     tp = part.topic, part.index
@@ -170,7 +171,8 @@ def _partition(request: Request) -> PartitionDescription:
 async def find_replicas(
     view: ClusterView, wanted: list[TopicPartition], brokers: tuple[int, ...]
 ) -> dict[tuple[int, str, int], tuple[str, LogDirReplica]]:
-    """(broker, topic, partition) → directory and size of each replica on those of these brokers that are up."""
+    """Return the directory and the size of each replica on these brokers, by (broker, topic, partition). Replicas on
+    brokers that are down are missing."""
     cluster = view.snapshot.cluster
     up = {one.node_id for one in cluster.brokers if not one.is_fenced} if cluster else set()
     found: dict[tuple[int, str, int], tuple[str, LogDirReplica]] = {}
@@ -203,7 +205,7 @@ async def create(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Delete a topic whose name was typed once more."""
+    """Delete a topic after the user has typed its name again."""
     name = request.path_params["topic"]
     if form_of(request).get("name", "").strip() != name:
         raise HTTPException(400, f"Type the topic's name, {name}, to delete it; nothing was changed")
@@ -213,7 +215,7 @@ async def delete(request: Request) -> Response:
 
 
 async def add_partitions(request: Request) -> Response:
-    """Give a topic more partitions."""
+    """Add partitions to a topic."""
     name, count = request.path_params["topic"], int_of(form_of(request), "count")
     await view_of(request).admin.topics.add_partitions(name, count)
     await view_of(request).refresh()
@@ -221,17 +223,17 @@ async def add_partitions(request: Request) -> Response:
 
 
 async def elect(request: Request) -> Response:
-    """Move leadership to the first replica."""
+    """Move leadership to the preferred (first) replica."""
     part = _partition(request)
     tp = part.topic, part.index
     problem = (await view_of(request).admin.partitions.elect_leaders(ElectionType.PREFERRED, [tp])).get(tp)
     await view_of(request).refresh()
-    text = f"The first replica leads {part.topic}-{part.index}." if problem is None else str(problem)
+    text = f"The preferred replica leads {part.topic}-{part.index}." if problem is None else str(problem)
     return redirect(f"/topics/{part.topic}/{part.index}", text)
 
 
 async def move(request: Request) -> Response:
-    """Begin to move a partition to other replicas."""
+    """Start to move a partition to other brokers."""
     part = _partition(request)
     tp = part.topic, part.index
     words = form_of(request).get("replicas", "").replace(",", " ").split()
@@ -247,7 +249,8 @@ async def move(request: Request) -> Response:
 
 
 def int_of(form: Mapping[str, str], name: str, default: int | None = None, *, most: int = NUMBER_MAX) -> int:
-    """A number of a form, 0 to `most`; an empty field is the default. HTTPException."""
+    """Return the number in a form field, 0 to `most`. For an empty field return the default. Raise HTTPException for
+    anything else."""
     text = form.get(name, "").strip()
     if not text and default is not None:
         return default
@@ -258,6 +261,6 @@ def int_of(form: Mapping[str, str], name: str, default: int | None = None, *, mo
 
 
 def number_of(text: str, most: int = NUMBER_MAX) -> int | None:
-    """The number that a text is; None for one that is not 0 to `most`."""
+    """Parse a number from 0 to `most`; return None for anything else."""
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
     return int(text) if is_number and int(text) <= most else None

@@ -1,5 +1,5 @@
 "use strict";
-// Live parts, the switch between light and dark, and keys. Everything else works without this file.
+// Live updates, the switch between light and dark, and keyboard shortcuts. Everything else works without this file.
 (() => {
   const PAUSE_MS = 250;
   const root = document.documentElement;
@@ -9,10 +9,10 @@
   document.getElementById("theme").addEventListener("click", () => {
     const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = isDark ? "light" : "dark";
-    try { localStorage.setItem("kraft-theme", root.dataset.theme); } catch (_) { /* not kept, then */ }
+    try { localStorage.setItem("kraft-theme", root.dataset.theme); } catch (_) { /* storage may be forbidden: not remembered */ }
   });
 
-  // --- keys: / finds, Escape leaves a field, n and p turn pages
+  // --- keys: / goes to the search field, Escape leaves a field, n and p go to the next and previous page
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape" && typing(document.activeElement)) { document.activeElement.blur(); return; }
@@ -28,7 +28,7 @@
     if (found) found.click();
   });
 
-  // --- a change that fails is explained in its form, which keeps what was typed
+  // --- show why a change failed in its form, which keeps the user's input
   const send = async (form, submitter) => {
     const button = submitter || form.querySelector("button");
     let why = form.querySelector(".problem");
@@ -42,7 +42,7 @@
       const text = await answer.text();
       const told = new DOMParser().parseFromString(text, "text/html").querySelector("main .problem");
       why = told ? told.textContent : text;
-    } catch (problem) { why = `The console does not answer: ${problem.message}`; }
+    } catch (problem) { why = `The console does not respond: ${problem.message}`; }
     const shown = document.createElement("p");
     shown.className = "problem";
     shown.setAttribute("role", "alert");
@@ -51,7 +51,7 @@
     if (button) button.disabled = false;
   };
 
-  // --- a form that is to be confirmed, and one that is sent when a choice changes
+  // --- forms that need a confirmation, and forms that are sent when a choice changes
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !confirm(question)) event.preventDefault();
@@ -61,7 +61,7 @@
     if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
   });
 
-  // --- live parts: elements with data-live and an id are taken from the same page, fetched anew
+  // --- live updates: replace elements with data-live and an id by those of the same page, fetched again
   let version = root.dataset.version;
   let fetching = false, again = false, problem = null;
 
@@ -88,7 +88,7 @@
         const fresh = page.getElementById(old.id);
         if (fresh && fresh.outerHTML !== old.outerHTML) replace(old, document.importNode(fresh, true));
       }
-    } catch (_) { /* the stream of events says that nothing answers */ }
+    } catch (_) { /* the event stream shows that the console does not respond */ }
     fetching = false;
     if (again) { again = false; setTimeout(update, PAUSE_MS); }
   };

@@ -1,4 +1,4 @@
-// The strip of partitions and the nodes' states follow the cluster by server-sent events.
+// Server-sent events update the partition strip and the nodes' states.
 "use strict";
 (() => {
   const strip = document.getElementById("strip");

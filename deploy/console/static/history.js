@@ -1,4 +1,4 @@
-// The slider shows the offset while it moves, and goes there when it is let go.
+// The slider shows the offset while it moves, and opens that offset when it is released.
 "use strict";
 (() => {
   const slide = document.getElementById("slide");

@@ -1,4 +1,4 @@
-// Follow live: server-sent events become rows at the top; at most ROWS_MAX stay.
+// Live updates: server-sent events become rows at the top; at most ROWS_MAX rows are kept.
 "use strict";
 (() => {
   const ROWS_MAX = 500;
@@ -72,7 +72,7 @@
       state.textContent = `Following: ${seen} record${seen === 1 ? "" : "s"}` + (leftOut ? `, ${leftOut} more came too fast to be shown.` : ".");
     });
     source.addEventListener("problem", (event) => stop(JSON.parse(event.data)));
-    source.onerror = () => { if (source) state.textContent = "The console does not answer; trying again."; };
+    source.onerror = () => { if (source) state.textContent = "The console does not respond; trying again."; };
   };
 
   button.disabled = false;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make this pod's server.properties from that of its role, and format its log directory unless it has been.
+# Make this pod's server.properties from that of its role, and format its log directory unless it is formatted.
 set -eu
 umask 077
 config=${CONFIG_DIR:-/etc/kraft}
@@ -45,7 +45,7 @@ else
     if [ -n "$zone" ]; then
         echo "broker.rack=$zone" >> "$properties"
     elif [ "$RACK_SOURCE" != None ]; then
-        echo "no zone is known of this machine: broker.rack is not set" >&2
+        echo "the zone of this machine is unknown: broker.rack is not set" >&2
     fi
 fi
 

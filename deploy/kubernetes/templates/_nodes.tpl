@@ -12,7 +12,7 @@ metadata:
   labels: {{- include "kraft.labels" $scope | nindent 4 }}
 spec:
   clusterIP: None
-  # Controllers find one another before any of them can be ready.
+  # Controllers must find one another before any of them can be ready.
   publishNotReadyAddresses: true
   selector: {{- include "kraft.selector" $scope | nindent 4 }}
   ports:
@@ -130,12 +130,12 @@ containers:
       - {name: external, containerPort: 9094, protocol: TCP}
       {{- end }}
       - {name: admin, containerPort: 9404, protocol: TCP}
-    # Replaying a long log takes its time: an hour.
+    # Replaying a long log takes time; allow an hour.
     startupProbe:
       httpGet: {path: /live, port: admin}
       periodSeconds: 5
       failureThreshold: 720
-    # Asks this process alone: what depended on others would restart a cluster that has lost its quorum.
+    # Checks this process only: a check of other nodes would restart a cluster that has lost its quorum.
     livenessProbe:
       httpGet: {path: /live, port: admin}
       periodSeconds: 10

@@ -1,4 +1,4 @@
-// Takes orders, writes an invoice for each, and checks in the end that no order is without one.
+// Takes orders, writes an invoice for each, and finally checks that no order is without one.
 //
 //     npm ci && kraft run -- node app.js [ORDERS [PER_SECOND]]
 //
@@ -41,8 +41,8 @@ async function takeOrders(count, perSecond) {
   await producer.disconnect();
 }
 
-// Gives each batch of a topic to `take` until that has seen all keys, or the time is over. Returns how many it has seen.
-// An offset is committed after `take`: at least once.
+// Passes each batch of a topic to `take` until all keys were seen or the time is over. Returns the number of keys seen.
+// Offsets are committed after `take`: at least once.
 async function read(topic, groupId, count, take) {
   const consumer = kafka.consumer({ groupId, sessionTimeout: 10_000, maxWaitTimeInMs: 500 });
   await consumer.connect();

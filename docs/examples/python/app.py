@@ -1,8 +1,8 @@
-"""Takes orders, writes an invoice for each, and checks in the end that no order is without one.
+"""Send orders, write an invoice for each, and finally check that every order has an invoice.
 
     kraft run -- python app.py [ORDERS [PER_SECOND]]
 
-Exit code 0: every order has its invoice. 1: some have none.
+Exit code 0: every order has an invoice. 1: some orders have none.
 """
 
 import os
@@ -24,11 +24,11 @@ def create_topics() -> None:
         try:
             created.result()
         except KafkaException as problem:
-            print(f"topic {name}: {problem}")  # it may be there already
+            print(f"topic {name}: {problem}")  # the topic may exist already
 
 
 def take_orders(count: int, per_second: float) -> None:
-    """Send the orders. The client itself sends again what a leader change has interrupted."""
+    """Send the orders. The client retries sends that a leader change interrupted."""
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True})
     for number in range(count):
         producer.produce("orders", key=f"{number}", value=f"order {number}")
@@ -51,7 +51,7 @@ def consumer(group: str, topic: str) -> Consumer:
 
 
 def write_invoices(count: int, deadline: float) -> None:
-    """An invoice for each order. An order counts as done when its invoice is acknowledged: at least once."""
+    """Write an invoice for each order, at least once. An order counts as done when its invoice is acknowledged."""
     orders = consumer("billing", "orders")
     producer = Producer({"bootstrap.servers": BOOTSTRAP, "enable.idempotence": True})
     done = set()
@@ -64,12 +64,12 @@ def write_invoices(count: int, deadline: float) -> None:
             try:
                 orders.commit(asynchronous=False)
             except KafkaException as problem:
-                print(f"not committed: {problem}")  # these orders may come again
+                print(f"not committed: {problem}")  # orders without an acknowledged invoice may be delivered again
     orders.close()
 
 
 def count_invoices(count: int, deadline: float) -> int:
-    """How many of the orders have an invoice."""
+    """Return how many of the orders have an invoice."""
     invoices = consumer(f"audit-{os.getpid()}", "invoices")
     found = set()
     while len(found) < count and time.monotonic() < deadline:

@@ -1,1 +1,1 @@
-"""Pure: the rows of the configuration table, one module per chapter. May import kraft.config.key and .validators."""
+"""Pure: the definitions of all keys, one module per chapter. May import kraft.config.key and .validators."""

@@ -32,7 +32,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "controller.quorum.bootstrap.servers",
         LIST,
         "",
-        "Addresses at which a node first looks for the quorum, as host:port.",
+        "Addresses that a node first contacts to find the quorum, as host:port.",
     ),
     key(
         "controller.quorum.auto.join.enable",
@@ -51,7 +51,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "controller.quorum.election.backoff.max.ms",
         INT,
         "1000",
-        "Upper end of the wait between two elections of one candidate.",
+        "Longest wait between two elections of one candidate.",
         at_least(0),
     ),
     key(
@@ -119,7 +119,7 @@ KEYS: tuple[ConfigKey, ...] = (
     key(
         "broker.heartbeat.interval.ms", INT, "2000", "How often a broker sends its heartbeat to the active controller."
     ),
-    key("broker.session.timeout.ms", INT, "9000", "A broker whose heartbeats stay away this long is fenced."),
+    key("broker.session.timeout.ms", INT, "9000", "A broker without heartbeats for this long is fenced."),
     key(
         "initial.broker.registration.timeout.ms",
         INT,
@@ -138,7 +138,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "controlled.shutdown.enable",
         BOOLEAN,
         "true",
-        "Whether a stopping broker first moves its leaderships away.",
+        "Whether a stopping broker first hands over its leaderships.",
         no_effect=ALWAYS_CLEAN,
     ),
     key(
@@ -151,14 +151,14 @@ KEYS: tuple[ConfigKey, ...] = (
         "leader.imbalance.check.interval.seconds",
         LONG,
         "300",
-        "How often the active controller looks for partitions not led by their preferred replica.",
+        "How often the active controller checks for partitions not led by their preferred replica.",
         at_least(1),
     ),
     key(
         "unclean.leader.election.interval.ms",
         LONG,
         "300000",
-        "How often the active controller looks for partitions that only an unclean election can revive.",
+        "How often the active controller checks for partitions that only an unclean election can revive.",
         at_least(1),
         internal=True,
     ),
@@ -189,9 +189,9 @@ KEYS: tuple[ConfigKey, ...] = (
         "metadata.max.retention.bytes",
         LONG,
         "104857600",
-        "Size of metadata log and snapshots above which the oldest snapshots go.",
+        "Size of metadata log and snapshots above which the oldest snapshots are deleted.",
     ),
-    key("metadata.max.retention.ms", LONG, "604800000", "Age above which metadata segments and snapshots go."),
+    key("metadata.max.retention.ms", LONG, "604800000", "Age above which metadata segments and snapshots are deleted."),
     key(
         "metadata.max.idle.interval.ms",
         INT,

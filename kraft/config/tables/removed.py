@@ -1,4 +1,4 @@
-"""Keys that older releases of Kafka knew, each with what takes its place: they get a better answer than `unknown`."""
+"""Keys of older Kafka releases, each with its replacement, for a more helpful error than `unknown`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REMOVED: Mapping[str, str] = MappingProxyType(
         "broker.id.generation.enable": "node ids are not generated; set node.id",
         "reserved.broker.max.id": "node ids are not generated; set node.id",
         "inter.broker.protocol.version": "the feature metadata.version replaces it; see kraft features describe",
-        "control.plane.listener.name": "controllers have listeners of their own: controller.listener.names",
+        "control.plane.listener.name": "controllers have separate listeners: controller.listener.names",
         "log.message.format.version": "all batches are stored in format 2; remove the line",
         "log.message.downconversion.enable": "fetches below version 4 are not served; remove the line",
         "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and …after.max.ms",

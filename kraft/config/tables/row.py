@@ -1,4 +1,4 @@
-"""The words that the rows of the table are written in: `key(name, TYPE, default, doc, validator, …)`."""
+"""Helpers to write the tables' rows: `key(name, TYPE, default, doc, validator, …)`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def key(
     broker: str | None = None,
     internal: bool = False,
 ) -> ConfigKey:
-    """A row. `no_effect` and `refused` are reasons; a key without either is effective. `broker` is the synonym."""
+    """Define a key. `no_effect` and `refused` are reasons; a key without either is effective. `broker` is the broker
+    key that provides a topic key's default."""
     effect = Effect.REFUSED if refused else Effect.NO_EFFECT if no_effect else Effect.EFFECTIVE
     return ConfigKey(
         name=name,

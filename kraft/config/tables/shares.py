@@ -240,7 +240,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "share.coordinator.snapshot.update.records.per.snapshot",
         INT,
         "500",
-        "Updates after which a share partition's state is written whole.",
+        "Updates after which a share partition's whole state is written.",
         at_least(0),
         no_effect=NO_SHARE_GROUPS,
     ),

@@ -1,10 +1,12 @@
-"""AssignReplicasToDirs: a broker tells in which log directories its replicas are (KIP-858).
+"""AssignReplicasToDirs: a broker reports in which log directories its replicas are (KIP-858).
 
-A replica that is in no directory that is online (LOST: its log is damaged, or was in a directory that failed before the
-controller knew of it) leaves the ISR and the ELR, and another leads: what it has cannot be trusted to hold every record
-below the high watermark. If nobody else can lead, it is not taken back as the last known leader either, for its folder
-may be empty then: that is left to an unclean election. One that is back in a directory joins the ISR as any other, and
-tells how far its log reaches if nobody is left in ISR and ELR; the only replica of a partition leads it again at once.
+A replica may be in no online directory (LOST): its log is damaged, or was in a directory that failed before the
+controller knew of it. It then leaves the ISR and the ELR, and another replica leads, because it may lack records below
+the high watermark. If no other replica can lead, it does not become leader as the last known leader either, because its
+folder may be empty: that is left to an unclean election.
+
+A replica that is back in a directory joins the ISR like any other. If ISR and ELR are empty, it reports how far its log
+reaches. The only replica of a partition leads it again at once.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from uuid import UUID
 
 from kraft.control.commands import AssignReplicasToDirs
 from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context, Decision, FollowUp
-from kraft.control.partitions.partition_change import Election, Target, change_partition
-from kraft.control.partitions.plans import TopicSettings, eligibility
+from kraft.control.partitions.partition_change import Election, PartitionTarget, change_partition
+from kraft.control.partitions.plans import ElectionSettings, eligibility
 from kraft.control.replies import AssignReplicasToDirsReply
 from kraft.image import BrokerRegistration, MetadataImage, PartitionState
 from kraft.image.events import Event, PartitionChange
@@ -26,14 +28,14 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_assign_directories(image: MetadataImage, context: Context, command: AssignReplicasToDirs) -> Decision:
-    """Record the directories; the first 1,000 now, the rest as a follow-up. What is not known any more is passed over:
-    the broker will learn that from the metadata."""
+    """Record the directories: the first 1,000 now, the others as a follow-up. Unknown topics, partitions and replicas
+    are skipped; the broker will learn from the metadata that they are gone."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=AssignReplicasToDirsReply(ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     now = command.assignments[:PARTITION_CHANGES_PER_SLICE_MAX]
     later = command.assignments[PARTITION_CHANGES_PER_SLICE_MAX:]
-    settings = TopicSettings(image, context)
+    settings = ElectionSettings(image, context)
     events: list[Event] = []
     for (topic_id, partition_id), directory in {(row[0], row[1]): row[2] for row in now}.items():
         topic = image.topics.get_by_id(topic_id)
@@ -69,10 +71,10 @@ def _assign(
     if broker.has_directory(directory):
         may_lead = eligibility(image, context)
         is_alone = state.replicas == state.last_known_elr == (broker_id,)
-        target = Target(directories=assigned, furthest=broker_id if is_alone else NO_LEADER)
+        target = PartitionTarget(directories=assigned, furthest=broker_id if is_alone else NO_LEADER)
     else:
         may_lead = eligibility(image, context, without=(broker_id,))
-        target = Target(
+        target = PartitionTarget(
             directories=assigned,
             isr=tuple(replica for replica in state.isr if replica != broker_id),
             unclean_restarted=frozenset((broker_id,)),
@@ -90,5 +92,6 @@ def _assign(
         return change
     after = changed_partition(state, change)
     if not after.isr and not after.elr:
-        return replace(change, last_known_elr=state.replicas)  # more than one: none of them is taken without asking
+        # several candidates: none of them becomes leader without a check of its log
+        return replace(change, last_known_elr=state.replicas)
     return change

@@ -1,29 +1,29 @@
 """Log directories that went offline: the broker leaves the ISRs of the partitions there (KIP-858), in slices.
 
-A broker's registration holds the directories that are online; a replica whose directory is not among them cannot lead.
+A broker's registration holds its online directories; a replica whose directory is not among them cannot lead.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kraft.control.commands import LoseDirectories
+from kraft.control.commands import HandleOfflineDirectories
 from kraft.control.decision import Context, Decision, FollowUp
-from kraft.control.partitions.partition_change import Election, Target, change_partition
-from kraft.control.partitions.plans import Located, Slice, TopicSettings, eligibility, partitions_from, take_slice
-from kraft.control.replies import HeartbeatReply
+from kraft.control.partitions.partition_change import Election, PartitionTarget, change_partition
+from kraft.control.partitions.plans import ElectionSettings, Located, Slice, eligibility, partitions_from, take_slice
+from kraft.control.replies import BrokerHeartbeatReply
 from kraft.image import MetadataImage
 from kraft.image.events import BrokerRegistrationChange, PartitionChange
 from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
 
 
-def decide_lose_directories(image: MetadataImage, context: Context, command: LoseDirectories) -> Decision:
-    """One slice; the last records the directories that are left, and then the heartbeat is decided."""
+def decide_offline_directories(image: MetadataImage, context: Context, command: HandleOfflineDirectories) -> Decision:
+    """Decide one slice. The last one records the remaining directories, and then the heartbeat is decided."""
     heartbeat = command.heartbeat
     broker = image.brokers.get(heartbeat.broker_id)
     if broker is None or broker.broker_epoch != heartbeat.broker_epoch:
-        return Decision(reply=HeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
+        return Decision(reply=BrokerHeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     part = _leave(image, context, command)
     if part.cursor is not None:
         rest = replace(command, cursor=part.cursor)
@@ -33,10 +33,10 @@ def decide_lose_directories(image: MetadataImage, context: Context, command: Los
     return Decision(events=(*part.events, change), depends_on=image.offset, effects=(FollowUp(heartbeat),))
 
 
-def _leave(image: MetadataImage, context: Context, command: LoseDirectories) -> Slice:
+def _leave(image: MetadataImage, context: Context, command: HandleOfflineDirectories) -> Slice:
     broker_id = command.heartbeat.broker_id
     lost = frozenset(command.directories)
-    settings = TopicSettings(image, context)
+    settings = ElectionSettings(image, context)
     eligible = eligibility(image, context)
 
     def change(located: Located) -> PartitionChange | None:
@@ -53,7 +53,7 @@ def _leave(image: MetadataImage, context: Context, command: LoseDirectories) -> 
             election=Election.ONLINE,
             eligibility=everyone_else,
             min_insync_replicas=settings.min_insync_replicas(located.topic.name),
-            target=Target(isr=tuple(replica for replica in state.isr if replica != broker_id)),
+            target=PartitionTarget(isr=tuple(replica for replica in state.isr if replica != broker_id)),
         )
 
     return take_slice(partitions_from(image, command.cursor), change)

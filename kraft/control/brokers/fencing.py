@@ -1,9 +1,9 @@
 """Fencing, in slices: partition changes first, the fence record last.
 
-Invariants: a target whose broker epoch or connection is no longer current when the plan begins is left alone (K2). Only
-an expired session may lead to an unclean election (K3). All targets of one plan are ineligible together, so that no
+Invariants: a target whose broker epoch or connection is no longer current when the plan begins is skipped (K2). Only an
+expired session may lead to an unclean election (K3). All targets of one plan are ineligible together, so that no
 partition moves from one dying broker to the next (M5, M6). Partitions that a target leads come first: their clients
-wait, while those of the others only have one replica less.
+wait, while the other partitions only lack one replica.
 Source: docs/decisions/05-fast-fencing.md#brokers, Kafka's ReplicationControlManager.
 """
 
@@ -19,7 +19,7 @@ from kraft.image.events import BrokerRegistrationChange, Event
 
 
 def decide_fence(image: MetadataImage, context: Context, command: FenceBrokers) -> Decision:
-    """One slice of the plan; the last one carries the fence records and the reply."""
+    """Decide one slice of the plan. The last slice contains the fence records and the reply."""
     targets = current_targets(image, context, command)
     if not targets:
         return Decision(reply=command.reply, depends_on=image.offset)
@@ -35,7 +35,7 @@ def decide_fence(image: MetadataImage, context: Context, command: FenceBrokers) 
         if part.cursor is not None:
             return _sliced(image, events, replace(command, targets=targets, cursor=part.cursor))
         cursor = START
-    # What this very decision has changed is not looked at again: the image does not show it yet.
+    # Partitions that this decision itself has changed are not checked again: the image does not show the changes yet.
     others = None if command.led_is_done else False
     limit = FENCE_CHANGES_PER_SLICE_MAX - len(events)
     part = leave_partitions(image, context, brokers, cursor, may_be_unclean=expired, led=others, limit=limit)
@@ -55,8 +55,8 @@ def _sliced(image: MetadataImage, events: list[Event], rest: FenceBrokers) -> De
 
 
 def current_targets(image: MetadataImage, context: Context, command: FenceBrokers) -> tuple[FenceTarget, ...]:
-    """The targets that the plan still stands for. Before the first slice: those whose broker epoch and connection
-    number are current, and which are not fenced already. Later: those whose broker epoch is."""
+    """Return the targets that are still valid. Before the first slice, these are the unfenced brokers whose broker
+    epoch and connection number are current. Later, they are the brokers whose broker epoch is current."""
     return tuple(
         target
         for target in command.targets

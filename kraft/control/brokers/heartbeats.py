@@ -1,7 +1,7 @@
 """The heartbeat state machine: FENCED, UNFENCED, CONTROLLED_SHUTDOWN, SHUTDOWN_NOW.
 
-Invariants: a broker is unfenced only after it has published its own registration (M12), and not while its fencing is
-under way. Unfencing is recorded before the elections that it allows. Fencing and controlled shutdown are recorded after
+Invariants: a broker is unfenced only after it has published its own registration (M12), and not while it is being
+fenced. Unfencing is recorded before the elections that it allows. Fencing and controlled shutdown are recorded after
 their partition changes, so that no change in between finds an inactive broker in an ISR (M6).
 Source: BrokerHeartbeatRequest, KIP-631, KIP-841, Kafka's BrokerHeartbeatManager.
 """
@@ -18,7 +18,7 @@ from kraft.control.commands import (
     FenceBrokers,
     FenceCause,
     FenceTarget,
-    LoseDirectories,
+    HandleOfflineDirectories,
     ShutDownBroker,
 )
 from kraft.control.decision import SHUTDOWN_UNDER_WAY, Context, Decision, FollowUp, ShutdownOffset
@@ -30,14 +30,14 @@ from kraft.control.partitions.plans import (
     leave_partitions,
 )
 from kraft.control.partitions.recovery import find_recoverable
-from kraft.control.replies import HeartbeatReply
+from kraft.control.replies import BrokerHeartbeatReply
 from kraft.image import BrokerRegistration, MetadataImage
 from kraft.image.events import BrokerRegistrationChange
 from kraft.wire.error_codes import ErrorCode
 
 
-class BrokerState(Enum):
-    """What a broker is, or becomes by a heartbeat."""
+class BrokerControlState(Enum):
+    """State of a broker in the heartbeat state machine."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -45,50 +45,50 @@ class BrokerState(Enum):
     SHUTDOWN_NOW = "shut down now"
 
 
-def current_state(context: Context, broker: BrokerRegistration) -> BrokerState:
-    """The state that the image and the plans under way give the broker."""
+def current_state(context: Context, broker: BrokerRegistration) -> BrokerControlState:
+    """Return the broker's state by the image and the running plans."""
     if broker.fenced:
-        return BrokerState.FENCED
-    if is_shutdown_under_way(context, broker.broker_id):
-        return BrokerState.CONTROLLED_SHUTDOWN
+        return BrokerControlState.FENCED
+    if is_shutdown_in_progress(context, broker.broker_id):
+        return BrokerControlState.CONTROLLED_SHUTDOWN
     if broker.broker_id in context.being_fenced:
-        return BrokerState.FENCED
-    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+        return BrokerControlState.FENCED
+    return BrokerControlState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerControlState.UNFENCED
 
 
-def is_shutdown_under_way(context: Context, broker_id: int) -> bool:
-    """Whether the plan of the broker's controlled shutdown has begun here and is not complete."""
+def is_shutdown_in_progress(context: Context, broker_id: int) -> bool:
+    """Return whether a plan for the broker's controlled shutdown has begun on this controller and is not complete."""
     session = context.sessions.get(broker_id)
     return session is not None and session.shutdown_offset == SHUTDOWN_UNDER_WAY
 
 
 def next_state(
     image: MetadataImage, context: Context, broker: BrokerRegistration, command: BrokerHeartbeat
-) -> BrokerState:
-    """The state after this heartbeat."""
+) -> BrokerControlState:
+    """Return the broker's state after this heartbeat."""
     current = current_state(context, broker)
-    if current is BrokerState.FENCED:
+    if current is BrokerControlState.FENCED:
         if command.want_shut_down:
-            return BrokerState.SHUTDOWN_NOW
+            return BrokerControlState.SHUTDOWN_NOW
         may_unfence = not command.want_fence and broker.broker_id not in context.being_fenced
-        return BrokerState.UNFENCED if may_unfence and is_caught_up(command) else BrokerState.FENCED
-    if current is BrokerState.UNFENCED:
+        return BrokerControlState.UNFENCED if may_unfence and is_caught_up(command) else BrokerControlState.FENCED
+    if current is BrokerControlState.UNFENCED:
         if command.want_fence:
-            return BrokerState.SHUTDOWN_NOW if command.want_shut_down else BrokerState.FENCED
+            return BrokerControlState.SHUTDOWN_NOW if command.want_shut_down else BrokerControlState.FENCED
         if not command.want_shut_down:
-            return BrokerState.UNFENCED
+            return BrokerControlState.UNFENCED
         leads = leads_anything(image, broker.broker_id)
-        return BrokerState.CONTROLLED_SHUTDOWN if leads else BrokerState.SHUTDOWN_NOW
-    return BrokerState.SHUTDOWN_NOW if _may_stop(image, context, broker.broker_id) else current
+        return BrokerControlState.CONTROLLED_SHUTDOWN if leads else BrokerControlState.SHUTDOWN_NOW
+    return BrokerControlState.SHUTDOWN_NOW if _may_stop(image, context, broker.broker_id) else current
 
 
 def is_caught_up(command: BrokerHeartbeat) -> bool:
-    """Whether the broker has published the record of its own registration (its offset is the broker epoch)."""
+    """Return whether the broker has published the record of its own registration, whose offset is the broker epoch."""
     return command.metadata_offset > command.broker_epoch
 
 
 def _may_stop(image: MetadataImage, context: Context, broker_id: int) -> bool:
-    """Whether it leads nothing, and every active broker has published that."""
+    """Return whether the broker leads no partition, and every active broker has published metadata that shows this."""
     session = context.sessions.get(broker_id)
     if session is None or session.shutdown_offset in (None, SHUTDOWN_UNDER_WAY):
         return False
@@ -98,7 +98,7 @@ def _may_stop(image: MetadataImage, context: Context, broker_id: int) -> bool:
 
 
 def lowest_active_offset(image: MetadataImage, context: Context) -> int:
-    """The lowest offset that an active broker has published; very high if no broker is active."""
+    """Return the lowest offset that an active broker has published; very high if no broker is active."""
     lowest = SHUTDOWN_UNDER_WAY
     for broker_id, broker in image.brokers.items():
         if broker.is_active and broker_id not in context.being_fenced:
@@ -108,28 +108,31 @@ def lowest_active_offset(image: MetadataImage, context: Context) -> int:
 
 
 def decide_heartbeat(image: MetadataImage, context: Context, command: BrokerHeartbeat) -> Decision:
-    """The state change that a heartbeat asks for, and the answer."""
+    """Decide the state change that a heartbeat requests, and the reply."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
-        return Decision(reply=HeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
+        return Decision(reply=BrokerHeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     newly_offline = set(command.offline_log_dirs).intersection(broker.log_dirs)
     if newly_offline and broker.broker_id not in context.being_fenced:
-        lose = LoseDirectories(heartbeat=command, directories=tuple(sorted(newly_offline)))
+        lose = HandleOfflineDirectories(heartbeat=command, directories=tuple(sorted(newly_offline)))
         return Decision(depends_on=image.offset, effects=(FollowUp(lose),))
     current = current_state(context, broker)
     wanted = next_state(image, context, broker, command)
-    reply = HeartbeatReply(
+    reply = BrokerHeartbeatReply(
         is_caught_up=is_caught_up(command),
-        is_fenced=wanted in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
-        should_shut_down=wanted is BrokerState.SHUTDOWN_NOW,
+        is_fenced=wanted in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
+        should_shut_down=wanted is BrokerControlState.SHUTDOWN_NOW,
     )
-    if wanted is BrokerState.UNFENCED and current is BrokerState.FENCED:
+    if wanted is BrokerControlState.UNFENCED and current is BrokerControlState.FENCED:
         return _unfence(image, context, command, reply)
-    if wanted in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW) and current is not BrokerState.FENCED:
+    if (
+        wanted in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW)
+        and current is not BrokerControlState.FENCED
+    ):
         target = FenceTarget(command.broker_id, command.broker_epoch, None)
         fence = FenceBrokers(targets=(target,), cause=FenceCause.REQUESTED, reply=reply)
         return Decision(depends_on=image.offset, effects=(FollowUp(fence),))
-    if wanted is BrokerState.CONTROLLED_SHUTDOWN:
+    if wanted is BrokerControlState.CONTROLLED_SHUTDOWN:
         return _controlled_shutdown(image, context, broker, reply)
     if command.log_ends:
         may_lead = eligibility(image, context).may_lead
@@ -140,8 +143,8 @@ def decide_heartbeat(image: MetadataImage, context: Context, command: BrokerHear
     return Decision(reply=reply, depends_on=image.offset)
 
 
-def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, reply: HeartbeatReply) -> Decision:
-    """The record first, then elections, with the broker taken as active."""
+def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, reply: BrokerHeartbeatReply) -> Decision:
+    """Record the unfencing first, then hold elections in which the broker counts as active."""
     broker_id = command.broker_id
     unfence = BrokerRegistrationChange(broker_id, command.broker_epoch, fenced=False, in_controlled_shutdown=False)
     part = elect_leaderless(image, context, START, broker_id, also=(broker_id,))
@@ -153,24 +156,25 @@ def _unfence(image: MetadataImage, context: Context, command: BrokerHeartbeat, r
 
 
 def _controlled_shutdown(
-    image: MetadataImage, context: Context, broker: BrokerRegistration, reply: HeartbeatReply
+    image: MetadataImage, context: Context, broker: BrokerRegistration, reply: BrokerHeartbeatReply
 ) -> Decision:
-    """The plan that takes the broker out of all ISRs, and its first slice; once, also after a change of controllers."""
+    """Start the plan that removes the broker from all ISRs, with its first slice. It starts once, also after a change
+    of the active controller."""
     session = context.sessions.get(broker.broker_id)
     is_complete = broker.in_controlled_shutdown and session is not None and session.shutdown_offset is not None
-    if is_complete or is_shutdown_under_way(context, broker.broker_id):
+    if is_complete or is_shutdown_in_progress(context, broker.broker_id):
         return Decision(reply=reply, depends_on=image.offset)
     plan = ShutDownBroker(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, cursor=START, reply=reply)
     return decide_shut_down(image, context, plan)
 
 
 def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBroker) -> Decision:
-    """One slice of a controlled shutdown: out of every ISR. A partition with no other member becomes leaderless. The
-    last slice carries the record. The heartbeat is answered behind the first: who stops asks again, and takes a
-    controller that says nothing for too long for dead."""
+    """Decide one slice of a controlled shutdown: remove the broker from every ISR. A partition with no other member
+    becomes leaderless. The last slice contains the record. The heartbeat is answered after the first slice: a stopping
+    broker repeats it, and takes a controller that is silent for too long for dead."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
-        return Decision(reply=HeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
+        return Decision(reply=BrokerHeartbeatReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     part = leave_partitions(image, context, frozenset((command.broker_id,)), command.cursor)
     if part.cursor is not None:
         under_way = ShutdownOffset(command.broker_id, command.broker_epoch, SHUTDOWN_UNDER_WAY)
@@ -179,7 +183,7 @@ def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBr
             events=tuple(part.events), reply=command.reply, depends_on=image.offset, effects=(under_way, rest)
         )
     events = part.events
-    if broker.is_active:  # else another controller recorded it, or the broker was fenced meanwhile
+    if broker.is_active:  # otherwise another controller recorded it, or the broker was fenced meanwhile
         events = [*events, BrokerRegistrationChange(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True)]
     offset = context.next_offset + len(events)
     return Decision(
@@ -191,8 +195,8 @@ def decide_shut_down(image: MetadataImage, context: Context, command: ShutDownBr
 
 
 def decide_elect_leaderless(image: MetadataImage, context: Context, command: ElectLeaderless) -> Decision:
-    """One slice of elections for partitions without a leader; or those that can be recovered, as few as one heartbeat
-    tells of."""
+    """Decide one slice of elections for partitions without a leader, or for the few recoverable ones that a heartbeat
+    reports."""
     if command.recoverable:
         events = elect_recoverable(image, context, command.recoverable)
         return Decision(events=tuple(events), reply=command.reply, depends_on=image.offset)

@@ -1,18 +1,20 @@
 """Fast failure detection: which brokers to suspect, which to probe, and which are proven dead. A pure state machine.
 
-The controller probes a broker whose connection ended with Identify. Invariants:
-- About a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only together: two such
-  results at least 50 ms apart, with no heartbeat of this broker epoch in between, and only if this address has answered
-  SAME for this broker epoch before (K1). SILENT proves nothing: the session timeout stays in charge.
+The controller probes a broker whose connection ended, with Identify. Invariants:
+- For a suspect, OTHER proves that this incarnation is gone. REFUSED and CLOSED prove it only in pairs: two such results
+  at least 50 ms apart, with no heartbeat of this broker epoch in between. This holds only if this address has answered
+  SAME for this broker epoch before (K1). SILENT proves nothing: the session timeout decides.
 - A process that ends by an exception closes its connections while its listener still answers. So a suspect that answers
-  SAME, or not at all, is asked again, less and less often, until it is connected again or fenced.
-- A fence names broker id, broker epoch and connection number (K2). A connection that we closed starts no probe.
-- Losses within 20 ms are fenced in one plan. At most 32 probes are under way, at most one per broker, and two probes of
+  SAME, or not at all, is probed again at growing intervals, until it is connected again or fenced.
+- A fence names broker id, broker epoch and connection number (K2). A connection that the controller itself closed
+  starts no probe.
+- Losses within 20 ms are fenced in one plan. At most 32 probes are in flight, at most one per broker, and two probes of
   one broker start at least 50 ms apart (K5).
-- Standby controllers fence no broker, but they probe: each asks an unfenced broker once, so that it knows its SAME when
-  it becomes active, and again when the connection ends. A new active controller suspects every unfenced broker that is
-  not connected to it after 100 ms. It does so at once if its own last probe, less than 1 s ago, gave a bad result. That
-  result then counts as the first of two.
+- Standby controllers fence no broker, but they probe. Each probes an unfenced broker once, so that it has a SAME answer
+  when it becomes active, and again when the connection ends.
+- A new active controller suspects every unfenced broker that is not connected to it after 100 ms. It does so at once if
+  its own last probe, less than 1 s ago, gave a bad result. That result then counts as the first of two.
+
 Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -27,37 +29,37 @@ from kraft.control.commands import FenceTarget
 from kraft.image import Endpoint
 
 RESULTS_APART_MS = 50
-"""Two bad results prove a death only if they are at least this far apart; probes of a broker are never closer."""
+"""Minimum distance of two bad results that prove a death, and minimum distance of two probes of a broker."""
 
-LOOK_AGAIN_MS = 50
-LOOK_AGAIN_MS_MAX = 1_000
-"""A suspect that proved nothing is asked again after the first time, which doubles up to the second."""
+FIRST_REPROBE_MS = 50
+REPROBE_MS_MAX = 1_000
+"""Maximum delay between two probes of a suspect without proof. The delay starts at FIRST_REPROBE_MS and doubles."""
 
 GATHER_MS = 20
-"""Losses within this time are fenced in one plan."""
+"""Milliseconds within which lost brokers are gathered, to be fenced in one plan."""
 
 CONNECT_GRACE_MS = 100
-"""A new active controller gives brokers this long to connect before it suspects them."""
+"""Time that a new active controller gives brokers to connect before it suspects them."""
 
-DOUBT_MS = 1_000
-"""How long a bad result that a standby got stays of use when that becomes active."""
+STANDBY_RESULT_MS_MAX = 1_000
+"""Maximum age at which a standby's bad result still counts when the standby becomes active."""
 
 PROBES_UNDER_WAY_MAX = 32
 
 PROBE_TIMEOUT_MS = 1_000
-"""After this a probe is SILENT."""
+"""Milliseconds after which a probe without an answer counts as SILENT."""
 
 FIRST_ANSWER_TRIES = 3
-"""How often an unfenced broker's address is asked until it has answered SAME once."""
+"""Maximum number of probes of an unfenced broker's address until it answers SAME for the first time."""
 
 FIRST_ANSWER_RETRY_MS = 1_000
 
-NEVER_HEARD = (-1, -1)
-"""(broker epoch, connection number) of no heartbeat."""
+NO_HEARTBEAT = (-1, -1)
+"""Value of (broker epoch, connection number) before the first heartbeat."""
 
 
 class ProbeOutcome(Enum):
-    """What an address told about the incarnation that registered it."""
+    """Result of probing the address that an incarnation registered."""
 
     SAME = "it answered as this incarnation"
     OTHER = "another node, incarnation or cluster answered"
@@ -66,12 +68,9 @@ class ProbeOutcome(Enum):
     SILENT = "no answer in time"
 
 
-BAD_OUTCOMES = (ProbeOutcome.REFUSED, ProbeOutcome.CLOSED)
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerKnown:
-    """A committed registration: new, or changed."""
+    """A new or changed registration of a broker was committed."""
 
     broker_id: int
     broker_epoch: int
@@ -82,14 +81,14 @@ class BrokerKnown:
 
 @dataclass(frozen=True, slots=True)
 class BrokerForgotten:
-    """The registration is gone."""
+    """The registration of a broker was removed."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatHeard:
-    """A heartbeat of this incarnation came on this connection."""
+class HeartbeatReceived:
+    """A heartbeat of this broker epoch arrived on this connection."""
 
     broker_id: int
     broker_epoch: int
@@ -97,8 +96,8 @@ class HeartbeatHeard:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionEnded:
-    """A broker's connection is over; `closed_by_us` if we ended it."""
+class BrokerConnectionEnded:
+    """A connection of a broker ended; `closed_by_us` if this controller closed it."""
 
     connection_number: int
     closed_by_us: bool
@@ -106,41 +105,41 @@ class ConnectionEnded:
 
 @dataclass(frozen=True, slots=True)
 class BecameActive:
-    """This node is the active controller now."""
+    """Input: this node became the active controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class BecameStandby:
-    """This node is no longer the active controller."""
+    """Input: this node is no longer the active controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswered:
-    """A probe's outcome."""
+    """A probe ended with this outcome."""
 
     probe_id: int
     outcome: ProbeOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """Nothing happened but time."""
+class TimePassed:
+    """Input without an event: only time has passed."""
 
 
 ProbeInput = (
     BrokerKnown
     | BrokerForgotten
-    | HeartbeatHeard
-    | ConnectionEnded
+    | HeartbeatReceived
+    | BrokerConnectionEnded
     | BecameActive
     | BecameStandby
     | ProbeAnswered
-    | Tick
+    | TimePassed
 )
 
 
 class Probe(NamedTuple):
-    """Ask this address; report under this id. `incarnation_id` is whom SAME means."""
+    """A probe to send to this address. `incarnation_id` is the incarnation for which SAME counts."""
 
     probe_id: int
     broker_id: int
@@ -150,7 +149,8 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeActions:
-    """What to do now, in this order: start the probes; fence the targets in one plan; come back at `deadline_ms`."""
+    """Actions of the controller, in this order: start the probes, fence the targets in one plan, and call again at
+    `deadline_ms`."""
 
     probes: tuple[Probe, ...] = ()
     fence: tuple[FenceTarget, ...] = ()
@@ -159,7 +159,7 @@ class ProbeActions:
 
 @dataclass(slots=True)
 class _Watch:
-    """What is known of one broker incarnation."""
+    """State of one broker incarnation."""
 
     broker_id: int
     broker_epoch: int
@@ -171,66 +171,66 @@ class _Watch:
     answered_same: bool = False
     first_answer_tries: int = 0
     is_suspect: bool = False
-    look_again_ms: int = LOOK_AGAIN_MS
+    reprobe_ms: int = FIRST_REPROBE_MS
     first_bad_result_ms: int | None = None
-    doubted_ms: int | None = None
+    bad_result_on_standby_ms: int | None = None
     proven_ms: int | None = None
     is_fence_sent: bool = False
     next_probe_ms: int | None = None
     last_probe_ms: int | None = None
     probe_id: int | None = None
 
-    def trust(self) -> None:
-        """It is alive: whatever was gathered against it is void."""
+    def clear_suspicion(self) -> None:
+        """Clear all results against the broker, because it is alive."""
         self.is_suspect = False
         self.first_bad_result_ms = None
-        self.doubted_ms = None
+        self.bad_result_on_standby_ms = None
         self.proven_ms = None
         self.is_fence_sent = False
 
 
 @dataclass(slots=True)
 class Probing:
-    """The machine. `step` takes one input and the time, and says what to do."""
+    """The failure detector. `step` takes one input and the time, and returns the actions."""
 
     is_active: bool = False
     _watches: dict[int, _Watch] = field(default_factory=dict)
     _connections: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Open connections: number → (broker id, broker epoch), also for brokers that are not known yet."""
-    _last_heard: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Broker id → (broker epoch, connection number) of the last heartbeat, also for brokers that are not known yet, and
-    when the connection has ended since."""
+    """Open connections: number → (broker id, broker epoch), also for brokers that are not registered yet."""
+    _last_heartbeat: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Broker id → (broker epoch, connection number) of the last heartbeat. An entry exists also for brokers that are
+    not registered yet, and stays when the connection ends."""
     _probes: dict[int, int] = field(default_factory=dict)
     """Probe id → broker id."""
     _next_probe_id: int = 1
 
     def step(self, happened: ProbeInput, now_ms: int) -> ProbeActions:
-        """Take in what happened at `now_ms`."""
+        """Handle one input at `now_ms`; return the resulting actions."""
         match happened:
             case BrokerKnown():
                 self._broker_known(happened, now_ms)
             case BrokerForgotten(broker_id):
                 self._watches.pop(broker_id, None)
-                self._last_heard.pop(broker_id, None)
-            case HeartbeatHeard():
-                self._heartbeat_heard(happened)
-            case ConnectionEnded():
+                self._last_heartbeat.pop(broker_id, None)
+            case HeartbeatReceived():
+                self._heartbeat_received(happened)
+            case BrokerConnectionEnded():
                 self._connection_ended(happened, now_ms)
             case BecameActive():
                 self._became_active(now_ms)
             case BecameStandby():
                 self.is_active = False
                 for watch in self._watches.values():
-                    watch.trust()
+                    watch.clear_suspicion()
             case ProbeAnswered():
                 self._probe_answered(happened, now_ms)
-            case Tick():
+            case TimePassed():
                 pass
         return self._actions(now_ms)
 
     def connection(self, broker_id: int) -> tuple[int, bool] | None:
-        """The connection that this incarnation's heartbeats came on last, and whether it is up; None before the
-        first."""
+        """Return the connection of this incarnation's last heartbeat, and whether it is up; None before the first
+        heartbeat."""
         watch = self._watches.get(broker_id)
         if watch is None or watch.connection_number is None:
             return None
@@ -242,31 +242,31 @@ class Probing:
             watch = self._watches[known.broker_id] = _Watch(
                 known.broker_id, known.broker_epoch, known.incarnation_id, known.endpoint, True
             )
-            broker_epoch, number = self._last_heard.get(known.broker_id, NEVER_HEARD)
+            broker_epoch, number = self._last_heartbeat.get(known.broker_id, NO_HEARTBEAT)
             if broker_epoch == known.broker_epoch:
                 watch.connection_number, watch.is_connected = number, number in self._connections
         if watch.endpoint != known.endpoint:
             watch.endpoint, watch.answered_same, watch.first_answer_tries = known.endpoint, False, 0
         if known.fenced:
-            watch.trust()
+            watch.clear_suspicion()
             watch.next_probe_ms = None
         elif watch.fenced and not watch.answered_same:
             watch.first_answer_tries = 0
             watch.next_probe_ms = now_ms
         watch.fenced = known.fenced
 
-    def _heartbeat_heard(self, heard: HeartbeatHeard) -> None:
+    def _heartbeat_received(self, heard: HeartbeatReceived) -> None:
         self._connections[heard.connection_number] = (heard.broker_id, heard.broker_epoch)
-        if heard.broker_epoch >= self._last_heard.get(heard.broker_id, NEVER_HEARD)[0]:
-            self._last_heard[heard.broker_id] = (heard.broker_epoch, heard.connection_number)
+        if heard.broker_epoch >= self._last_heartbeat.get(heard.broker_id, NO_HEARTBEAT)[0]:
+            self._last_heartbeat[heard.broker_id] = (heard.broker_epoch, heard.connection_number)
         watch = self._watches.get(heard.broker_id)
         if watch is not None and watch.broker_epoch == heard.broker_epoch:
             watch.connection_number, watch.is_connected = heard.connection_number, True
-            watch.trust()
+            watch.clear_suspicion()
             if watch.answered_same:
                 watch.next_probe_ms = None
 
-    def _connection_ended(self, ended: ConnectionEnded, now_ms: int) -> None:
+    def _connection_ended(self, ended: BrokerConnectionEnded, now_ms: int) -> None:
         broker = self._connections.pop(ended.connection_number, None)
         watch = None if broker is None else self._watches.get(broker[0])
         if watch is None or watch.connection_number != ended.connection_number:
@@ -280,22 +280,26 @@ class Probing:
         for watch in self._watches.values():
             if watch.fenced or watch.is_connected:
                 continue
-            if watch.doubted_ms is not None and now_ms - watch.doubted_ms <= DOUBT_MS:
+            if (
+                watch.bad_result_on_standby_ms is not None
+                and now_ms - watch.bad_result_on_standby_ms <= STANDBY_RESULT_MS_MAX
+            ):
                 watch.next_probe_ms = now_ms
                 if watch.first_bad_result_ms is not None:
                     watch.next_probe_ms = max(now_ms, watch.first_bad_result_ms + RESULTS_APART_MS)
             else:
                 self._suspect(watch, now_ms + CONNECT_GRACE_MS)
 
-    def _suspect(self, watch: _Watch, at_ms: int, look_again_ms: int = LOOK_AGAIN_MS) -> None:
-        watch.trust()
+    def _suspect(self, watch: _Watch, at_ms: int, reprobe_ms: int = FIRST_REPROBE_MS) -> None:
+        watch.clear_suspicion()
         watch.is_suspect = True
-        watch.look_again_ms = look_again_ms
+        watch.reprobe_ms = reprobe_ms
         watch.next_probe_ms = at_ms
 
-    def _look_again(self, watch: _Watch, now_ms: int) -> None:
-        """Nothing is proven, and nothing is connected: its process may be about to end."""
-        self._suspect(watch, now_ms + watch.look_again_ms, min(2 * watch.look_again_ms, LOOK_AGAIN_MS_MAX))
+    def _schedule_next_probe(self, watch: _Watch, now_ms: int) -> None:
+        """Schedule another probe of a suspect: nothing is proven and no connection is up, but its process may be about
+        to end."""
+        self._suspect(watch, now_ms + watch.reprobe_ms, min(2 * watch.reprobe_ms, REPROBE_MS_MAX))
 
     def _probe_answered(self, answered: ProbeAnswered, now_ms: int) -> None:
         broker_id = self._probes.pop(answered.probe_id, None)
@@ -307,7 +311,7 @@ class Probing:
         if outcome is ProbeOutcome.SAME:
             watch.answered_same = True
             if watch.is_suspect:
-                self._look_again(watch, now_ms)
+                self._schedule_next_probe(watch, now_ms)
             return
         if watch.is_suspect:
             self._judge(watch, outcome, now_ms)
@@ -315,13 +319,13 @@ class Probing:
             watch.next_probe_ms = now_ms + FIRST_ANSWER_RETRY_MS
 
     def _judge(self, watch: _Watch, outcome: ProbeOutcome, now_ms: int) -> None:
-        """One more result about a suspect."""
+        """Take one more probe result of a suspect into account."""
         if outcome is ProbeOutcome.SILENT:
-            self._look_again(watch, now_ms)
+            self._schedule_next_probe(watch, now_ms)
         elif outcome is not ProbeOutcome.OTHER and not watch.answered_same:
-            watch.trust()
+            watch.clear_suspicion()
         elif not self.is_active:
-            watch.doubted_ms = now_ms
+            watch.bad_result_on_standby_ms = now_ms
             watch.first_bad_result_ms = None if outcome is ProbeOutcome.OTHER else now_ms
         elif outcome is ProbeOutcome.OTHER:
             watch.proven_ms = now_ms
@@ -339,7 +343,7 @@ class Probing:
         return ProbeActions(probes=probes, fence=fence, deadline_ms=self._deadline(now_ms))
 
     def _due_probes(self, now_ms: int) -> tuple[Probe, ...]:
-        """Probes to start: suspects before first questions."""
+        """Return the probes to start: suspects before brokers without a first answer."""
         due = [
             watch
             for _, watch in sorted(self._watches.items())
@@ -364,7 +368,7 @@ class Probing:
         return max(wanted, watch.last_probe_ms + RESULTS_APART_MS)
 
     def _due_fences(self, now_ms: int) -> tuple[FenceTarget, ...]:
-        """All that is proven, as soon as nobody else is about to be, or the first proof is 20 ms old."""
+        """Return all brokers proven dead, once every suspect is proven dead or the first proof is 20 ms old."""
         proven = [
             watch
             for _, watch in sorted(self._watches.items())

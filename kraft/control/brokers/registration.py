@@ -1,7 +1,7 @@
 """Registration and unregistration of brokers.
 
-Invariants: at most one unexpired incarnation per broker id, and broker epochs rise (M7). A broker that returns is out
-of every ISR, and after an unclean stop out of every ELR, before it is registered (M16). It starts fenced.
+Invariants: there is at most one unexpired incarnation per broker id, and broker epochs rise (M7). A returning broker is
+out of every ISR, and after an unclean stop out of every ELR, before it is registered (M16). It starts fenced.
 Source: BrokerRegistrationRequest, KIP-631, KIP-841, KIP-966, Kafka's ClusterControlManager.
 """
 
@@ -21,7 +21,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_register_broker(image: MetadataImage, context: Context, command: RegisterBrokerCommand) -> Decision:
-    """Check, take the old incarnation out of its partitions slice by slice, then record the registration."""
+    """Check a registration, remove the old incarnation from its partitions in slices, then record the registration."""
     refusal = refuse_registration(image, context, command)
     if refusal is not None:
         return Decision(reply=refusal, depends_on=image.offset)
@@ -40,7 +40,8 @@ def decide_register_broker(image: MetadataImage, context: Context, command: Regi
 
 
 def is_clean(old: BrokerRegistration, command: RegisterBrokerCommand) -> bool:
-    """Whether the last incarnation stopped cleanly: its clean-shutdown file holds its broker epoch."""
+    """Return whether the last incarnation of the broker stopped cleanly: the clean-shutdown file holds that
+    incarnation's broker epoch."""
     return old.broker_epoch == command.previous_broker_epoch
 
 
@@ -65,7 +66,8 @@ def _record(
 
 
 def _amend(image: MetadataImage, command: RegisterBrokerCommand, old: BrokerRegistration) -> Decision:
-    """The same incarnation again: it keeps its epoch and state; what it tells anew is recorded."""
+    """Handle a repeated registration of the same incarnation: it keeps its epoch and state, and changed fields are
+    recorded."""
     new = old._replace(
         endpoints=command.endpoints,
         rack=command.rack,
@@ -82,7 +84,7 @@ def _amend(image: MetadataImage, command: RegisterBrokerCommand, old: BrokerRegi
 def refuse_registration(
     image: MetadataImage, context: Context, command: RegisterBrokerCommand
 ) -> RegisterBrokerReply | None:
-    """Why this registration is refused, or None."""
+    """Return why this registration is rejected, or None."""
 
     def refuse(code: ErrorCode, message: str) -> RegisterBrokerReply:
         return RegisterBrokerReply(error_code=code, error_message=message)
@@ -100,7 +102,7 @@ def refuse_registration(
     if is_other and is_overtaken and command.cursor is not None:
         return refuse(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"another process registered as broker {command.broker_id} while this registration was under way",
+            f"another process registered as broker {command.broker_id} while this registration was in progress",
         )
     if is_other and is_live and not is_dead and command.cursor is None:
         return refuse(
@@ -137,7 +139,7 @@ def _log_dirs_problem(image: MetadataImage, command: RegisterBrokerCommand) -> s
 
 
 def decide_unregister(image: MetadataImage, context: Context, command: UnregisterBrokerCommand) -> Decision:
-    """Out of every ISR and ELR, slice by slice, then the registration is deleted. Replica lists keep the id."""
+    """Remove the broker from every ISR and ELR in slices, then delete its registration. Replica lists keep the id."""
     broker = image.brokers.get(command.broker_id)
     if broker is None:
         return Decision(reply=command.not_registered, depends_on=image.offset)

@@ -1,4 +1,4 @@
-"""UnregisterBroker as a client asks for it (KIP-631)."""
+"""UnregisterBroker as requested by a client (KIP-631)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_unregister_broker(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """UnregisterBroker in its newest version."""
+    """Decide UnregisterBroker in its newest version."""
     broker_id = command.request.broker_id
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         reply = _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)

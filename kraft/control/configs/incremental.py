@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs of topics and brokers.
 
-Invariants: each resource succeeds or fails alone. It is checked as it would be afterwards, and then for existence. A
-resource that a request names twice fails and is answered twice. A wrong setting of a broker is an INVALID_REQUEST, of a
-topic an INVALID_CONFIG. A change of min.insync.replicas clears the ELR that was built under the old value.
-min.insync.replicas stays set for the cluster and is never set for a single broker.
+Invariants: each resource succeeds or fails alone. First the resulting configuration is checked, and then whether the
+resource exists. A resource that a request names twice fails and is answered twice. An invalid setting is an
+INVALID_REQUEST for a broker, an INVALID_CONFIG for a topic. A change of min.insync.replicas clears the ELR that was
+built under the old value. min.insync.replicas is always set for the cluster and is never set for a single broker.
 Source: IncrementalAlterConfigsRequest, KIP-339, KIP-966, Kafka's ConfigurationControlManager.
 """
 
@@ -17,7 +17,7 @@ from kraft.config import ConfigError, KeyType, broker_key, topic_key, validate_b
 from kraft.control.commands import AdminRequest
 from kraft.control.configs.refusal import config_refusal
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, TOO_LARGE, Context, Decision
-from kraft.control.topics.assignment import Refused
+from kraft.control.topics.assignment import Refusal
 from kraft.control.topics.names import topic_name_problem
 from kraft.image import ConfigResourceType, MetadataImage, config_type_name
 from kraft.image.events import ClearElr, Config, Event
@@ -29,7 +29,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 HAVE_CONFIGS = "Topics and brokers have configurations here."
 BROKER_ID_DIGITS_MAX = 10
-"""Of a 32-bit number; Python refuses to read very long ones."""
+"""Maximum digits of a 32-bit number; Python refuses to parse very long ones."""
 
 Values = Mapping[str, str]
 
@@ -40,7 +40,7 @@ class _Resource(NamedTuple):
 
 
 def decide_incremental_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """IncrementalAlterConfigs in its newest version."""
+    """Decide IncrementalAlterConfigs in its newest version."""
     events, results = _alter(image, context, command)
     if command.request.validate_only:
         events = []
@@ -59,7 +59,7 @@ def _alter(
             results.append((resource, ErrorCode.INVALID_REQUEST, f"Duplicate resource. Name {resource.name!r} once."))
             continue
         outcome = _alter_one(image, context, command, resource, one)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, Refusal):
             results.append((resource, outcome.code, outcome.message))
         else:
             events += outcome
@@ -71,19 +71,19 @@ def _alter(
 
 def _alter_one(
     image: MetadataImage, context: Context, command: AdminRequest, resource: _Resource, asked: Any
-) -> list[Event] | Refused:
+) -> list[Event] | Refusal:
     refusal = _refuse_resource(context, command, resource)
     if refusal is not None:
         return refusal
     resource_type = ConfigResourceType(resource.type)
     now = image.configs_of(resource_type, resource.name)
     afterwards = _changed(asked, now, resource_type)
-    if isinstance(afterwards, Refused):
+    if isinstance(afterwards, Refusal):
         return afterwards
     refusal = _refuse_values(image, context, resource, now, afterwards) or _refuse_absent(image, resource)
     if refusal is not None:
         return refusal
-    # A broker key that is set to what it is makes the broker read it again (a keystore that was replaced).
+    # Setting a broker key to its present value makes the broker reload it (a keystore file that was replaced).
     named = {config.name for config in asked.configs} if resource_type is ConfigResourceType.BROKER else set()
     events: list[Event] = [
         Config(int(resource_type), resource.name, name, afterwards.get(name))
@@ -95,76 +95,76 @@ def _alter_one(
     return events
 
 
-def _refuse_resource(context: Context, command: AdminRequest, resource: _Resource) -> Refused | None:
-    """Authorisation, then whether this kind of resource is known, then its name."""
+def _refuse_resource(context: Context, command: AdminRequest, resource: _Resource) -> Refusal | None:
+    """Check authorisation, then whether this kind of resource is known, then its name."""
     if resource.type == ConfigResourceType.TOPIC:
         if not context.authorize(command.requester, "ALTER_CONFIGS", "TOPIC", resource.name):
-            return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+            return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         if resource.name == "":
-            return Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed. Name a topic.")
+            return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed. Name a topic.")
         problem = topic_name_problem(resource.name)
-        return None if problem is None else Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        return None if problem is None else Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if not context.authorize(command.requester, "ALTER_CONFIGS", "CLUSTER", "kafka-cluster"):
-        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+        return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if resource.type != ConfigResourceType.BROKER:
-        return Refused(
+        return Refusal(
             ErrorCode.INVALID_REQUEST, f"Unknown resource type {config_type_name(resource.type)}. {HAVE_CONFIGS}"
         )
     if resource.name == "" or (resource.name.isascii() and resource.name.isdigit()):
         return None
-    return Refused(
+    return Refusal(
         ErrorCode.INVALID_REQUEST,
         f"Unable to parse broker name as a base 10 number. It is {resource.name!r}; '' stands for all brokers.",
     )
 
 
-def _refuse_absent(image: MetadataImage, resource: _Resource) -> Refused | None:
+def _refuse_absent(image: MetadataImage, resource: _Resource) -> Refusal | None:
     if resource.type == ConfigResourceType.TOPIC:
         if resource.name in image.topics:
             return None
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
     if resource.name == "":
         return None
     node_id = int(resource.name) if len(resource.name) <= BROKER_ID_DIGITS_MAX else None
     known = str(node_id) == resource.name and (node_id in image.brokers or node_id in image.controllers)
-    return None if known else Refused(ErrorCode.INVALID_REQUEST, f"No node with id {resource.name} found.")
+    return None if known else Refusal(ErrorCode.INVALID_REQUEST, f"No node with id {resource.name} found.")
 
 
-def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refused:
+def _changed(asked: Any, now: Values, resource_type: ConfigResourceType) -> dict[str, str] | Refusal:
     values = dict(now)
     times = Counter(config.name for config in asked.configs)
     for config in asked.configs:
         name, operation = config.name, config.config_operation
         if times[name] > 1:
-            return Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: name {name!r} once.")
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: name {name!r} once.")
         if operation == DELETE:
             values.pop(name, None)
         elif config.value is None:
-            return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
         elif operation == SET:
             values[name] = config.value
         elif operation in (APPEND, SUBTRACT):
             changed = _changed_list(resource_type, name, values.get(name), config.value, operation)
-            if isinstance(changed, Refused):
+            if isinstance(changed, Refusal):
                 return changed
             values[name] = changed
         else:
             text = f"Unknown operations type {operation} of {name}. Use SET 0, DELETE 1, APPEND 2 or SUBTRACT 3."
-            return Refused(ErrorCode.INVALID_REQUEST, text)
+            return Refusal(ErrorCode.INVALID_REQUEST, text)
     return values
 
 
 def _changed_list(
     resource_type: ConfigResourceType, name: str, now: str | None, text: str, operation: int
-) -> str | Refused:
-    """A list after APPEND (no duplicates) or SUBTRACT. It starts from the key's default if it is not set."""
+) -> str | Refusal:
+    """Return a list after APPEND (no duplicates) or SUBTRACT. It starts from the key's default if it is not set."""
     try:
         key = topic_key(name) if resource_type is ConfigResourceType.TOPIC else broker_key(name)
     except ConfigError as problem:
-        return Refused(ErrorCode.INVALID_CONFIG, str(problem))
+        return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
     if key.type is not KeyType.LIST:
         verb = "APPEND" if operation == APPEND else "SUBTRACT"
-        return Refused(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {name} because its type is not LIST.")
+        return Refusal(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {name} because its type is not LIST.")
     old = _split(key.default or "" if now is None else now)
     given = _split(text)
     if operation == APPEND:
@@ -178,8 +178,8 @@ def _split(text: str) -> list[str]:
 
 def _refuse_values(
     image: MetadataImage, context: Context, resource: _Resource, now: Values, afterwards: Values
-) -> Refused | None:
-    """Why these values may not stand, or None."""
+) -> Refusal | None:
+    """Return why these values are invalid, or None."""
     of_topic = resource.type == ConfigResourceType.TOPIC
     try:
         if of_topic:
@@ -190,17 +190,17 @@ def _refuse_values(
                 validate_broker_config(key, value, per_broker=resource.name != "")
     except ConfigError as problem:
         code = ErrorCode.INVALID_CONFIG if of_topic else ErrorCode.INVALID_REQUEST
-        return Refused(code, config_refusal(problem, afterwards, of_topic=of_topic))
+        return Refusal(code, config_refusal(problem, afterwards, of_topic=of_topic))
     return _refuse_min_insync_replicas(resource, now, afterwards)
 
 
-def _refuse_min_insync_replicas(resource: _Resource, now: Values, afterwards: Values) -> Refused | None:
+def _refuse_min_insync_replicas(resource: _Resource, now: Values, afterwards: Values) -> Refusal | None:
     if resource.name != "" and MIN_INSYNC_REPLICAS in afterwards:
         text = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled. Set that of the cluster."
-        return Refused(ErrorCode.INVALID_CONFIG, text)
+        return Refusal(ErrorCode.INVALID_CONFIG, text)
     if resource.name == "" and MIN_INSYNC_REPLICAS in now and MIN_INSYNC_REPLICAS not in afterwards:
         text = f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled. Set it to another value."
-        return Refused(ErrorCode.INVALID_CONFIG, text)
+        return Refusal(ErrorCode.INVALID_CONFIG, text)
     return None
 
 

@@ -1,6 +1,7 @@
-"""AlterConfigs, the older way: what is named is all that is set. Decided as the incremental change that leads there.
+"""AlterConfigs, the older request: it replaces the whole configuration. It is decided as the incremental change with
+the same result.
 
-The cluster's min.insync.replicas stays although it is not named: eligible leader replicas are counted by it.
+The cluster's min.insync.replicas stays even if it is not named, because eligible leader replicas depend on it.
 Source: AlterConfigsRequest 0 to 2, KIP-133.
 """
 
@@ -18,7 +19,7 @@ from kraft.wire.api_keys import ApiKey
 
 
 def decide_alter_configs(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """AlterConfigs in its newest version."""
+    """Decide AlterConfigs in its newest version."""
     incremental = messages.build(
         messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS),
         resources=[_incremental(image, resource) for resource in command.request.resources],
@@ -41,7 +42,7 @@ def decide_alter_configs(image: MetadataImage, context: Context, command: AdminR
 
 
 def _incremental(image: MetadataImage, resource: Any) -> dict[str, Any]:
-    """Set what is named, delete what is not."""
+    """Return the operations that set the named keys and delete all others."""
     changes = [{"name": one.name, "config_operation": SET, "value": one.value} for one in resource.configs]
     named = {one.name for one in resource.configs}
     if resource.resource_type in ConfigResourceType._value2member_map_:

@@ -1,4 +1,5 @@
-"""The words in which a refused configuration is told: those that Kafka's tools print and scripts look for, then ours.
+"""Error texts for rejected configurations: first Kafka's text, which its tools print and scripts parse, then details of
+this project.
 
 Source: Kafka's ConfigException and LogConfig.
 """
@@ -11,7 +12,7 @@ from kraft.config import BROKER_KEYS, TOPIC_KEYS, ConfigError
 
 
 def config_refusal(problem: ConfigError, values: Mapping[str, str], *, of_topic: bool) -> str:
-    """The text of the answer. `values`: what was asked for, by key; secrets in it are hidden."""
+    """Return the error text. `values` are the requested values by key; secrets among them are hidden."""
     if problem.key not in values:
         return str(problem)
     key = (TOPIC_KEYS if of_topic else BROKER_KEYS).get(problem.key)

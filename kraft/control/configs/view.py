@@ -1,4 +1,4 @@
-"""A topic's configuration as CreateTopics tells it: every key with the value that holds and where that comes from."""
+"""A topic's configuration for a CreateTopics response: every key with its effective value and its source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 
 
 
 Layers = tuple[tuple[Mapping[str, str], int], ...]
-"""What is set for brokers, the strongest first, each with its source."""
+"""Broker settings, the strongest layer first, each with its source."""
 
 
 class DescribedConfig(NamedTuple):
-    """One key; `value` is None if it is secret or has none."""
+    """One config key of a topic with its effective value; `value` is None if the key is secret or has no value."""
 
     name: str
     value: str | None
@@ -30,7 +30,7 @@ class DescribedConfig(NamedTuple):
 def describe_topic_configs(
     image: MetadataImage, context: Context, overrides: Mapping[str, str]
 ) -> tuple[DescribedConfig, ...]:
-    """All topic keys for a topic with these overrides, by name."""
+    """Return all topic keys, by name, for a topic with these overrides."""
     layers = (
         (image.configs_of(ConfigResourceType.BROKER, str(context.config.node_id)), DYNAMIC_BROKER),
         (image.configs_of(ConfigResourceType.BROKER, ""), DYNAMIC_DEFAULT_BROKER),

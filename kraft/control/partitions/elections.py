@@ -1,4 +1,4 @@
-"""Elections that are asked for: ElectLeaders, and the balance of preferred leaders (KIP-183, KIP-460).
+"""Requested elections: ElectLeaders, and the balance of preferred leaders (KIP-183, KIP-460).
 
 Invariant: a preferred election is clean; an unclean one happens only where an operator or the topic's configuration
 asks for it (M5).
@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kraft.control.commands import START, AdminRequest, RebalanceLeaders
-from kraft.control.decision import EVENTS_PER_COMMAND_MAX, LOOKS_PER_SLICE_MAX, Context, Decision, FollowUp
+from kraft.control.decision import EVENTS_PER_COMMAND_MAX, PARTITIONS_PER_SLICE_MAX, Context, Decision, FollowUp
 from kraft.control.partitions.partition_change import Election, change_partition
 from kraft.control.partitions.plans import (
+    ElectionSettings,
     Located,
-    TopicSettings,
     eligibility,
     locate,
     partitions_from,
@@ -37,7 +37,8 @@ class _Result(NamedTuple):
 
 
 def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """ElectLeaders in its newest version; a null list means all partitions, and hides those that need no election."""
+    """Decide ElectLeaders in its newest version. A null list means all partitions; partitions that need no election are
+    then left out of the response."""
     request = command.request
     election = ELECTION_TYPES.get(request.election_type)
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
@@ -47,7 +48,7 @@ def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminR
     everything = request.topic_partitions is None
     events: list[Event] = []
     results: dict[str, list[_Result]] = {}
-    settings = TopicSettings(image, context)
+    settings = ElectionSettings(image, context)
     eligible = eligibility(image, context)
 
     def elect(located: Located) -> _Result:
@@ -78,9 +79,9 @@ def decide_elect_leaders(image: MetadataImage, context: Context, command: AdminR
 
 
 def elect_one(
-    located: Located, election: Election, settings: TopicSettings, eligible: Any
+    located: Located, election: Election, settings: ElectionSettings, eligible: Any
 ) -> tuple[ErrorCode, PartitionChange | None]:
-    """The outcome of one election that was asked for."""
+    """Return the outcome of one requested election."""
     state = located.state
     if election is Election.PREFERRED and state.leader == state.replicas[0]:
         return ErrorCode.ELECTION_NOT_NEEDED, None
@@ -102,8 +103,8 @@ def elect_one(
 
 
 def decide_rebalance(image: MetadataImage, context: Context, command: RebalanceLeaders) -> Decision:
-    """Up to 1,000 partitions go back to their preferred leader; the rest as a follow-up."""
-    settings = TopicSettings(image, context)
+    """Move up to 1,000 partitions back to their preferred leader; the others as a follow-up."""
+    settings = ElectionSettings(image, context)
     eligible = eligibility(image, context)
 
     def change(located: Located) -> PartitionChange | None:
@@ -113,13 +114,13 @@ def decide_rebalance(image: MetadataImage, context: Context, command: RebalanceL
     def may_move(state: PartitionState) -> bool:
         return state.leader != state.replicas[0] and state.replicas[0] in state.isr
 
-    part = take_slice(partitions_where(image, command.cursor, may_move), change, looks_max=LOOKS_PER_SLICE_MAX)
+    part = take_slice(partitions_where(image, command.cursor, may_move), change, looks_max=PARTITIONS_PER_SLICE_MAX)
     rest = () if part.cursor is None else (FollowUp(RebalanceLeaders(cursor=part.cursor)),)
     return Decision(events=tuple(part.events), depends_on=image.offset, effects=rest)
 
 
 def is_imbalanced(image: MetadataImage) -> bool:
-    """Whether any partition is led by another than its preferred replica."""
+    """Return whether any partition is led by another than its preferred replica."""
     return any(state.leader != state.replicas[0] for topic in image.topics for leaf in topic.leaves for state in leaf)
 
 
@@ -150,7 +151,7 @@ def _answer(image: MetadataImage, results: dict[str, list[_Result]], code: Error
 
 
 def elect_leaders_response(results: dict[str, list[Any]], code: ErrorCode) -> Any:
-    """The newest ElectLeadersResponse."""
+    """Return the newest ElectLeadersResponse."""
     from datetime import timedelta
 
     from kio.schema.elect_leaders.v2 import response as kio

@@ -1,7 +1,7 @@
 """AlterPartition: a leader proposes new ISRs.
 
-Invariants: accepted only if leader, leader epoch and partition epoch are current, and every proposed member is
-registered, active and named with its current broker epoch (M8). Each partition succeeds or fails alone.
+Invariants: a proposal is accepted only if leader, leader epoch and partition epoch are current, and every proposed
+member is registered, active and named with its current broker epoch (M8). Each partition succeeds or fails alone.
 Source: AlterPartitionRequest, KIP-497, KIP-841, KIP-903.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from kraft.control.commands import AlterPartition, PartitionProposal
 from kraft.control.decision import PARTITION_CHANGES_PER_SLICE_MAX, Context, Decision, FollowUp
-from kraft.control.partitions.partition_change import Election, Eligibility, Target, change_partition
-from kraft.control.partitions.plans import TopicSettings, eligibility
+from kraft.control.partitions.partition_change import Election, Eligibility, PartitionTarget, change_partition
+from kraft.control.partitions.plans import ElectionSettings, eligibility
 from kraft.control.replies import AlteredPartitionReply, AlterPartitionReply
 from kraft.image import MetadataImage, PartitionState, RecoveryState
 from kraft.image.events import Event
@@ -22,13 +22,13 @@ from kraft.wire.error_codes import ErrorCode
 
 
 def decide_alter_partition(image: MetadataImage, context: Context, command: AlterPartition) -> Decision:
-    """The proposals that may stand, and an answer for each; the first 1,000 now, the rest as a follow-up."""
+    """Decide the proposals, with a result for each: the first 1,000 now, the others as a follow-up."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.broker_epoch != command.broker_epoch:
         return Decision(reply=AlterPartitionReply(error_code=ErrorCode.STALE_BROKER_EPOCH), depends_on=image.offset)
     now = command.partitions[:PARTITION_CHANGES_PER_SLICE_MAX]
     later = command.partitions[PARTITION_CHANGES_PER_SLICE_MAX:]
-    settings = TopicSettings(image, context)
+    settings = ElectionSettings(image, context)
     eligible = eligibility(image, context)
     events: list[Event] = []
     answers = list(command.answered)
@@ -52,11 +52,11 @@ def _decide_one(
     context: Context,
     sender: int,
     proposal: PartitionProposal,
-    settings: TopicSettings,
+    settings: ElectionSettings,
     eligible: Eligibility,
     events: list[Event],
 ) -> AlteredPartitionReply:
-    """Append the change of one partition to `events`, and give its answer."""
+    """Append the change of one partition to `events`; return its result."""
     topic = image.topics.get_by_id(proposal.topic_id)
     if topic is None:
         return _refused(proposal, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -73,7 +73,7 @@ def _decide_one(
         election=Election.ONLINE,
         eligibility=eligible,
         min_insync_replicas=settings.min_insync_replicas(topic.name),
-        target=Target(
+        target=PartitionTarget(
             isr=_in_assignment_order(state, proposal),
             recovery_state=RecoveryState(proposal.leader_recovery_state),
         ),
@@ -90,7 +90,7 @@ def _decide_one(
 def refuse_proposal(
     image: MetadataImage, context: Context, sender: int, proposal: PartitionProposal, state: PartitionState
 ) -> ErrorCode | None:
-    """Why this proposal may not stand, or None. The order of the checks is Kafka's."""
+    """Return why this proposal is rejected, or None. The order of the checks is Kafka's."""
     members = [member.broker_id for member in proposal.new_isr]
     if proposal.leader_epoch > state.leader_epoch or proposal.partition_epoch > state.partition_epoch:
         return ErrorCode.NOT_CONTROLLER
@@ -119,10 +119,10 @@ def refuse_proposal(
 
 
 def _is_placed(broker: BrokerRegistration, context: Context, state: PartitionState) -> bool:
-    """Whether this broker's replica is in a log directory that is online and stays so. Who is in sync already is taken
-    out by the loss of its directory, not by another change of its partition."""
+    """Return whether this broker's replica is in a log directory that is online and stays so. A replica that is in sync
+    already is removed by the plan for its offline directory, not by another change of its partition."""
     directory = state.directory_of(broker.broker_id)
-    return directory is None or (directory not in context.being_lost and broker.has_directory(directory))
+    return directory is None or (directory not in context.directories_going_offline and broker.has_directory(directory))
 
 
 def _in_assignment_order(state: PartitionState, proposal: PartitionProposal) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """The one builder of partition changes, for every cause: ISR changes, fencing, elections, reassignment.
 
-Invariants: the leader is in the ISR or there is none (M5). ISR and ELR are disjoint and with the last known ELR never
-all empty (M4). The ELR holds only replicas that have every record below the high watermark, which stands still while
-the ISR is below min.insync.replicas (K7). An unclean election happens only where the caller allows it. Nothing is
+Invariants: the leader is in the ISR, or there is none (M5). ISR and ELR are disjoint; ISR, ELR and last known ELR are
+never all empty (M4). The ELR holds only replicas that have every record below the high watermark, which does not move
+while the ISR is below min.insync.replicas (K7). An unclean election happens only where the caller allows it. Nothing is
 emitted if nothing changes.
 Source: KIP-841, KIP-966, Kafka's PartitionChangeBuilder.
 """
@@ -20,12 +20,13 @@ from kraft.image.events import UNCHANGED_LEADER, UNCHANGED_RECOVERY_STATE, Parti
 from kraft.image.partitions import NO_LEADER, Replicas
 
 MayLead = Callable[[int, UUID | None], bool]
-"""(broker id, its directory for this replica) -> active, and the directory is online."""
+"""Function (broker id, its directory for this replica) -> whether the broker is active and the directory is online."""
 
 
 class Election(Enum):
-    """PREFERRED: move to the first replica if possible. ONLINE: keep the leader if possible. UNCLEAN: as ONLINE, and
-    take the last known leader, or else any replica that may lead, before having none."""
+    """How a partition's leader is elected. PREFERRED: move to the first replica if possible. ONLINE: keep the leader if
+    possible. UNCLEAN: as ONLINE, but take the last known leader, or else any replica that may lead, before having no
+    leader."""
 
     PREFERRED = "preferred"
     ONLINE = "online"
@@ -34,15 +35,16 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eligibility:
-    """Who may lead. Among ISR members that may, those for which `is_connected` holds come first."""
+    """The replicas that may lead a partition. Of the ISR members that may lead, those with `is_connected` come
+    first."""
 
     may_lead: MayLead
     is_connected: Callable[[int], bool] = lambda _broker_id: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What a cause wants of a partition; None leaves a part as it is."""
+class PartitionTarget:
+    """The changes that a cause requests for a partition; None leaves a part unchanged."""
 
     isr: Replicas | None = None
     replicas: Replicas | None = None
@@ -51,9 +53,10 @@ class Target:
     recovery_state: RecoveryState | None = None
     directories: tuple[UUID, ...] | None = None
     unclean_restarted: frozenset[int] = frozenset()
-    """Brokers that came back without a clean shutdown: they leave the ELR."""
+    """Brokers that came back without a clean shutdown, and therefore leave the ELR."""
     furthest: int = NO_LEADER
-    """With ISR and ELR empty it may be taken, which is an unclean election: its log reaches furthest."""
+    """The replica whose log reaches furthest. With ISR and ELR empty it may become leader, which is an unclean
+    election."""
 
 
 class _Elected(NamedTuple):
@@ -63,7 +66,7 @@ class _Elected(NamedTuple):
 
 @dataclass(slots=True)
 class _Draft:
-    """The partition while it is changed."""
+    """A partition during its change."""
 
     isr: Replicas
     replicas: Replicas
@@ -79,7 +82,7 @@ class _Draft:
         return self.directories[self.replicas.index(replica)] if self.directories else None
 
 
-NO_TARGET = Target()
+NO_TARGET = PartitionTarget()
 
 
 def change_partition(
@@ -90,9 +93,10 @@ def change_partition(
     election: Election,
     eligibility: Eligibility,
     min_insync_replicas: int,
-    target: Target = NO_TARGET,
+    target: PartitionTarget = NO_TARGET,
 ) -> PartitionChange | None:
-    """The change that brings the partition to the target with a leader chosen by `election`; None if it is there."""
+    """Return the change that brings the partition to the target with a leader chosen by `election`; None if nothing
+    changes."""
     draft = _Draft(
         state.isr if target.isr is None else target.isr,
         state.replicas if target.replicas is None else target.replicas,
@@ -117,7 +121,7 @@ def change_partition(
 
 
 def same_shape(state: PartitionState) -> object:
-    """Equal for two partitions of one image that the same cause changes in the same way. For as long as that image is
+    """Return whether the same cause changes two partitions of one image in the same way. Valid only while that image is
     held: equal directories of one image are one object."""
     return (
         state.replicas,
@@ -132,8 +136,8 @@ def same_shape(state: PartitionState) -> object:
     )
 
 
-def at(change: PartitionChange | None, topic_id: UUID, partition_id: int) -> PartitionChange | None:
-    """The same change of another partition."""
+def for_partition(change: PartitionChange | None, topic_id: UUID, partition_id: int) -> PartitionChange | None:
+    """Return the same change for another partition."""
     if change is None:
         return None
     return PartitionChange(
@@ -152,7 +156,7 @@ def at(change: PartitionChange | None, topic_id: UUID, partition_id: int) -> Par
 
 
 def _complete_reassignment(draft: _Draft) -> None:
-    """Drop the removing replicas once what remains of the ISR covers all that shall remain."""
+    """Drop the removing replicas once the remaining ISR covers all replicas of the target."""
     isr = tuple(replica for replica in draft.isr if replica not in draft.removing)
     replicas = tuple(replica for replica in draft.replicas if replica not in draft.removing)
     if not isr or not replicas or not set(isr) >= set(replicas):
@@ -164,7 +168,7 @@ def _complete_reassignment(draft: _Draft) -> None:
 
 
 def _keep_eligible(old: PartitionState, draft: _Draft, enough: int, unclean_restarted: frozenset[int]) -> None:
-    """Replicas that left an ISR that is now too small are still eligible, until they restart uncleanly."""
+    """Keep replicas eligible that left an ISR which is now too small, until they restart uncleanly."""
     if len(draft.isr) >= enough:
         draft.elr = draft.last_known_elr = ()
         return
@@ -204,22 +208,23 @@ def _elect(draft: _Draft, election: Election, eligibility: Eligibility, furthest
 
 
 def _lead(draft: _Draft, elected: _Elected, enough: int) -> None:
-    """Put the elected leader in its place."""
+    """Make the elected replica the leader."""
     leader = draft.leader = elected.leader
     if leader == NO_LEADER:
         return
     draft.last_known_elr = ()
     if elected.unclean:
-        # What the ELR members have may differ from the new leader's log from here on.
+        # From here on the logs of the ELR members may differ from the new leader's log.
         draft.isr, draft.elr, draft.recovery_state = (leader,), (), RecoveryState.RECOVERING
     elif leader not in draft.isr:
-        # Elected from the ELR. If that alone is enough for the high watermark to move, the others are no longer safe.
+        # The leader comes from the ELR. If it alone suffices for the high watermark to move, the other ELR members are
+        # no longer safe.
         draft.isr = (leader,)
         draft.elr = () if enough <= 1 else tuple(replica for replica in draft.elr if replica != leader)
 
 
 def _remember_last_leader(old: PartitionState, draft: _Draft) -> None:
-    """Remember who led when the ISR became empty, and never let ISR, ELR and last known ELR all be empty."""
+    """Remember the last leader when the ISR becomes empty, and never let ISR, ELR and last known ELR all be empty."""
     if old.isr and old.leader in draft.replicas:
         draft.last_known_elr = (old.leader,)
     elif not draft.last_known_elr and not draft.elr:
@@ -228,7 +233,7 @@ def _remember_last_leader(old: PartitionState, draft: _Draft) -> None:
 
 
 def _difference(topic_id: UUID, partition_id: int, old: PartitionState, new: _Draft) -> PartitionChange | None:
-    """Only what changed. The leader is written again when a replica is dropped, so that its epoch rises."""
+    """Return only the changed fields. The leader is repeated when a replica is dropped, so that its epoch rises."""
     is_dropping = new.replicas != old.replicas and not set(old.replicas) <= set(new.replicas)
     change = PartitionChange(
         topic_id,

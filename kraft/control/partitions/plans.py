@@ -1,8 +1,9 @@
-"""Walking over many partitions in slices: eligible leaders, topics' settings, and the changes of a leave from an ISR.
+"""Plans over many partitions in slices: eligible leaders, topics' settings, and the changes by which brokers leave
+ISRs.
 
-A plan over 30,000 partitions is a chain of commands. Each looks at partitions from a cursor on, in the order of topic
-names, and stops after a bounded number of changes. The next is decided on the image as it is then. Invariant:
-partitions behind the cursor need nothing more, because the brokers concerned are not eligible while the plan runs.
+A plan over 30,000 partitions is a chain of commands. Each handles partitions from a cursor on, in the order of topic
+names, and stops after a bounded number of changes. The next one is decided on the newest image. Invariant: partitions
+before the cursor need no further change, because the brokers concerned are not eligible while the plan runs.
 Source: docs/decisions/05-fast-fencing.md#brokers.
 """
 
@@ -17,11 +18,18 @@ from kraft.config import topic_value
 from kraft.control.commands import Cursor
 from kraft.control.decision import (
     LEAVES_PER_SLICE_MAX,
-    LOOKS_PER_SLICE_MAX,
     PARTITION_CHANGES_PER_SLICE_MAX,
+    PARTITIONS_PER_SLICE_MAX,
     Context,
 )
-from kraft.control.partitions.partition_change import Election, Eligibility, Target, at, change_partition, same_shape
+from kraft.control.partitions.partition_change import (
+    Election,
+    Eligibility,
+    PartitionTarget,
+    change_partition,
+    for_partition,
+    same_shape,
+)
 from kraft.control.partitions.recovery import choose_furthest
 from kraft.image import ConfigResourceType, MetadataImage, PartitionState, TopicImage
 from kraft.image.events import Event, PartitionChange
@@ -36,7 +44,7 @@ class Slice(NamedTuple):
 
 
 class Located(NamedTuple):
-    """One partition with its place."""
+    """One partition with its topic and number."""
 
     topic: TopicImage
     partition_id: int
@@ -48,14 +56,14 @@ class Located(NamedTuple):
 
 
 def locate(image: MetadataImage, name: str, partition_id: int) -> Located | None:
-    """The partition of this topic and number, or None."""
+    """Return the partition of this topic and number, or None."""
     topic = image.topics.get(name)
     state = None if topic is None else topic.find(partition_id)
     return None if topic is None or state is None else Located(topic, partition_id, state)
 
 
 def partitions_from(image: MetadataImage, cursor: Cursor) -> Iterator[Located]:
-    """All partitions from the cursor on, by topic name and number."""
+    """Yield all partitions from the cursor on, by topic name and number."""
     for topic, start in _topics_from(image, cursor):
         index = (start & ~LEAF_MASK) - 1
         for leaf in topic.leaves[start >> LEAF_SHIFT :]:
@@ -66,7 +74,7 @@ def partitions_from(image: MetadataImage, cursor: Cursor) -> Iterator[Located]:
 
 
 def _topics_from(image: MetadataImage, cursor: Cursor) -> Iterator[tuple[TopicImage, int]]:
-    """Topics from the cursor on, each with the first partition to look at."""
+    """Yield topics from the cursor on, each with its first partition."""
     names = image.topics.names
     by_name = image.topics.by_name
     for position in range(bisect_left(names, cursor.topic), len(names)):
@@ -80,9 +88,9 @@ def take_slice(
     limit: int | None = None,
     looks_max: int | None = None,
 ) -> Slice:
-    """Up to `limit` changes of the partitions, in order; by default PARTITION_CHANGES_PER_SLICE_MAX. `looks_max`: and
-    up to so many partitions, where to see that one needs no change takes as long as to change it. A cursor among the
-    partitions ends the slice there."""
+    """Return up to `limit` changes of the partitions, in order; by default PARTITION_CHANGES_PER_SLICE_MAX. `looks_max`
+    also limits the number of partitions checked, where a check costs as much as a change. A cursor among the partitions
+    ends the slice there."""
     if limit is None:
         limit = PARTITION_CHANGES_PER_SLICE_MAX
     events: list[Event] = []
@@ -97,8 +105,8 @@ def take_slice(
     return Slice(events, None)
 
 
-class TopicSettings:
-    """What elections need of a topic's configuration, resolved once per topic and decision."""
+class ElectionSettings:
+    """Topic settings that elections need, resolved once per topic and decision."""
 
     def __init__(self, image: MetadataImage, context: Context) -> None:
         self._image = image
@@ -108,21 +116,22 @@ class TopicSettings:
         self._unclean: dict[str, bool] = {}
 
     def min_insync_replicas(self, topic: str) -> int:
-        """The topic's min.insync.replicas."""
+        """Return the topic's min.insync.replicas."""
         found = self._min_insync.get(topic)
         if found is None:
             found = self._min_insync[topic] = int(str(self._value(topic, "min.insync.replicas")))
         return found
 
     def is_unclean_enabled(self, topic: str) -> bool:
-        """Whether the topic's configuration allows unclean elections."""
+        """Return whether the topic's configuration allows unclean elections."""
         found = self._unclean.get(topic)
         if found is None:
             found = self._unclean[topic] = self._value(topic, "unclean.leader.election.enable") is True
         return found
 
     def unclean_election(self, located: Located) -> Election:
-        """UNCLEAN where the topic allows it and nobody who may hold the data was fenced just now; else ONLINE (K3)."""
+        """Return UNCLEAN if the topic allows it and no broker that may hold the data was fenced recently; else ONLINE
+        (K3)."""
         if not self.is_unclean_enabled(located.topic.name):
             return Election.ONLINE
         recent = self._context.recently_fenced
@@ -142,8 +151,9 @@ def eligibility(
     without: Iterable[int] = (),
     also: Iterable[int] = (),
 ) -> Eligibility:
-    """Active brokers may lead, if the replica's directory is online; never one whose fencing is under way, or the loss
-    of that directory, nor those in `without`. `also` are taken as active: a broker that this very decision unfences."""
+    """Return which replicas may lead: active brokers whose directory of the replica is online. Excluded are brokers
+    that are being fenced, directories that are going offline, and brokers in `without`. Brokers in `also` count as
+    active, such as one that this decision unfences."""
     extra = frozenset(also)
     excluded = context.being_fenced.union(without)
     active = {
@@ -154,18 +164,18 @@ def eligibility(
     brokers = image.brokers
 
     def may_lead(broker_id: int, directory: UUID | None) -> bool:
-        if broker_id not in active or directory in context.being_lost:
+        if broker_id not in active or directory in context.directories_going_offline:
             return False
         return directory is None or brokers[broker_id].has_directory(directory)
 
     return Eligibility(may_lead=may_lead, is_connected=context.is_connected)
 
 
-class _Alike:
-    """The changes of one decision: partitions in equal states change alike, and are decided once. `target` follows from
-    the state and from whose log reaches furthest."""
+class _ChangeCache:
+    """A cache of the changes of one decision: partitions in equal states change in the same way, so the change is
+    decided once. `target` is computed from the state and the replica whose log reaches furthest."""
 
-    def __init__(self, eligible: Eligibility, target: Callable[[PartitionState, int], Target]) -> None:
+    def __init__(self, eligible: Eligibility, target: Callable[[PartitionState, int], PartitionTarget]) -> None:
         self._eligible = eligible
         self._target = target
         self._known: dict[object, PartitionChange | None] = {}
@@ -173,10 +183,10 @@ class _Alike:
     def change(
         self, located: Located, election: Election, min_insync_replicas: int, furthest: int = NO_LEADER
     ) -> PartitionChange | None:
-        """As `change_partition`."""
+        """Same as `change_partition`, from the cache if possible."""
         known, (topic, partition_id, state) = self._known, located
         how = (election, min_insync_replicas, furthest)
-        same = (id(state), how)  # the image keeps the states alive
+        same = (id(state), how)  # keyed by identity: the image keeps the states alive
         if same not in known:
             shape = (same_shape(state), how)
             if shape not in known:
@@ -190,11 +200,11 @@ class _Alike:
                     target=self._target(state, furthest),
                 )
             known[same] = known[shape]
-        return at(known[same], topic.topic_id, partition_id)
+        return for_partition(known[same], topic.topic_id, partition_id)
 
 
-def _whose_log_reaches(_state: PartitionState, furthest: int) -> Target:
-    return Target(furthest=furthest)
+def _target_with_furthest_log(_state: PartitionState, furthest: int) -> PartitionTarget:
+    return PartitionTarget(furthest=furthest)
 
 
 def leave_partitions(
@@ -208,15 +218,16 @@ def leave_partitions(
     led: bool | None = None,
     limit: int | None = None,
 ) -> Slice:
-    """Take the brokers out of every ISR, and those that restarted uncleanly out of every ELR; elect where they led.
-    `led`: only the partitions that they lead (True), or only the others (False)."""
-    settings = TopicSettings(image, context)
+    """Remove the brokers from every ISR, and the brokers that restarted uncleanly from every ELR. Elect new leaders
+    where they led. With `led` True, only partitions that these brokers lead are handled; with False, only the others.
+    """
+    settings = ElectionSettings(image, context)
 
-    def without_them(state: PartitionState, _furthest: int) -> Target:
+    def without_them(state: PartitionState, _furthest: int) -> PartitionTarget:
         staying = tuple(replica for replica in state.isr if replica not in brokers)
-        return Target(isr=staying, unclean_restarted=unclean_restarted)
+        return PartitionTarget(isr=staying, unclean_restarted=unclean_restarted)
 
-    alike = _Alike(eligibility(image, context, without=brokers), without_them)
+    alike = _ChangeCache(eligibility(image, context, without=brokers), without_them)
 
     def change(located: Located) -> PartitionChange | None:
         election = settings.unclean_election(located) if may_be_unclean else Election.ONLINE
@@ -234,10 +245,10 @@ def leave_partitions(
 def partitions_where(
     image: MetadataImage, cursor: Cursor, holds: Callable[[PartitionState], bool]
 ) -> Iterator[Located | Cursor]:
-    """Those from the cursor on for whose state it holds. Partitions that are alike share one state, as a rule, so each
-    state is asked about once, and most leaves are passed over as a whole. A cursor stands behind every
-    LEAVES_PER_SLICE_MAX."""
-    verdicts: dict[int, bool] = {}  # by identity: the image keeps the states alive
+    """Yield the partitions from the cursor on whose state satisfies `holds`. Like partitions usually share one state
+    object, so each state is checked once, and most leaves (blocks of partitions) are skipped as a whole. A cursor is
+    yielded after every LEAVES_PER_SLICE_MAX leaves."""
+    verdicts: dict[int, bool] = {}  # keyed by identity: the image keeps the states alive
     looked_at = 0
     for topic, start in _topics_from(image, cursor):
         begin = start & ~LEAF_MASK
@@ -260,12 +271,13 @@ def partitions_where(
 def elect_leaderless(
     image: MetadataImage, context: Context, cursor: Cursor, broker_id: int | None, also: Iterable[int] = ()
 ) -> Slice:
-    """Leaders for partitions that have none, and, if `broker_id` is given, a replica on that broker. Where nobody is
-    known to be complete, the replica whose log reaches furthest, once enough of them have told."""
-    settings = TopicSettings(image, context)
+    """Elect leaders for partitions without one; with `broker_id`, only for partitions with a replica on that broker. If
+    no replica is known to be complete, the replica whose log reaches furthest is elected, once enough replicas have
+    reported."""
+    settings = ElectionSettings(image, context)
     eligible = eligibility(image, context, also=also)
 
-    alike = _Alike(eligible, _whose_log_reaches)
+    alike = _ChangeCache(eligible, _target_with_furthest_log)
 
     def change(located: Located) -> PartitionChange | None:
         state, topic = located.state, located.topic
@@ -276,14 +288,14 @@ def elect_leaderless(
     def is_concerned(state: PartitionState) -> bool:
         return state.leader < 0 and (broker_id is None or broker_id in state.replicas)
 
-    return take_slice(partitions_where(image, cursor, is_concerned), change, looks_max=LOOKS_PER_SLICE_MAX)
+    return take_slice(partitions_where(image, cursor, is_concerned), change, looks_max=PARTITIONS_PER_SLICE_MAX)
 
 
 def elect_recoverable(image: MetadataImage, context: Context, partitions: Iterable[tuple[UUID, int]]) -> list[Event]:
-    """For each of these partitions the replica whose log reaches furthest, where it may be taken by now."""
-    settings = TopicSettings(image, context)
+    """For each of these partitions, elect the replica whose log reaches furthest, if it may be elected by now."""
+    settings = ElectionSettings(image, context)
     eligible = eligibility(image, context)
-    alike = _Alike(eligible, _whose_log_reaches)
+    alike = _ChangeCache(eligible, _target_with_furthest_log)
     events: list[Event] = []
     for topic_id, partition_id in partitions:
         topic = image.topics.get_by_id(topic_id)
@@ -301,5 +313,5 @@ def elect_recoverable(image: MetadataImage, context: Context, partitions: Iterab
 
 
 def leads_anything(image: MetadataImage, broker_id: int) -> bool:
-    """Whether the broker leads any partition."""
+    """Return whether the broker leads any partition."""
     return any(state.leader == broker_id for topic in image.topics for leaf in topic.leaves for state in leaf)

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments and ListPartitionReassignments: moving replicas between brokers.
 
-While a reassignment runs, a partition's replicas are the target's, followed by those that are to go. New replicas join
-the in-sync set as any others. The change that lets the in-sync set cover the target drops the rest, in the one builder
-of partition changes. A target whose replicas are all in sync is therefore complete at once.
+While a reassignment runs, a partition's replicas are those of the target, followed by those to remove. New replicas
+join the in-sync set as any others. The change by which the in-sync set covers the target drops the others, in the one
+builder of partition changes. A target whose replicas are all in sync is therefore complete at once.
 
 Invariants: no replica leaves the in-sync set before all of the target is in it (M15). Each partition succeeds or fails
 alone. A large request is decided in slices.
@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kraft.control.commands import START, AdminRequest, RestOfReassignments
+from kraft.control.commands import START, AdminRequest, ReassignmentsSlice
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, TOO_LARGE, Context, Decision, FollowUp
-from kraft.control.partitions.partition_change import Election, Target, change_partition
-from kraft.control.partitions.plans import Located, TopicSettings, eligibility, locate, partitions_from
-from kraft.control.topics.assignment import Refused, assignment_problem, directory_for
+from kraft.control.partitions.partition_change import Election, PartitionTarget, change_partition
+from kraft.control.partitions.plans import ElectionSettings, Located, eligibility, locate, partitions_from
+from kraft.control.topics.assignment import Refusal, assignment_problem, directory_for
 from kraft.control.topics.draw import Draw
 from kraft.image import MetadataImage, PartitionState
 from kraft.image.events import PartitionChange
@@ -35,17 +35,17 @@ from kraft.wire.error_codes import ErrorCode
 ALTER_KEY = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 LIST_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
 PARTITIONS_PER_SLICE = 250
-"""A slice takes a few milliseconds."""
+"""Number of partitions in one slice, chosen so that a slice takes a few milliseconds."""
 
 
-class _Asked(NamedTuple):
+class _RequestedMove(NamedTuple):
     topic: str
     partition_id: int
     replicas: Replicas | None
 
 
 def decide_alter_reassignments(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """AlterPartitionReassignments in its newest version."""
+    """Decide AlterPartitionReassignments in its newest version."""
     request = command.request
     if not context.authorize(command.requester, "ALTER", "CLUSTER", "kafka-cluster"):
         return _refused(image, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
@@ -54,66 +54,64 @@ def decide_alter_reassignments(image: MetadataImage, context: Context, command: 
     wanted = tuple(_flattened(request))
     count = Counter((one.topic, one.partition_id) for one in wanted)
     doubled = frozenset(partition for partition, times in count.items() if times > 1)
-    return decide_rest_of_reassignments(
-        image, context, RestOfReassignments(asked=command, wanted=wanted, doubled=doubled)
-    )
+    return decide_reassignments_slice(image, context, ReassignmentsSlice(asked=command, wanted=wanted, doubled=doubled))
 
 
-def decide_rest_of_reassignments(image: MetadataImage, context: Context, rest: RestOfReassignments) -> Decision:
-    """The partitions that have no answer yet, as many as a slice takes."""
+def decide_reassignments_slice(image: MetadataImage, context: Context, rest: ReassignmentsSlice) -> Decision:
+    """Decide the next slice of the partitions that have no result yet."""
     request = rest.asked.request
     change = _Reassigner(image, context, allow_factor_change=request.allow_replication_factor_change)
     events: list[PartitionChange] = []
     answers = list(rest.answers)
-    for one in map(_Asked._make, rest.wanted[len(answers) : len(answers) + PARTITIONS_PER_SLICE]):
+    for one in map(_RequestedMove._make, rest.wanted[len(answers) : len(answers) + PARTITIONS_PER_SLICE]):
         if (one.topic, one.partition_id) in rest.doubled:
-            outcome: PartitionChange | Refused | None = Refused(
+            outcome: PartitionChange | Refusal | None = Refusal(
                 ErrorCode.INVALID_REQUEST, f"{one.topic}-{one.partition_id} stands twice"
             )
         else:
             outcome = change.decide(one)
         if isinstance(outcome, PartitionChange):
             events.append(outcome)
-        answers.append(outcome if isinstance(outcome, Refused) else Refused(ErrorCode.NONE, None))
+        answers.append(outcome if isinstance(outcome, Refusal) else Refusal(ErrorCode.NONE, None))
     if len(answers) < len(rest.wanted):
         effects = (FollowUp(replace(rest, answers=tuple(answers))),)
         return Decision(events=tuple(events), depends_on=image.offset, effects=effects)
     return Decision(events=tuple(events), reply=_altered(request, answers), depends_on=image.offset)
 
 
-def _flattened(request: Any) -> Iterator[_Asked]:
+def _flattened(request: Any) -> Iterator[_RequestedMove]:
     for topic in request.topics:
         for one in topic.partitions:
-            yield _Asked(topic.name, one.partition_index, None if one.replicas is None else tuple(one.replicas))
+            yield _RequestedMove(topic.name, one.partition_index, None if one.replicas is None else tuple(one.replicas))
 
 
 class _Reassigner:
-    """What the partitions of one slice share."""
+    """Starts and cancels reassignments; has the data shared by the partitions of one slice."""
 
     def __init__(self, image: MetadataImage, context: Context, *, allow_factor_change: bool) -> None:
         self._image = image
-        self._settings = TopicSettings(image, context)
+        self._settings = ElectionSettings(image, context)
         self._eligible = eligibility(image, context)
         self._draw = Draw(context.seed)
         self._allow_factor_change = allow_factor_change
 
-    def decide(self, asked: _Asked) -> PartitionChange | Refused | None:
-        """The change that begins or cancels a reassignment, None if nothing is to be done."""
+    def decide(self, asked: _RequestedMove) -> PartitionChange | Refusal | None:
+        """Return the change that starts or cancels a reassignment, None if nothing is to be done."""
         located = locate(self._image, asked.topic, asked.partition_id)
         if located is None:
             text = f"Unable to find partition {asked.topic}:{asked.partition_id}."
             if self._image.topics.get(asked.topic) is None:
                 text = f"Unable to find a topic named {asked.topic}."
-            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         if asked.replicas is None:
             return self._cancel(located)
         problem = assignment_problem(self._image, asked.partition_id, asked.replicas, len(asked.replicas))
         if problem is not None:
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         factor = len(set(located.state.replicas) - set(located.state.removing))
         if not self._allow_factor_change and factor != len(asked.replicas):
             text = f"The replication factor is changed from {factor} to {len(asked.replicas)}"
-            return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+            return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
         return self._move(located, asked.replicas)
 
     def _move(self, located: Located, wanted: Replicas) -> PartitionChange | None:
@@ -121,7 +119,7 @@ class _Reassigner:
         removing = tuple(sorted(set(state.replicas) - set(wanted)))
         settled = set(state.replicas) - set(state.adding)
         replicas = wanted + removing
-        target = Target(
+        target = PartitionTarget(
             replicas=replicas,
             removing=removing,
             adding=tuple(sorted(set(wanted) - settled)),
@@ -130,7 +128,7 @@ class _Reassigner:
         return self._change(located, Election.ONLINE, target)
 
     def _directories(self, state: PartitionState, replicas: Replicas) -> tuple[UUID, ...]:
-        """Where the replicas are; new ones get a directory of their broker in turn."""
+        """Return the directories of the replicas; new ones get a directory of their broker in turn."""
         held = set(state.replicas)
         if not state.directories and held.issuperset(replicas):
             return ()
@@ -142,12 +140,12 @@ class _Reassigner:
             for replica in replicas
         )
 
-    def _cancel(self, located: Located) -> PartitionChange | Refused | None:
-        """Drop what was being added and keep what was to go. If that leaves nobody in sync, it takes an unclean
-        election."""
+    def _cancel(self, located: Located) -> PartitionChange | Refusal | None:
+        """Drop the replicas being added and keep those being removed. If no remaining replica is in sync, this needs an
+        unclean election."""
         state = located.state
         if not state.is_reassigning:
-            return Refused(
+            return Refusal(
                 ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
                 f"No partition reassignment is in progress. {located.name} has none.",
             )
@@ -160,8 +158,8 @@ class _Reassigner:
                 "election. "
                 f"Of the replicas that would remain none is in sync (ISR {list(state.isr)})."
             )
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-        target = Target(
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        target = PartitionTarget(
             isr=isr,
             replicas=tuple(state.replicas[index] for index in kept),
             removing=(),
@@ -171,7 +169,7 @@ class _Reassigner:
         is_unclean = bool(state.isr) and not isr
         return self._change(located, Election.UNCLEAN if is_unclean else Election.ONLINE, target)
 
-    def _change(self, located: Located, election: Election, target: Target) -> PartitionChange | None:
+    def _change(self, located: Located, election: Election, target: PartitionTarget) -> PartitionChange | None:
         return change_partition(
             located.topic.topic_id,
             located.partition_id,
@@ -184,8 +182,8 @@ class _Reassigner:
 
 
 def decide_list_reassignments(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """ListPartitionReassignments: of these partitions (null: of all) those that are being reassigned. As a decision
-    without events it waits until what it has read is committed (M9)."""
+    """Decide ListPartitionReassignments: of the named partitions (null: of all), return those being reassigned. As a
+    decision without events it waits until the state that it read is committed (M9)."""
     if not context.authorize(command.requester, "DESCRIBE", "CLUSTER", "kafka-cluster"):
         response = messages.build(
             messages.response_class(LIST_KEY), error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=()
@@ -222,7 +220,7 @@ def _listed(partitions: Iterable[Located]) -> Any:
     return messages.build(response, error_message=None, topics=tuple(rows))
 
 
-def _altered(request: Any, answers: list[Refused]) -> Any:
+def _altered(request: Any, answers: list[Refusal]) -> Any:
     response = messages.response_class(ALTER_KEY)
     topic_class = messages.nested_class(response, "responses")
     partition_class = messages.nested_class(topic_class, "partitions")

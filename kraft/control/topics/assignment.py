@@ -1,4 +1,5 @@
-"""Replicas of new partitions: chosen by the placer, or given by hand and checked; and the events that create them."""
+"""Replicas of new partitions: chosen by the placer, or assigned manually and checked; and the events that
+create them."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from uuid import UUID
 
 from kraft.control.decision import Context
 from kraft.control.topics.draw import Draw
-from kraft.control.topics.placement import Candidate, PlacementFailed, candidates, place
+from kraft.control.topics.placement import PlacementCandidate, PlacementFailed, candidates, place
 from kraft.image import MetadataImage
 from kraft.image.events import Event, Partition
-from kraft.image.partitions import NOTHING_HELD, Holdings
+from kraft.image.partitions import NO_COUNTS, TopicCounts
 from kraft.image.registrations import UNASSIGNED_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
 
 
-class Refused(NamedTuple):
-    """A part of a request that is refused."""
+class Refusal(NamedTuple):
+    """Error for a part of a request."""
 
     code: ErrorCode
     message: str | None
@@ -32,20 +33,20 @@ class Assigned(NamedTuple):
     isr: tuple[int, ...]
 
 
-class Survey(NamedTuple):
-    """What placing replicas takes from an image, looked at once for a whole request. `cycle` is after how many
-    partitions every broker's directories come in the same order again."""
+class BrokerSurvey(NamedTuple):
+    """Data about the brokers that placement needs, collected once per request. After `cycle` partitions the directories
+    of all brokers repeat in the same order."""
 
-    candidates: list[Candidate]
+    candidates: list[PlacementCandidate]
     active: frozenset[int]
     directories: Mapping[int, tuple[UUID, ...]]
     cycle: int
 
 
-def survey(image: MetadataImage, context: Context) -> Survey:
-    """The brokers of now."""
+def survey_brokers(image: MetadataImage, context: Context) -> BrokerSurvey:
+    """Collect the data of the present brokers."""
     directories = {broker.broker_id: broker.log_dirs for broker in image.sorted_brokers()}
-    return Survey(
+    return BrokerSurvey(
         candidates(image, context.being_fenced),
         frozenset(_active(image, context, tuple(directories))),
         directories,
@@ -54,17 +55,18 @@ def survey(image: MetadataImage, context: Context) -> Survey:
 
 
 def assign_replicas(
-    brokers: Survey,
+    brokers: BrokerSurvey,
     partitions: int,
     replication_factor: int,
     draw: Draw,
-    held: Holdings = NOTHING_HELD,
-) -> list[Assigned] | Refused:
-    """Let the placer choose. `held`: what the brokers have of the topic already."""
+    held: TopicCounts = NO_COUNTS,
+) -> list[Assigned] | Refusal:
+    """Return replicas chosen by the placer. `held`: the replicas and leaders of the topic that the brokers have
+    already."""
     try:
         placed = place(brokers.candidates, partitions, replication_factor, draw, held)
     except PlacementFailed as problem:
-        return Refused(ErrorCode.INVALID_REPLICATION_FACTOR, str(problem))
+        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(problem))
     active = brokers.active
     if partitions == 1:
         return [Assigned(placed[0], tuple([one for one in placed[0] if one in active]))]
@@ -82,15 +84,16 @@ def assign_manually(
     *,
     first: int = 0,
     replication_factor: int | None = None,
-) -> list[Assigned] | Refused:
-    """Check assignments by hand of these partitions: partition number → replicas, numbered from `first` without holes,
-    all with the same number of replicas (`replication_factor`, if given), all on registered brokers."""
+) -> list[Assigned] | Refusal:
+    """Check manual assignments of these partitions, partition number → replicas. They must be numbered from `first`
+    without gaps, have the same number of replicas (`replication_factor`, if given), and name only registered brokers.
+    """
     assigned: list[Assigned] = []
     known: dict[tuple[int, ...], Assigned] = {}
     for partition_id in numbers:
         replicas = assignments.get(partition_id)
         if replicas is None:
-            return Refused(
+            return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"partitions should be a consecutive {first}-based integer sequence; {partition_id} is missing",
             )
@@ -100,11 +103,11 @@ def assign_manually(
         factor = len(replicas) if replication_factor is None else replication_factor
         problem = assignment_problem(image, partition_id, replicas, factor)
         if problem is not None:
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
         replication_factor = factor
         isr = _active(image, context, replicas)
         if not isr:
-            return Refused(
+            return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"All brokers specified in the manual partition assignment for partition {partition_id} are fenced or "
                 f"in controlled shutdown. They are {list(replicas)}.",
@@ -115,7 +118,7 @@ def assign_manually(
 
 
 def assignment_problem(image: MetadataImage, partition_id: int, replicas: tuple[int, ...], factor: int) -> str | None:
-    """Why a partition cannot have these replicas, or None."""
+    """Return why a partition cannot have these replicas, or None."""
     problem = _manual_problem(image, replicas, factor)
     if problem is None:
         return None
@@ -137,7 +140,7 @@ def _manual_problem(image: MetadataImage, replicas: tuple[int, ...], factor: int
 
 
 def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -> tuple[int, ...]:
-    """Who may be in sync from the begin."""
+    """Return the brokers that may be in sync from the start."""
     return tuple(
         broker_id
         for broker_id in replicas
@@ -148,9 +151,9 @@ def _active(image: MetadataImage, context: Context, replicas: tuple[int, ...]) -
 
 
 def partition_events(
-    brokers: Survey, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
+    brokers: BrokerSurvey, topic_id: UUID, first: int, assigned: Sequence[Assigned], draw: Draw
 ) -> list[Event]:
-    """The events that create partitions `first`, `first + 1`, … Those that are alike share their values."""
+    """Return the events that create partitions `first`, `first + 1`, … Like partitions share their values."""
     turn = draw.below(1 << 16)
     placed: dict[tuple[tuple[int, ...], int], tuple[UUID, ...]] = {}
     events: list[Event] = []
@@ -165,7 +168,8 @@ def partition_events(
 
 
 def directory_for(image: MetadataImage, broker_id: int, turn: int) -> UUID:
-    """The broker's directories in turn, so that the controller always knows which partitions a lost one takes away."""
+    """Return the broker's directories in turn. The controller thus always knows which partitions an offline directory
+    affects."""
     return _in_turn(image.brokers[broker_id].log_dirs, turn)
 
 

@@ -3,9 +3,9 @@
 A large CreateTopics is decided in slices of whole topics, with other commands in between. A topic that is too large for
 one slice is decided in steps, with no other command between them (`drafts`).
 
-Invariants: a topic is created or refused as a whole, each alone. Name and id are a bijection, and ids are never used
-again (M10). The first ISR holds the active replicas, in order of assignment, and is not empty. `validate_only` does all
-but write.
+Invariants: a topic is created or rejected as a whole, each alone. Name and id are a bijection, and ids are never reused
+(M10). The first ISR holds the active replicas, in order of assignment, and is not empty. `validate_only` does
+everything but write.
 Source: CreateTopicsRequest, DeleteTopicsRequest, Kafka's ReplicationControlManager,
 docs/decisions/20-steps-of-one-decision.md.
 """
@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kraft.config import ConfigError, validate_topic_configs
-from kraft.control.commands import AdminRequest, RestOfTopics
+from kraft.control.commands import AdminRequest, CreateTopicsSlice
 from kraft.control.configs.refusal import config_refusal
 from kraft.control.configs.view import describe_topic_configs
 from kraft.control.decision import EVENTS_PER_COMMAND_MAX, EVENTS_PER_SLICE, TOO_LARGE, Context, Decision, FollowUp
 from kraft.control.topics.assignment import (
     Assigned,
-    Refused,
-    Survey,
+    BrokerSurvey,
+    Refusal,
     assign_manually,
     assign_replicas,
     partition_events,
-    survey,
+    survey_brokers,
 )
 from kraft.control.topics.drafts import TopicDraft, extend_draft
 from kraft.control.topics.draw import Draw
@@ -47,7 +47,7 @@ NO_SUCH_TOPIC = "This server does not host this topic-partition. There is no top
 
 
 ShownConfigs = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
-"""A topic's overrides → all its settings, as the answer tells them."""
+"""Cache: a topic's overrides → all its settings, as the response lists them."""
 
 
 class _Created(NamedTuple):
@@ -59,12 +59,12 @@ class _Created(NamedTuple):
 
 
 def decide_create_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """CreateTopics in its newest version."""
-    return decide_rest_of_topics(image, context, RestOfTopics(asked=command))
+    """Decide CreateTopics in its newest version."""
+    return decide_create_topics_slice(image, context, CreateTopicsSlice(asked=command))
 
 
-def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTopics) -> Decision:
-    """The topics from `rest.first` on, as many as a slice takes."""
+def decide_create_topics_slice(image: MetadataImage, context: Context, rest: CreateTopicsSlice) -> Decision:
+    """Decide the next slice of topics, from `rest.first` on."""
     command = rest.asked
     request = command.request
     is_sliced = _events_at_most(context, request) <= EVENTS_PER_COMMAND_MAX
@@ -74,11 +74,11 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
     names = [topic.name for topic in request.topics]
     times = Counter(names)
     taken = _collision_keys(image) if any("." in name or "_" in name for name in names) else {}
-    if request.validate_only:  # those of earlier slices are not in the image
+    if request.validate_only:  # topics of earlier slices are not in the image
         taken.update({_collision_key(one.name): one.name for one in results if one.error_code is ErrorCode.NONE})
     refused_twice: set[str] = {one.name for one in results}
     shown: ShownConfigs = {}
-    brokers = survey(image, context)
+    brokers = survey_brokers(image, context)
     for number in range(rest.first, len(names)):
         if len(events) > EVENTS_PER_COMMAND_MAX:
             break
@@ -91,21 +91,21 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
         if times[topic.name] > 1:
             if topic.name not in refused_twice:
                 refused_twice.add(topic.name)
-                refusal = Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic name. Name topic {topic.name} once.")
+                refusal = Refusal(ErrorCode.INVALID_REQUEST, f"Duplicate topic name. Name topic {topic.name} once.")
                 results.append(_refused_result(topic.name, refusal))
             continue
         draft = rest.draft if number == rest.first else None
         outcome = _create_one(image, context, brokers, command, topic, draw, taken, draft, in_steps=is_large)
         if isinstance(outcome, TopicDraft):
             return _go_on(image, (), replace(rest, first=number, results=tuple(results), draft=outcome))
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, Refusal):
             results.append(_refused_result(topic.name, outcome))
             continue
         events += outcome.events
         taken.setdefault(_collision_key(topic.name), topic.name)
         results.append(_created_result(image, context, command, topic.name, outcome, request.validate_only, shown))
     if len(events) > EVENTS_PER_COMMAND_MAX:
-        refusal = Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+        refusal = Refusal(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
         return _answer_create(image, [_refused_result(name, refusal) for name in dict.fromkeys(names)])
     answer = _answer_create(image, results)
     if request.validate_only:
@@ -113,14 +113,14 @@ def decide_rest_of_topics(image: MetadataImage, context: Context, rest: RestOfTo
     return Decision(events=tuple(events), reply=answer.reply, depends_on=image.offset)
 
 
-def _go_on(image: MetadataImage, events: Sequence[Event], rest: RestOfTopics) -> Decision:
+def _go_on(image: MetadataImage, events: Sequence[Event], rest: CreateTopicsSlice) -> Decision:
     follow_up = FollowUp(rest, at_once=rest.draft is not None)
     written = () if rest.asked.request.validate_only else tuple(events)
     return Decision(events=written, depends_on=image.offset, effects=(follow_up,))
 
 
 def _is_large(context: Context, topic: Any) -> bool:
-    """Whether the topic is too large for one slice."""
+    """Return whether the topic is too large for one slice."""
     return (len(topic.assignments) or _partitions_wanted(context, topic)) > EVENTS_PER_SLICE
 
 
@@ -130,7 +130,7 @@ def _partitions_wanted(context: Context, topic: Any) -> int:
 
 
 def _events_at_most(context: Context, request: Any) -> int:
-    """No request makes more events than this; it may make fewer, because topics are refused."""
+    """Return the maximum number of events of a request; rejected topics make it fewer."""
     default = context.config.integer("num.partitions")
     return sum(
         1 + len(topic.configs) + (len(topic.assignments) or max(0, topic.num_partitions) or default)
@@ -141,7 +141,7 @@ def _events_at_most(context: Context, request: Any) -> int:
 def _create_one(
     image: MetadataImage,
     context: Context,
-    brokers: Survey,
+    brokers: BrokerSurvey,
     command: AdminRequest,
     topic: Any,
     draw: Draw,
@@ -149,22 +149,22 @@ def _create_one(
     draft: TopicDraft | None,
     *,
     in_steps: bool,
-) -> _Created | TopicDraft | Refused:
-    """The events of one new topic, or why it is refused; `in_steps`: a draft, until it is complete."""
+) -> _Created | TopicDraft | Refusal:
+    """Return the events of one new topic, or why it is rejected; with `in_steps`, a draft until it is complete."""
     if draft is not None:
         return _next_step(image, context, brokers, draft, draw)
     problem = _problem(image, context, command, topic.name, taken)
     if problem is not None:
         return problem
     configs = _valid_configs(image, context, topic)
-    if isinstance(configs, Refused):
+    if isinstance(configs, Refusal):
         return configs
     by_hand = _by_hand(topic)
-    if isinstance(by_hand, Refused):
+    if isinstance(by_hand, Refusal):
         return by_hand
     if in_steps:
         factor = _factor_wanted(context, topic) if by_hand is None else len(by_hand.get(0, ()))
-        if isinstance(factor, Refused):
+        if isinstance(factor, Refusal):
             return factor
         topic_id = _new_id(image, draw)
         draft = TopicDraft(
@@ -180,7 +180,7 @@ def _create_one(
         assigned = _assign(context, brokers, topic, draw)
     else:
         assigned = assign_manually(image, context, by_hand, range(len(by_hand)))
-    if isinstance(assigned, Refused):
+    if isinstance(assigned, Refusal):
         return assigned
     topic_id = _new_id(image, draw)
     events = _events_before_partitions(topic.name, topic_id, configs)
@@ -189,10 +189,10 @@ def _create_one(
 
 
 def _next_step(
-    image: MetadataImage, context: Context, brokers: Survey, draft: TopicDraft, draw: Draw
-) -> _Created | TopicDraft | Refused:
+    image: MetadataImage, context: Context, brokers: BrokerSurvey, draft: TopicDraft, draw: Draw
+) -> _Created | TopicDraft | Refusal:
     extended = extend_draft(image, context, brokers, draft, draw)
-    if isinstance(extended, Refused) or not extended.is_complete:
+    if isinstance(extended, Refusal) or not extended.is_complete:
         return extended
     return _Created(
         extended.topic_id, extended.partitions, extended.replication_factor, extended.configs, list(extended.events)
@@ -214,79 +214,79 @@ def _events_before_partitions(name: str, topic_id: UUID, configs: Mapping[str, s
 
 def _problem(
     image: MetadataImage, context: Context, command: AdminRequest, name: str, taken: Mapping[str, str]
-) -> Refused | None:
-    """Why there can be no new topic of this name, or none of this requester."""
+) -> Refusal | None:
+    """Return why this requester cannot create a topic of this name, or None if it can."""
     allowed = context.authorize(command.requester, "CREATE", "CLUSTER", "kafka-cluster") or context.authorize(
         command.requester, "CREATE", "TOPIC", name
     )
     if not allowed:
-        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     problem = topic_name_problem(name)
     if problem is not None:
-        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name == METADATA_TOPIC:
-        return Refused(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+        return Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     if name in image.topics:
-        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = taken.get(_collision_key(name))
     if other is not None:
-        return Refused(
+        return Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topic: {other}. Metric names cannot tell '.' from '_'.",
         )
     return None
 
 
-def _valid_configs(image: MetadataImage, context: Context, topic: Any) -> dict[str, str] | Refused:
+def _valid_configs(image: MetadataImage, context: Context, topic: Any) -> dict[str, str] | Refusal:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
-        return Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+        return Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
     values = {config.name: config.value for config in topic.configs}
     try:
         validate_topic_configs(values, image.broker_configs(context.config.node_id), context.config)
     except ConfigError as problem:
-        return Refused(ErrorCode.INVALID_CONFIG, config_refusal(problem, values, of_topic=True))
+        return Refusal(ErrorCode.INVALID_CONFIG, config_refusal(problem, values, of_topic=True))
     return dict(sorted(values.items()))
 
 
-def _by_hand(topic: Any) -> dict[int, tuple[int, ...]] | Refused | None:
-    """Partition number → replicas as the request places them; None if it leaves that to us."""
+def _by_hand(topic: Any) -> dict[int, tuple[int, ...]] | Refusal | None:
+    """Return partition number → replicas from the request; None if the placer chooses."""
     if not topic.assignments:
         return None
     manual = "A manual partition assignment was specified, but"
     if topic.replication_factor != -1:
-        return Refused(ErrorCode.INVALID_REQUEST, f"{manual} replication factor was not set to -1.")
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{manual} replication factor was not set to -1.")
     if topic.num_partitions != -1:
-        return Refused(ErrorCode.INVALID_REQUEST, f"{manual} numPartitions was not set to -1.")
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{manual} numPartitions was not set to -1.")
     by_hand = {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}
     if len(by_hand) != len(topic.assignments):
         (twice, _), *_ = Counter(one.partition_index for one in topic.assignments).most_common(1)
         text = f"Found multiple manual partition assignments for partition {twice}"
-        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return by_hand
 
 
-def _assign(context: Context, brokers: Survey, topic: Any, draw: Draw) -> list[Assigned] | Refused:
+def _assign(context: Context, brokers: BrokerSurvey, topic: Any, draw: Draw) -> list[Assigned] | Refusal:
     factor = _factor_wanted(context, topic)
-    if isinstance(factor, Refused):
+    if isinstance(factor, Refusal):
         return factor
     partitions = _partitions_wanted(context, topic)
     if partitions <= 0:
         text = f"Number of partitions was set to an invalid non-positive value. It is {partitions}."
-        return Refused(ErrorCode.INVALID_PARTITIONS, text)
+        return Refusal(ErrorCode.INVALID_PARTITIONS, text)
     if partitions > EVENTS_PER_COMMAND_MAX:
-        return Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
+        return Refusal(ErrorCode.POLICY_VIOLATION, TOO_MANY_EVENTS)
     assigned = assign_replicas(brokers, partitions, factor, draw)
-    if isinstance(assigned, Refused):
+    if isinstance(assigned, Refusal):
         return assigned._replace(message=f"Unable to replicate the partition {factor} time(s): {assigned.message}")
     return assigned
 
 
-def _factor_wanted(context: Context, topic: Any) -> int | Refused:
+def _factor_wanted(context: Context, topic: Any) -> int | Refusal:
     wanted: int = topic.replication_factor
     factor = context.config.integer("default.replication.factor") if wanted == -1 else wanted
     if factor <= 0:
-        return Refused(
+        return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor must be larger than 0, or -1 to use the default value. It is {factor}.",
         )
@@ -310,7 +310,7 @@ def _answer_create(image: MetadataImage, results: list[Any]) -> Decision:
     return Decision(reply=reply, depends_on=image.offset)
 
 
-def _refused_result(name: str, refusal: Refused) -> Any:
+def _refused_result(name: str, refusal: Refusal) -> Any:
     from kio.schema.create_topics.v7.response import CreatableTopicResult
 
     return CreatableTopicResult(
@@ -333,7 +333,8 @@ def _created_result(
     validate_only: bool,
     shown: ShownConfigs,
 ) -> Any:
-    """`shown`: what was told of other topics in this request. Topics with the same settings share one value."""
+    """Return the result of one topic. `shown` caches the settings shown for other topics of this request, so that equal
+    ones share one value."""
     from kio.schema.create_topics.v7.response import CreatableTopicResult
 
     may_see = context.authorize(command.requester, "DESCRIBE_CONFIGS", "TOPIC", name)
@@ -368,7 +369,7 @@ def _shown_configs(image: MetadataImage, context: Context, configs: Mapping[str,
 
 
 def decide_delete_topics(image: MetadataImage, context: Context, command: AdminRequest) -> Decision:
-    """DeleteTopics in its newest version: by name or by id; one event each."""
+    """Decide DeleteTopics in its newest version: by name or by id, with one event each."""
     request = command.request
     asked = [(topic.name, topic.topic_id) for topic in request.topics]
     times = Counter(asked)
@@ -376,7 +377,7 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
     events: list[Event] = []
     removed: set[UUID] = set()
     for name, topic_id in asked:
-        misnamed = _misnamed(name, topic_id, times[name, topic_id])
+        misnamed = _naming_problem(name, topic_id, times[name, topic_id])
         if misnamed is not None:
             results.append((name, topic_id, ErrorCode.INVALID_REQUEST, misnamed))
             continue
@@ -398,8 +399,8 @@ def decide_delete_topics(image: MetadataImage, context: Context, command: AdminR
     return Decision(events=tuple(events), reply=_delete_response(results), depends_on=image.offset)
 
 
-def _misnamed(name: str | None, topic_id: UUID | None, times: int) -> str | None:
-    """What is wrong with how a request names a topic, or None."""
+def _naming_problem(name: str | None, topic_id: UUID | None, times: int) -> str | None:
+    """Return what is wrong with the way a request names a topic, or None."""
     if name is not None and topic_id is not None:
         return "You may not specify both topic name and topic id."
     if name is None and topic_id is None:
@@ -412,8 +413,8 @@ def _misnamed(name: str | None, topic_id: UUID | None, times: int) -> str | None
 def _refuse_delete(
     context: Context, command: AdminRequest, name: str | None, topic: Any
 ) -> tuple[ErrorCode, str | None]:
-    """A name that the requester may not describe is refused before whether it exists is looked at; ids are no secret,
-    but the name behind one is."""
+    """Return why a deletion is rejected, or None. For a name, the permission to describe it is checked before its
+    existence. Ids are not secret, but the name that belongs to an id is."""
     known: str | None = topic.name if topic is not None else name
     if known is None:
         return ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."

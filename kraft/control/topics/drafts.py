@@ -1,5 +1,6 @@
-"""A topic with very many new partitions, decided in steps with no other command in between (`FollowUp.at_once`): it is
-created, or grows, as a whole, in one batch, and yet no step is long."""
+"""A topic with very many new partitions, decided in steps with no other command in between (`FollowUp.at_once`). It is
+created, or grows, as a whole and in one batch, and yet no step takes long.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from uuid import UUID
 from kraft.control.decision import EVENTS_PER_SLICE, Context
 from kraft.control.topics.assignment import (
     Assigned,
-    Refused,
-    Survey,
+    BrokerSurvey,
+    Refusal,
     assign_manually,
     assign_replicas,
     partition_events,
@@ -19,14 +20,14 @@ from kraft.control.topics.assignment import (
 from kraft.control.topics.draw import Draw
 from kraft.image import MetadataImage
 from kraft.image.events import Event
-from kraft.image.partitions import NOTHING_HELD, Holdings
+from kraft.image.partitions import NO_COUNTS, TopicCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDraft:
-    """The topic so far. `partitions` are wanted, `placed` of them have replicas; `held` is what brokers have of these;
-    `events` create what there is not yet of the topic, its configs and those partitions. `by_hand`: partition number →
-    replicas, if the request says so."""
+    """A partly decided topic: `placed` of the requested `partitions` have replicas. `held` counts the replicas per
+    broker. `events` create the parts of the topic that do not exist yet: topic, configs, and those partitions.
+    `by_hand` maps partition number → replicas, if the request assigns them."""
 
     topic_id: UUID
     configs: Mapping[str, str]
@@ -34,7 +35,7 @@ class TopicDraft:
     replication_factor: int
     events: tuple[Event, ...]
     placed: int = 0
-    held: Holdings = NOTHING_HELD
+    held: TopicCounts = NO_COUNTS
     by_hand: Mapping[int, tuple[int, ...]] | None = None
 
     @property
@@ -43,16 +44,16 @@ class TopicDraft:
 
 
 def extend_draft(
-    image: MetadataImage, context: Context, brokers: Survey, draft: TopicDraft, draw: Draw
-) -> TopicDraft | Refused:
-    """The draft with as many more partitions as a step takes."""
+    image: MetadataImage, context: Context, brokers: BrokerSurvey, draft: TopicDraft, draw: Draw
+) -> TopicDraft | Refusal:
+    """Return the draft with as many more partitions as one step takes."""
     more = min(EVENTS_PER_SLICE, draft.partitions - draft.placed)
     if draft.by_hand is None:
         assigned = assign_replicas(brokers, more, draft.replication_factor, draw, draft.held)
     else:
         numbers = range(draft.placed, draft.placed + more)
         assigned = assign_manually(image, context, draft.by_hand, numbers, replication_factor=draft.replication_factor)
-    if isinstance(assigned, Refused):
+    if isinstance(assigned, Refusal):
         return assigned
     return replace(
         draft,
@@ -62,10 +63,10 @@ def extend_draft(
     )
 
 
-def _with(held: Holdings, assigned: list[Assigned]) -> Holdings:
+def _with(held: TopicCounts, assigned: list[Assigned]) -> TopicCounts:
     replicas, preferred = dict(held.replicas), dict(held.preferred)
     for one in assigned:
         preferred[one.replicas[0]] = preferred.get(one.replicas[0], 0) + 1
         for broker_id in one.replicas:
             replicas[broker_id] = replicas.get(broker_id, 0) + 1
-    return Holdings(replicas, preferred, 0)
+    return TopicCounts(replicas, preferred, 0)

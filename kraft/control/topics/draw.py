@@ -1,4 +1,4 @@
-"""Chance inside a decision: a stream of numbers that depends on nothing but the seed that the context carries."""
+"""Randomness in a decision: a stream of numbers that depends only on the seed in the context."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Draw:
             counter += 1
 
     def below(self, bound: int) -> int:
-        """A number in [0, bound); the bias is below bound / 2**128."""
+        """Return a number in [0, bound); the bias is below bound / 2**128."""
         return next(self._blocks) % bound
 
     def uuid(self) -> UUID:
-        """As kraft.seam.draw_uuid."""
+        """Same as kraft.seam.draw_uuid."""
         return draw_uuid(lambda _128: next(self._blocks))

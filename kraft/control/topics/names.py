@@ -1,5 +1,6 @@
-"""What a topic may be called: 1 to 249 of `[A-Za-z0-9._-]`, and neither `.` nor `..`; in the words of Kafka, which its
-tools print. Source: Kafka's Topic."""
+"""Valid topic names: 1 to 249 of `[A-Za-z0-9._-]`, and neither `.` nor `..`. Error texts are Kafka's, which its tools
+print. Source: Kafka's Topic.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ import re
 
 NAME_LENGTH_MAX = 249
 METADATA_TOPIC = "__cluster_metadata"
-"""The cluster's own log: nobody creates it."""
+"""Name of the topic that is the cluster's metadata log; no client may create it."""
 KEYED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Where a key lives in these is decided by how many partitions they have: they do not grow."""
+"""Internal topics that do not grow: the partition of a key depends on the number of partitions."""
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with the name, or None."""
+    """Return what is wrong with the name, or None."""
     problem = _problem(name)
     return None if problem is None else f"Topic name is invalid: {problem}"
 

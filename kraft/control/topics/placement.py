@@ -1,8 +1,8 @@
 """Choose the brokers of new partitions: spread replicas over racks, then over hosts, then by load.
 
-Invariants: never two replicas of a partition on one broker. The first replica is on an unfenced broker. As many racks
-as possible, then as many hosts as possible. Within that, brokers get equally many leaders and replicas of a topic, and
-among equals the one that holds least. Hosts are not in Kafka.
+Invariants: two replicas of a partition are never on one broker. The first replica is on an unfenced broker. Replicas
+use as many racks as possible, then as many hosts as possible. Within that, brokers get equally many leaders and
+replicas of a topic; ties go to the broker with the fewest replicas. Hosts are not in Kafka.
 Source: Kafka's StripedReplicaPlacer, docs/deviations.md.
 """
 
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from kraft.control.topics.draw import Draw
 from kraft.image import MetadataImage
-from kraft.image.partitions import NOTHING_HELD, Holdings
+from kraft.image.partitions import NO_COUNTS, TopicCounts
 
 
-class Candidate(NamedTuple):
-    """A broker that may take replicas. `rack` and `host` are failure domains; `load` counts replicas that it has."""
+class PlacementCandidate(NamedTuple):
+    """A broker that may get replicas. `rack` and `host` are failure domains; `load` counts the replicas that it has."""
 
     broker_id: int
     rack: str
@@ -29,12 +29,13 @@ class Candidate(NamedTuple):
 
 
 class PlacementFailed(Exception):
-    """There is no placement; the text says why."""
+    """Error: no placement exists; the text explains why."""
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
-    """A candidate while partitions are placed: how many of the topic it leads and has, and its place in this round."""
+class _CandidateState:
+    """A candidate during placement: how many leaders and replicas of the topic it has, and its position in
+    this round."""
 
     broker_id: int
     rack: str
@@ -50,11 +51,12 @@ _as_leader = attrgetter("leaders", "replicas", "load", "order")
 _as_follower = attrgetter("fenced", "replicas", "load", "order")
 
 
-def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[Candidate]:
-    """All registered brokers that do not shut down, by id. A broker without a host id counts as a host of its own."""
+def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[PlacementCandidate]:
+    """Return all registered brokers that are not shutting down, by id. A broker without a host id counts as a host by
+    itself."""
     loads = image.topics.replica_counts
     return [
-        Candidate(
+        PlacementCandidate(
             broker.broker_id,
             broker.rack or "",
             broker.host_id or f"broker {broker.broker_id}",
@@ -67,16 +69,16 @@ def candidates(image: MetadataImage, being_fenced: frozenset[int]) -> list[Candi
 
 
 def place(
-    brokers: Iterable[Candidate],
+    brokers: Iterable[PlacementCandidate],
     partitions: int,
     replication_factor: int,
     draw: Draw,
-    held: Holdings = NOTHING_HELD,
+    held: TopicCounts = NO_COUNTS,
 ) -> list[tuple[int, ...]]:
-    """The replicas of `partitions` new partitions, the preferred leader first. `held`: what the brokers have of the
-    topic already. PlacementFailed if there are too few brokers."""
+    """Return the replicas of `partitions` new partitions, the preferred leader first. `held`: the replicas and leaders
+    of the topic that brokers have already. Raises PlacementFailed if there are too few brokers."""
     known = [
-        _Seat(
+        _CandidateState(
             broker.broker_id,
             broker.rack,
             (broker.rack, broker.host),
@@ -111,18 +113,18 @@ def place(
     return placed
 
 
-def _least_loaded(_leader: _Seat, others: list[_Seat], count: int) -> list[_Seat]:
-    """The followers where all brokers are alike: in one rack, each on a host of its own."""
+def _least_loaded(_leader: _CandidateState, others: list[_CandidateState], count: int) -> list[_CandidateState]:
+    """Choose followers where all brokers are equivalent: in one rack, each on its own host."""
     others.sort(key=_as_follower)
     return others[:count]
 
 
-def _spread(leader: _Seat, others: list[_Seat], count: int) -> list[_Seat]:
-    """The followers: over racks, then over hosts, then as `_least_loaded`."""
+def _spread(leader: _CandidateState, others: list[_CandidateState], count: int) -> list[_CandidateState]:
+    """Choose followers: over racks, then over hosts, then as `_least_loaded`."""
     racks, hosts = {leader.rack: 1}, {leader.host: 1}
-    chosen: list[_Seat] = []
+    chosen: list[_CandidateState] = []
 
-    def as_follower(seat: _Seat) -> tuple[Any, ...]:
+    def as_follower(seat: _CandidateState) -> tuple[Any, ...]:
         return racks.get(seat.rack, 0), hosts.get(seat.host, 0), _as_follower(seat)
 
     while len(chosen) < count:
@@ -134,8 +136,8 @@ def _spread(leader: _Seat, others: list[_Seat], count: int) -> list[_Seat]:
     return chosen
 
 
-def _shuffle(seats: list[_Seat], draw: Draw) -> None:
-    """Give every broker a place in a new random order."""
+def _shuffle(seats: list[_CandidateState], draw: Draw) -> None:
+    """Give every broker a position in a new random order."""
     order = list(seats)
     for position in range(len(order) - 1, 0, -1):
         other = draw.below(position + 1)

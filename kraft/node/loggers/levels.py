@@ -1,6 +1,6 @@
-"""The levels of this process's loggers, as the BROKER_LOGGER resource of DescribeConfigs and IncrementalAlterConfigs
-shows and sets them. Names, levels and inheritance are the standard library's, which the log of a process asks about
-each line; Kafka's levels are mapped onto its. Source: KIP-412.
+"""The levels of this process's loggers, for the BROKER_LOGGER resource of DescribeConfigs and IncrementalAlterConfigs.
+Names, levels and inheritance are those of the standard library's logging, which every log line passes; Kafka's levels
+are mapped onto them. Source: KIP-412.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ LOGGERS = frozenset(
         "kraft.runtime",
     }
 )
-"""All of ours, and their parent; those of the parts that this node does not run say nothing."""
+"""All loggers of the project, and their parent. Loggers of parts that this node does not run log nothing."""
 
 
 def logger_levels() -> dict[str, str]:
-    """Name → effective level in Kafka's words, for the root and all of our loggers."""
+    """Return logger name → effective level in Kafka's terms, for the root and all loggers of the project."""
     levels = {ROOT: _word(logging.root.getEffectiveLevel())}
     levels.update((name, _word(logging.getLogger(name).getEffectiveLevel())) for name in sorted(LOGGERS))
     return levels
 
 
 class RefusedLevels(Exception):
-    """The loggers are not described, or none of them is changed: error and text."""
+    """Error with a code and a text: the loggers cannot be described, or no logger was changed."""
 
     def __init__(self, error: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -74,7 +74,7 @@ class RefusedLevels(Exception):
 
 
 def logger_levels_of(node_id: int, name: str) -> dict[str, str]:
-    """The levels of this node, asked for by `name`. RefusedLevels if that is another node's."""
+    """Return the levels of the node `name`. Raises RefusedLevels if that is not this node."""
     if name != str(node_id):
         text = f"Unexpected broker id, expected {node_id} but received {name}"
         raise RefusedLevels(ErrorCode.INVALID_REQUEST, text)
@@ -82,8 +82,8 @@ def logger_levels_of(node_id: int, name: str) -> dict[str, str]:
 
 
 def alter_loggers(node_id: int, resource: Any, *, validate_only: bool) -> None:
-    """Do what a resource of IncrementalAlterConfigs says to this node's loggers. RefusedLevels if any of it cannot be
-    done; then nothing is."""
+    """Apply one resource of IncrementalAlterConfigs to this node's loggers. Raises RefusedLevels, and changes nothing,
+    if any part of it is invalid."""
     known = logger_levels_of(node_id, resource.resource_name)
     times = Counter(config.name for config in resource.configs)
     for config in resource.configs:
@@ -118,7 +118,7 @@ def _unknown(name: str) -> str:
 
 
 def set_level(name: str, word: str | None) -> None:
-    """Set a logger's level; None gives it back to its parent."""
+    """Set a logger's level; None makes it inherit its parent's level again."""
     logger = logging.root if name == ROOT else logging.getLogger(name)
     logger.setLevel(logging.NOTSET if word is None else LEVELS[word])
 

@@ -1,8 +1,8 @@
-"""How much of a log compaction may touch now, and how much it needs it.
+"""The part of a log that compaction may process now, and how urgent that is.
 
-A log is clean below its cleaner checkpoint and dirty from there on. Only whole closed segments are cleaned, which lie
-below the last stable offset, are on the device, and (min.compaction.lag.ms) hold nothing too young. A closed segment
-waits until it is synced (not in Kafka), so that a crash leaves either the old segments or the new one whole.
+A log is clean below its cleaner checkpoint and dirty above. Only whole closed segments below the last stable offset are
+cleaned. They must be on the device, and without records younger than min.compaction.lag.ms. Unlike in Kafka, a closed
+segment waits until it is synced, so that a crash leaves either the old segments or the new one complete.
 Source: Kafka's LogCleanerManager, docs/deviations.md.
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CleanableRange:
-    """`segments` from the log's begin to `end_offset`; those that hold offsets from `first_dirty_offset` on are dirty.
+    """The part of a log that can be cleaned now. `segments` span the log from its start to `end_offset`. Those with
+    offsets from `first_dirty_offset` on are dirty.
 
-    `delay_ms`: for how long max.compaction.lag.ms has been exceeded; 0 if it is not.
-    """
+    `delay_ms`: for how long max.compaction.lag.ms has been exceeded; 0 if it is not."""
 
     segments: tuple[Segment, ...]
     first_dirty_offset: int
@@ -39,12 +39,12 @@ class CleanableRange:
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether it is worth, or time for, a round."""
+        """Whether a round is worth its cost, or max.compaction.lag.ms requires one."""
         return self.dirty_bytes > 0 and (self.delay_ms > 0 or self.dirty_ratio > config.min_cleanable_dirty_ratio)
 
 
 def find_range(log: Log, cleaned_offset: int | None, now_ms: int) -> CleanableRange:
-    """What of the log may be cleaned now; `cleaned_offset` is its cleaner checkpoint. ColdRead."""
+    """Return the part of the log that is cleanable. `cleaned_offset` is its cleaner checkpoint. Raises ColdRead."""
     first_dirty = log.log_start_offset
     if cleaned_offset is not None and first_dirty <= cleaned_offset <= log.log_end_offset:
         first_dirty = min(cleaned_offset, log.active.base_offset)
@@ -74,7 +74,7 @@ def find_range(log: Log, cleaned_offset: int | None, now_ms: int) -> CleanableRa
 
 
 def _delay_ms(log: Log, first_dirty: int, now_ms: int) -> int:
-    """For how long the oldest dirty segment has been older than max.compaction.lag.ms. ColdRead."""
+    """Return for how long the oldest dirty segment has exceeded max.compaction.lag.ms. Raises ColdRead."""
     oldest_ms = now_ms - log.config.max_compaction_lag_ms
     if oldest_ms <= 0:
         return 0
@@ -87,7 +87,7 @@ def _delay_ms(log: Log, first_dirty: int, now_ms: int) -> int:
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """The first batch's largest timestamp. ColdRead."""
+    """Return the first batch's largest timestamp. Raises ColdRead."""
     if segment.first_timestamp is None:
         segment.first_timestamp = segment.header_at(0).max_timestamp
     return segment.first_timestamp

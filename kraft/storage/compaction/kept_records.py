@@ -1,11 +1,12 @@
-"""What compaction keeps of a batch.
+"""The records of a batch that compaction keeps.
 
-Of a key only the record with the last offset is kept; a tombstone too, until the delete horizon that the first round
-stamps on its batch. A reader that goes from the start to the end of the log within delete.retention.ms sees every
-tombstone. A batch that loses all its records goes, unless its header is needed: for its producer's last sequence, or to
-show that the segment's offsets reach this far. A marker is kept whole or goes.
+Only the record with the last offset of each key is kept. A tombstone is kept too, until the delete horizon that the
+first round stamps on its batch. A reader that gets from the start to the end of the log within delete.retention.ms sees
+every tombstone. A batch without remaining records is removed, unless its header is needed: for its producer's last
+sequence, or to show that the segment's offsets extend this far. A marker is either kept or removed as a whole.
 
-The last batch of every cleaned segment stays (not in Kafka), so that recovery can still tell a hole from a lost end.
+Unlike in Kafka, the last batch of every cleaned segment stays, so that recovery can still distinguish a gap from a lost
+end.
 Source: KIP-534, Kafka's LogCleaner, docs/storage.md#what-compaction-keeps, docs/deviations.md.
 """
 
@@ -22,23 +23,24 @@ from kraft.wire.records import BatchHeader
 from kraft.wire.records.rewriting import RecordPlace, emptied, rewrite_batch, scan_batch
 
 Keeping = Generator[None, None, Buffer | None]
-"""*Blocking* steps that decide of one batch."""
+"""Generator of *blocking* steps that decide which records of one batch are kept."""
 
 LastOfProducer = tuple[int, int]
-"""What a producer's state comes from: its epoch, and the last offset of its last batch of data (-1: it has none, so it
-is a marker of that epoch)."""
+"""The source of a producer's state: its epoch, and the last offset of its last data batch. The offset is -1 if the
+producer has no data batch, so that its state comes from a marker of that epoch."""
 
 
 @dataclass(slots=True)
 class RecordCounts:
-    """Records that were read and that were kept, markers among them."""
+    """Number of records read and kept, including markers."""
 
     read: int = 0
     kept: int = 0
 
 
 class BatchFilter:
-    """One round's rule. `cleaned_to`, a batch's end, is where the map ends; what is behind it is not touched."""
+    """The rule of one round. `cleaned_to`, a batch's end, is the end of the offset map; later batches are not
+    changed."""
 
     def __init__(
         self,
@@ -59,11 +61,10 @@ class BatchFilter:
         self.counts = RecordCounts()
 
     def keep(self, header: BatchHeader, batch: memoryview, *, ends_segment: bool) -> Keeping:
-        """What takes the place of this batch; `batch` itself if nothing changes, None if it goes. A batch of many
-        records takes several steps.
+        """Return what replaces this batch: `batch` itself if nothing changes, None if the batch is to be removed. A
+        batch of many records takes several steps.
 
-        WireError if its records do not parse.
-        """
+        Raises WireError if its records do not parse."""
         self.counts.read += header.record_count
         keeps_header = ends_segment or self._is_last_of_producer(header)
         if header.is_control:
@@ -91,7 +92,7 @@ class BatchFilter:
         return (yield from rewrite_batch(header, scan_batch(header, batch), horizon_ms=self._horizon_ms))
 
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Keeping:
-        """Look at all records first: a batch that stays as it is, or goes, is not written anew."""
+        """Decide about all records first, so that a batch that is unchanged or removed is not rewritten."""
         has_horizon = header.has_delete_horizon
         expired = has_horizon and self._now_ms >= header.base_timestamp
         count, number, has_tombstone = 0, 0, False
@@ -106,7 +107,7 @@ class BatchFilter:
         self.counts.kept += count
         if not count:
             return None
-        # a tombstone behind the map's end may have values before it still
+        # a tombstone after the map's end may have earlier values before it
         stamps = has_tombstone and not has_horizon and header.next_offset <= self._cleaned_to
         if count == header.record_count and not stamps:
             return batch
@@ -116,7 +117,7 @@ class BatchFilter:
         return (yield from rewrite_batch(header, pieces, horizon_ms=self._horizon_ms if stamps else None))
 
     def _pick(self, header: BatchHeader, places: list[RecordPlace], *, expired: bool) -> list[RecordPlace]:
-        """The records that are their key's last; of tombstones only those that have not `expired`."""
+        """Return the records that are the last of their key, without `expired` tombstones."""
         base, get = header.base_offset, self._offsets.get
         return [
             place

@@ -1,8 +1,8 @@
-"""The map of compaction: each key of the dirty part of a log, and the last offset at which it is stored.
+"""The offset map of compaction: each key in the dirty part of a log, with its last offset.
 
-Its memory is bounded: `is_full` says when to stop, and the next round continues from there. Keys are kept as they are,
-long ones as a digest of 64 bytes, which no short key can equal: a collision would lose a record. Kafka keeps 16 bytes
-of MD5 per key. Source: Kafka's SkimpyOffsetMap, docs/deviations.md.
+Its memory is bounded: when `is_full`, mapping stops and the next round continues from there. Keys are kept unchanged,
+and long ones as a digest of 64 bytes, which no short key can equal, because a collision would lose a record. Kafka
+keeps 16 bytes of MD5 per key. Source: Kafka's SkimpyOffsetMap, docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 from hashlib import blake2b
 
 WHOLE_KEY_BYTES_MAX = 63
-"""Longer keys are kept as a digest, which has one byte more than this."""
+"""Maximum size of a key that is kept unchanged. Longer keys are kept as a digest, which is one byte longer than this.
+"""
 ENTRY_BYTES = 176
-"""What an entry costs besides its key: two objects, and its share of the table, also just after it has grown."""
+"""Memory of an entry in addition to its key: two objects, and its share of the table, even just after the table has
+grown."""
 
 
 class OffsetMap:
-    """`bytes_max` bounds the memory of all entries."""
+    """Map from each key to its last offset. `bytes_max` bounds the memory of all entries."""
 
     __slots__ = ("_offsets", "bytes_max", "bytes_used")
 
@@ -34,11 +36,11 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """How much of its memory is used, 0 to 1 (and a little above)."""
+        """Used share of the memory, 0 to 1 (or slightly more)."""
         return self.bytes_used / self.bytes_max
 
     def put(self, key: bytes, offset: int) -> None:
-        """The key stands at `offset`, which is above all that were put before."""
+        """Record that the key occurs at `offset`, which must be above all earlier offsets."""
         if len(key) > WHOLE_KEY_BYTES_MAX:
             key = blake2b(key).digest()
         if key not in self._offsets:
@@ -46,7 +48,7 @@ class OffsetMap:
         self._offsets[key] = offset
 
     def get(self, key: bytes) -> int:
-        """The last offset of the key in the mapped part; -1 if it is not there."""
+        """Return the last offset of the key in the mapped part; -1 if it does not occur."""
         if len(key) > WHOLE_KEY_BYTES_MAX:
             key = blake2b(key).digest()
         return self._offsets.get(key, -1)

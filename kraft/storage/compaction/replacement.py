@@ -1,9 +1,9 @@
-"""Replace old segments with a rewritten one, so that a crash at any moment leaves either.
+"""Replacement of old segments by a rewritten one, so that a crash at any time leaves either of the two complete.
 
-Each step is durable before the next: the `.cleaned` files are synced and renamed to `.swap`; the log in memory takes
-the new segment; the old files become `.deleted`; `.swap` becomes the final name. `leftovers.clear` finishes or undoes
-it after a crash. Files are renamed in a thread while readers on the loop may be about to open them: a reader that
-misses the file tries again (`Handle.gone`).
+Each step is durable before the next. The `.cleaned` files are synced and renamed to `.swap`. The log in memory gets the
+new segment. The old files become `.deleted`, and `.swap` becomes the final name. After a crash, `leftovers.clear`
+finishes or undoes the replacement. Files are renamed in a thread while readers on the loop may be about to open them; a
+reader that does not find a file retries (`Handle.gone`).
 Source: Kafka's LocalLog, docs/storage.md#what-reaches-the-device-and-in-which-order.
 """
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 class Replacement:
-    """`cleaned`, whose files are named `.cleaned`, for `old`, which are neighbours. Call in this order: `sync`; then,
-    with no other blocking call of the log in between, `stage`, `publish`, `finish`; or `discard` before `publish`."""
+    """Replace the adjacent segments `old` by `cleaned`, whose files are named `.cleaned`.
+
+    First call `sync`. Then call `stage`, `publish` and `finish`, with no other blocking call of the log in between. Or
+    call `discard` before `publish`."""
 
     def __init__(self, log: Log, old: list[Segment], cleaned: Segment) -> None:
         self._log = log
@@ -31,21 +33,21 @@ class Replacement:
         self._cleaned = cleaned
 
     def sync(self) -> None:
-        """Put the new files on the device. *Blocking*, and may take long; the log is not touched."""
+        """Put the new files on the device, without changing the log. *Blocking*, possibly for long."""
         for handle in self._cleaned.handles:
             if handle.exists:
                 handle.open_blocking().sync_blocking()
 
     def stage(self) -> None:
-        """From here on a crash ends with the new segment. *Blocking.*"""
+        """Rename the new files. A crash after this call ends with the new segment. *Blocking.*"""
         for handle in self._last_first(self._cleaned):
             handle.close()
             _rename(handle, handle.path.removesuffix(CLEANED_SUFFIX) + SWAP_SUFFIX)
         self._log.disk.sync_directory(self._log.directory)
 
     def publish(self) -> bool:
-        """The log is read through the new segment now. On the loop. False, and nothing is done, if the old ones are not
-        the log's any more (retention has taken one away)."""
+        """Make the log read the new segment from now on. Called on the loop. Do nothing and return False if retention
+        has removed one of the old segments from the log."""
         log, old, cleaned = self._log, self._old, self._cleaned
         first = next((number for number, segment in enumerate(log.segments) if segment is old[0]), len(log.segments))
         last = first + len(old)
@@ -63,7 +65,7 @@ class Replacement:
         return True
 
     def finish(self) -> list[str]:
-        """Give the files their last names. *Blocking.* The paths to unlink after `file.delete.delay.ms`."""
+        """Give the files their final names. Return the paths to unlink after `file.delete.delay.ms`. *Blocking.*"""
         log = self._log
         paths: list[str] = []
         for segment in self._old:
@@ -81,18 +83,18 @@ class Replacement:
         return paths
 
     def discard(self) -> None:
-        """The old segments stay: take the new one's files away, durably. *Blocking.*"""
+        """Keep the old segments and remove the new one's files, durably. *Blocking.*"""
         for handle in self._last_first(self._cleaned):
             handle.remove()
         self._log.disk.sync_directory(self._log.directory)
 
     @staticmethod
     def _last_first(segment: Segment) -> list[Handle]:
-        """A segment's files that are there, the log file last: its name is the one that counts."""
+        """Return a segment's existing files with the log file last, as its name is the decisive one."""
         return [handle for handle in reversed(segment.handles) if handle.exists]
 
 
 def _rename(handle: Handle, path: str) -> None:
-    """Give a file another name; whoever has it open keeps it."""
+    """Rename a file; open descriptors stay valid."""
     handle.disk.rename(handle.path, path)
     handle.path = path

@@ -1,9 +1,10 @@
-"""One round of compaction over one log: map the last offset of every dirty key, then rewrite the segments.
+"""One round of compaction over one log: map the last offset of every dirty key, then rewrite the segments without the
+superseded records.
 
-The rewritten segments lack the superseded records. They are written group by group. A round is a generator of steps,
-each *blocking* and short, so that its owner can run it in a thread, slow it down, and give it up between any two. It
-reads closed segments through files of its own and writes `.cleaned` files, so the log continues beside it. Only a
-finished group, a `Replacement`, touches the log, and checks there that the log is still the one that was read.
+The segments are rewritten group by group. A round is a generator of short *blocking* steps. Its owner can run it in a
+thread, throttle it, and abandon it between any two steps. It reads closed segments through its own files and writes
+`.cleaned` files, so the log can be used concurrently. Only a finished group, a `Replacement`, changes the log, after a
+check that the log still has the segments that were read.
 Source: Kafka's LogCleaner, docs/storage.md#what-compaction-keeps, docs/decisions/15-compaction.md.
 """
 
@@ -34,14 +35,15 @@ if TYPE_CHECKING:
 Batches = list[tuple[BatchHeader, memoryview]]
 
 WORK_PER_STEP = 256
-"""A step ends when its records, and WORK_PER_BATCH for each batch, come to this: under a millisecond. While it runs the
-loop has to share the interpreter with it."""
+"""Work per step: a step ends when its records, plus WORK_PER_BATCH for each batch, reach this number. Such a step takes
+under a millisecond, during which the loop must share the interpreter with it."""
 WORK_PER_BATCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerLimits:
-    """`map_bytes_max` is the memory of the map of keys, `read_bytes` that of a piece that is read at once."""
+    """Limits of a round: `map_bytes_max` is the memory of the offset map, `read_bytes` the size of a piece that is read
+    at once."""
 
     map_bytes_max: int
     read_bytes: int
@@ -49,7 +51,7 @@ class CleanerLimits:
 
 @dataclass(slots=True)
 class CleanerStats:
-    """What a round has done so far. `bytes_read` is without what was read for the map."""
+    """Progress of a round. `bytes_read` excludes the reads for the offset map."""
 
     map_bytes_read: int = 0
     bytes_read: int = 0
@@ -64,8 +66,8 @@ class CleanerStats:
 
 
 class CleaningRound:
-    """Made on the loop; then `steps` is advanced off it. `cleaned_to` is the new cleaner checkpoint, once it has ended.
-    A round over a log that was cut meanwhile is void (`is_current`)."""
+    """One round. Create it on the loop, then advance `steps` off the loop. After the end, `cleaned_to` is the new
+    cleaner checkpoint. If the log is truncated meanwhile, the round is void (`is_current`)."""
 
     def __init__(self, log: Log, cleanable: CleanableRange, limits: CleanerLimits, now_ms: int) -> None:
         self.log = log
@@ -88,16 +90,15 @@ class CleaningRound:
 
     @property
     def is_current(self) -> bool:
-        """Nothing was cut off the log, at either end, since the round began. On the loop."""
+        """Return whether nothing was removed from either end of the log since the round began. On the loop."""
         log = self.log
         return log.truncations == self._truncations and log.segments[0].base_offset == self._begin
 
     def steps(self) -> Generator[Replacement | None, None, None]:
-        """Each step gives None, or a group's replacement, which is to be carried out before the next step.
+        """Yield None after each step, or a group's replacement, which must be carried out before the next step.
 
-        StorageCorrupt and WireError: the log has damage where it was synced, or a segment was taken away under the
-        round. UnreadableBatch, DiskError.
-        """
+        Raises StorageCorrupt and WireError: the log is damaged in its synced part, or a segment was removed during the
+        round. Raises UnreadableBatch, DiskError."""
         if not self.cleanable.segments:
             return
         yield from self._map()
@@ -115,15 +116,15 @@ class CleaningRound:
             self.stats.records_read, self.stats.records_kept = batches.counts.read, batches.counts.kept
 
     def discard(self) -> None:
-        """The round is given up: take away what it was writing. *Blocking.*"""
+        """Abandon the round: remove the files that it was writing. *Blocking.*"""
         if self._writing is not None:
             self._writing.discard()
             self._writing = None
 
-    # the map
+    # the offset map
 
     def _map(self) -> Iterator[None]:
-        """Fill the map from the dirty segments, until it is full; `cleaned_to` is where it ends."""
+        """Fill the map from the dirty segments until it is full; `cleaned_to` is where it ends."""
         first_dirty = self.cleanable.first_dirty_offset
         transactions = CleanedTransactions(self._aborted(first_dirty))
         for segment, end_offset in _with_ends(self.cleanable.segments, self.cleanable.end_offset):
@@ -151,8 +152,8 @@ class CleaningRound:
     def _map_batch(
         self, header: BatchHeader, batch: memoryview, transactions: CleanedTransactions
     ) -> Generator[None, None, int]:
-        """Returns the offset up to which the batch is in the map: its end, or less if the map is full. A round begins
-        within a batch where the one before it ended there."""
+        """Map a batch, and return the offset up to which it is in the map: its end, or less if the map is full. A round
+        begins within a batch where the previous round ended."""
         if header.is_control:
             marker = read_marker(batch, 0, header)
             if marker is not None:
@@ -173,7 +174,7 @@ class CleaningRound:
         return header.next_offset
 
     def _aborted(self, from_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions whose marker stands at `from_offset` or behind it."""
+        """Return the aborted transactions with a marker at or after `from_offset`."""
         found: list[AbortedTransaction] = []
         for segment, end_offset in _with_ends(self._all_segments, self._log_end_offset):
             if end_offset > from_offset and segment.txn_index.handle.exists:
@@ -183,7 +184,7 @@ class CleaningRound:
     # the segments
 
     def _groups(self) -> Iterator[tuple[list[Segment], int]]:
-        """Neighbouring segments that fit into one, and the offset at which the group ends."""
+        """Yield adjacent segments that fit into one, with the end offset of the group."""
         config = self._config
         group: list[Segment] = []
         size = index_bytes = time_index_bytes = group_end = 0
@@ -211,7 +212,7 @@ class CleaningRound:
     def _rewrite(
         self, group: list[Segment], end_offset: int, batches: BatchFilter, transactions: CleanedTransactions
     ) -> Iterator[Replacement | None]:
-        """Write one segment in the place of a group. One that would stay as it is is left alone."""
+        """Write one segment that replaces a group. A group that would not change is skipped."""
         log = self.log
         writing = self._writing = CleanedSegment(log.disk, log.directory, group, self._config.index_interval_bytes)
         changed = len(group) > 1
@@ -231,13 +232,14 @@ class CleaningRound:
                 yield None
         cleaned = writing.finish(transactions.take_kept())
         if changed:
-            self._writing = None  # from here on it is the replacement's
+            self._writing = None  # from here on it belongs to the replacement
             yield Replacement(log, group, cleaned)
         else:
             self.discard()
 
     def _pieces(self, segment: Segment) -> Iterator[Batches]:
-        """All batches of a segment, a step's worth at a time, each checked. StorageCorrupt, WireError, DiskError."""
+        """Yield all batches of a segment, checked, one step's work at a time. Raises StorageCorrupt, WireError,
+        DiskError."""
         file = self.log.disk.open(segment.log.path)
         try:
             position, size = 0, segment.size
@@ -266,7 +268,7 @@ class CleaningRound:
 
 
 def _with_ends(segments: Sequence[Segment], end_offset: int) -> Iterator[tuple[Segment, int]]:
-    """Neighbouring segments, each with the offset at which it ends; `end_offset` is the last one's."""
+    """Return adjacent segments, each with its end offset; `end_offset` is the end of the last segment."""
     for segment, following in pairwise(segments):
         yield segment, following.base_offset
     yield segments[-1], end_offset

@@ -1,6 +1,6 @@
-"""Write the segment that replaces others: a `.cleaned` file and its indexes, while the log continues.
+"""Writer of a segment that replaces others: a `.cleaned` file and its indexes, while appends to the log continue.
 
-It is a `Segment` like any other, whose indexes grow as those of an append do, with another name.
+The new segment is a normal `Segment` with another name, and its indexes grow as with appends.
 Source: Kafka's LogCleaner.
 """
 
@@ -19,10 +19,10 @@ FILES_PER_SEGMENT = 4
 
 
 class CleanedSegment:
-    """All of it is *blocking*. The files are created by the first call."""
+    """A segment under construction. All methods are *blocking*. The first call creates the files."""
 
     def __init__(self, disk: Disk, directory: str, replaces: Sequence[Segment], index_interval_bytes: int) -> None:
-        """It begins where the first of the segments that it `replaces` does, and is as old as the last."""
+        """Begin a segment at the base offset of the first segment in `replaces`, with the age of the last one."""
         cache = FileCache(FILES_PER_SEGMENT)
         base, created_ms = replaces[0].base_offset, replaces[-1].created_ms
         self._segment = Segment(disk, cache, directory, base, present=frozenset(), created_ms=created_ms)
@@ -32,7 +32,7 @@ class CleanedSegment:
         self._segment.log.create()
 
     def append(self, batches: Sequence[tuple[BatchHeader, Buffer]]) -> int:
-        """Write these batches at the end, as one write. Returns their bytes."""
+        """Write these batches at the end, as one write. Return their size in bytes."""
         segment = self._segment
         before = segment.size
         if batches:
@@ -42,14 +42,15 @@ class CleanedSegment:
         return segment.size - before
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> Segment:
-        """Write what the indexes hold, and the transaction index; the whole segment, whose bytes are not synced."""
+        """Write the indexes' buffered entries and the transaction index. Return the complete segment, whose bytes are
+        not synced."""
         self._segment.close_indexes()
         if aborted:
             self._segment.txn_index.replace(list(aborted))
         return self._segment
 
     def discard(self) -> None:
-        """Take the files away."""
+        """Remove the files."""
         for handle in self._segment.handles:
             if handle.exists:
                 handle.remove()

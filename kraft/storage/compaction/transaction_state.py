@@ -1,8 +1,8 @@
-"""Transactions in a walk of compaction over a log: which data were aborted, and which markers have outlived their data.
+"""Transactions during compaction: which data were aborted, and which markers are no longer needed.
 
-Invariants: data of an aborted transaction are never a key's latest value. A marker may go only when none of its
-transaction's batches, emptied ones included, was seen before it in this walk, because a batch without its marker would
-be a transaction that never ends (B30). An abort whose marker stays keeps its entry in the transaction index.
+Invariants: data of an aborted transaction are never a key's latest value. A marker is removed only if no batch of its
+transaction, emptied ones included, was seen before it in this round. A batch without its marker would be a transaction
+that never ends (B30). An abort whose marker stays keeps its entry in the transaction index.
 Source: KIP-534, Kafka's LogCleaner, docs/storage.md#what-compaction-keeps.
 """
 
@@ -17,18 +17,19 @@ from kraft.wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader
 
 
 class CleanedTransactions:
-    """Told of every batch in the order of the log. `kept` are the index entries of aborts that stay."""
+    """The transactions of one round; receives every batch in log order. `kept` are the index entries of aborts that
+    stay."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted`: the aborted transactions that overlap what will be walked over."""
+        """`aborted`: the aborted transactions that overlap the range to process."""
         self._coming = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._aborting: dict[int, AbortedTransaction] = {}
         self._seen: set[int] = set()
-        """Producers of which a transactional batch was seen since their last marker."""
+        """Producers with a transactional batch after their last marker."""
         self.kept: list[AbortedTransaction] = []
 
     def on_data(self, header: BatchHeader) -> bool:
-        """A data batch: whether its transaction was aborted."""
+        """Process a data batch. Return whether its transaction was aborted."""
         self._begin_up_to(header.last_offset)
         if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
             return False
@@ -36,7 +37,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborting
 
     def on_marker(self, header: BatchHeader, marker: Marker) -> bool:
-        """A transaction's end: whether nothing is left of the transaction but this."""
+        """Process a transaction's marker. Return whether the marker is all that remains of the transaction."""
         self._begin_up_to(header.last_offset)
         aborted = self._aborting.pop(header.producer_id, None)
         has_data = header.producer_id in self._seen
@@ -46,7 +47,7 @@ class CleanedTransactions:
         return not has_data
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """The index entries since the last call."""
+        """Return the kept index entries that were added since the last call."""
         kept, self.kept = self.kept, []
         return kept
 

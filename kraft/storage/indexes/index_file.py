@@ -1,8 +1,8 @@
-"""IndexFile: an append-only array of fixed-size entries, part in a file, the newest part in memory.
+"""IndexFile: an append-only array of fixed-size entries, partly in a file, the newest ones in memory.
 
-New entries go to a tail in memory that is written in pieces of about 4 KiB, at a roll and at a clean close. After a
-crash the tail is gone, and recovery builds the index again from the log (D13). A search reads a few pages of the file.
-Unlike Kafka's, the file is appended to, not preallocated. Source: Kafka's AbstractIndex.
+New entries go to a tail in memory. It is written in pieces of about 4 KiB, at a roll and at a clean close. A crash
+loses the tail, and recovery rebuilds the index from the log (D13). A search reads a few pages of the file. Unlike
+Kafka's, the file is appended to, not preallocated. Source: Kafka's AbstractIndex.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PAGE_BYTES = 4096
 
 
 class IndexFile:
-    """Entries are tuples of integers, as the struct packs them."""
+    """An index file. Its entries are tuples of integers, in the struct's format."""
 
     __slots__ = ("_parts", "_struct", "entry_bytes", "handle")
 
@@ -26,7 +26,7 @@ class IndexFile:
         self.entry_bytes = struct.size
         self._struct = struct
         self._parts = (file_entries, bytearray())
-        """Entries in the file, and the tail: replaced as one, since lookups may run in a thread."""
+        """Number of entries in the file, and the tail. Replaced together, since lookups may run in a thread."""
 
     def __len__(self) -> int:
         file_entries, tail = self._parts
@@ -36,12 +36,13 @@ class IndexFile:
     def size_bytes(self) -> int:
         return len(self) * self.entry_bytes
 
-    def in_file(self, entries: int) -> None:
-        """The file has this many entries (found at load), and there is no tail."""
+    def set_file_entries(self, entries: int) -> None:
+        """Set the number of entries in the file, found on loading; the tail is empty."""
         self._parts = (entries, bytearray())
 
     def append(self, *values: int) -> None:
-        """Add an entry; write the tail out when it has grown and the file is at hand. DiskError from the write."""
+        """Add an entry. Write the tail if it has grown enough and the file is available. Raises DiskError from the
+        write."""
         tail = self._parts[1]
         tail += self._struct.pack(*values)
         if len(tail) >= FLUSH_BYTES:
@@ -59,27 +60,28 @@ class IndexFile:
         self._parts = (file_entries + len(tail) // self.entry_bytes, bytearray())
 
     def entry(self, number: int) -> tuple[int, ...]:
-        """Entry `number`. ColdRead if its page is not in memory."""
+        """Return entry `number`. Raises ColdRead if its page is not in memory."""
         file_entries, tail = self._parts
         if number >= file_entries:
             return self._struct.unpack_from(tail, (number - file_entries) * self.entry_bytes)
         return self._struct.unpack(self.handle.read(number * self.entry_bytes, self.entry_bytes))
 
     def count_up_to(self, value: int, *, field: int) -> int:
-        """How many entries have `field` <= `value`; the field must rise over the entries. ColdRead as `entry`."""
+        """Return the number of entries with `field` <= `value`; the field must be ascending. Raises ColdRead as
+        `entry`."""
         file_entries, tail = self._parts
         if tail and self._struct.unpack_from(tail, 0)[field] <= value:
-            return file_entries + bisect_right(_Rows(self._struct, tail, field), value)
-        return bisect_right(_Pages(self.handle, self._struct, file_entries, field), value)
+            return file_entries + bisect_right(_PackedField(self._struct, tail, field), value)
+        return bisect_right(_FileField(self.handle, self._struct, file_entries, field), value)
 
     def rows(self) -> list[tuple[int, ...]]:
-        """All entries. ColdRead as `entry`."""
+        """Return all entries. Raises ColdRead as `entry`."""
         file_entries, tail = self._parts
         data = self.handle.read(0, file_entries * self.entry_bytes) if file_entries else b""
         return [*self._struct.iter_unpack(data), *self._struct.iter_unpack(bytes(tail))]
 
     def keep_first(self, count: int) -> None:
-        """Forget the entries from number `count` on. *Blocking* if they are in the file."""
+        """Remove the entries from number `count` on. *Blocking* if they are in the file."""
         file_entries, tail = self._parts
         if count >= file_entries:
             self._parts = (file_entries, tail[: (count - file_entries) * self.entry_bytes])
@@ -95,7 +97,7 @@ class IndexFile:
         self._parts = (len(entries), bytearray())
 
 
-class _Rows:
+class _PackedField:
     """One field of packed entries as a sequence, for bisect."""
 
     def __init__(self, struct: Struct, data: bytes | bytearray, field: int) -> None:
@@ -111,8 +113,8 @@ class _Rows:
         return value
 
 
-class _Pages:
-    """One field of the entries in the file as a sequence that reads pages as bisect asks for them."""
+class _FileField:
+    """One field of the entries in the file as a sequence; pages are read as bisect needs them."""
 
     def __init__(self, handle: Handle, struct: Struct, entries: int, field: int) -> None:
         self._handle = handle

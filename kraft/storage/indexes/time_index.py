@@ -1,7 +1,7 @@
 """The time index of a segment: from timestamps to offsets.
 
-An entry is (largest timestamp so far, relative offset of the last offset of the batch that holds it); both rise, the
-timestamp strictly. The last entry of a rolled segment names its largest timestamp. Source: KIP-33, Kafka's TimeIndex.
+An entry is (largest timestamp so far, relative last offset of the batch with that timestamp). Both increase, the
+timestamp strictly. The last entry of a rolled segment has its largest timestamp. Source: KIP-33, Kafka's TimeIndex.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ class TimeIndex(IndexFile):
         self.last_timestamp = -1
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
-        """Add (timestamp, offset) if the timestamp is above the last entry's."""
+        """Add (timestamp, offset) if the timestamp is above that of the last entry."""
         if timestamp > self.last_timestamp:
             self.append(timestamp, offset - self.base_offset)
             self.last_timestamp = timestamp
 
     def last(self) -> tuple[int, int] | None:
-        """(largest timestamp, offset of the batch that holds it) of the last entry, or None. ColdRead."""
+        """Return (largest timestamp, last offset of its batch) of the last entry, or None. Raises ColdRead."""
         if not len(self):
             return None
         timestamp, relative = self.entry(len(self) - 1)
         return timestamp, self.base_offset + relative
 
     def floor(self, timestamp: int) -> int:
-        """The offset of the last entry whose timestamp is not above `timestamp`; the base offset if none. ColdRead."""
+        """Return the offset of the last entry with a timestamp up to `timestamp`; the base offset if none. Raises
+        ColdRead."""
         count = self.count_up_to(timestamp, field=_TIMESTAMP)
         return self.base_offset + (self.entry(count - 1)[_OFFSET] if count else 0)
 
     def truncate_from(self, offset: int) -> None:
-        """Forget entries whose offset is `offset` or above. *Blocking.*"""
+        """Remove entries with an offset of at least `offset`. *Blocking.*"""
         self.keep_first(self.count_up_to(offset - 1 - self.base_offset, field=_OFFSET))
         last = self.last()
         self.last_timestamp = last[0] if last else -1

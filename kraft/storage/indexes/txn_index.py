@@ -1,7 +1,7 @@
-"""The transaction index of a segment: the aborted transactions whose marker lies in it.
+"""The transaction index of a segment: the aborted transactions with their marker in this segment.
 
-Entries rise by last offset. The file is made with the first abort. Each entry is written at once: an abort that the
-index lacks would show aborted data to readers. Source: KIP-98, Kafka's TransactionIndex.
+Entries are ordered by last offset. The first abort creates the file. Each entry is written immediately: without an
+abort's entry, readers would see its data. Source: KIP-98, Kafka's TransactionIndex.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """`last_offset` is the abort marker's; `last_stable_offset` the LSO once that marker is replicated."""
+    """An entry of the transaction index. `last_offset` is that of the abort marker; `last_stable_offset` is the LSO
+    once that marker is replicated."""
 
     producer_id: int
     first_offset: int
@@ -29,7 +30,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def read_entries(disk: Disk, path: str) -> list[AbortedTransaction]:
-    """The entries of an index that may still grow, through a file of its own. *Blocking.* DiskError."""
+    """Read the entries of an index that may still grow, through a separate file. *Blocking.* Raises DiskError."""
     file = disk.open(path)
     try:
         data = file.read(0, file.size - file.size % ENTRY.size)
@@ -39,7 +40,7 @@ def read_entries(disk: Disk, path: str) -> list[AbortedTransaction]:
 
 
 class TxnIndex:
-    """`entries` is None until the file has been read."""
+    """The transaction index of one segment; its entries are in memory once the file has been read."""
 
     __slots__ = ("_entries", "handle")
 
@@ -48,7 +49,8 @@ class TxnIndex:
         self._entries: list[AbortedTransaction] | None = None if handle.exists else []
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Write an entry. Never suspends; the file must be open or absent. DiskError: the log must go offline."""
+        """Write an entry. Never suspends; the file must be open or absent. After a DiskError the log must go
+        offline."""
         file = self.handle.file
         if file is None:
             file = self.handle.open_blocking() if self.handle.exists else self.handle.create()
@@ -57,7 +59,7 @@ class TxnIndex:
             self._entries.append(aborted)
 
     def entries(self) -> list[AbortedTransaction]:
-        """All entries. ColdRead if the file is not in memory."""
+        """Return all entries. Raises ColdRead if the file is not in memory."""
         if self._entries is None:
             size = self.handle.file.size if self.handle.file is not None else 0
             data = self.handle.read(0, max(size, 1))
@@ -65,7 +67,7 @@ class TxnIndex:
         return self._entries
 
     def sane(self, base_offset: int) -> bool:
-        """Whether the file can be this segment's index: whole entries, known version, rising. *Blocking.*"""
+        """Return whether the file can be this segment's index: whole entries, known version, ascending. *Blocking.*"""
         if not self.handle.exists:
             return True
         file = self.handle.open_blocking()
@@ -88,7 +90,7 @@ class TxnIndex:
         self._entries = list(entries)
 
     def truncate_from(self, offset: int) -> None:
-        """Forget the transactions whose marker is at `offset` or above. *Blocking.*"""
+        """Remove the transactions with a marker at or above `offset`. *Blocking.*"""
         if self.handle.exists:
             self.handle.open_blocking()
         kept = [entry for entry in self.entries() if entry.last_offset < offset]

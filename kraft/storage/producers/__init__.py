@@ -1,2 +1,3 @@
-"""Synchronous over the seam's Disk: the producers of one log, idempotent and transactional: their state and its
-snapshots."""
+"""Synchronous over the seam's Disk: the state of one log's producers, idempotent and transactional, and its
+snapshots.
+"""

@@ -1,8 +1,8 @@
 """Producer state of one log: the last batches of each producer, and its transactions.
 
-It is a function of the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first
-checks (`check`, `check_marker`), then writes, then applies (`apply_batch`, `apply_marker`). A follower and recovery
-only apply.
+It follows from the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first checks
+(`check`, `check_marker`), then writes, then applies (`apply_batch`, `apply_marker`). A follower and recovery only
+apply.
 Source: KIP-98, KIP-360, Kafka's ProducerStateManager, docs/produce-checks.md#the-producer.
 """
 
@@ -18,14 +18,15 @@ from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import ATTRIBUTE_TRANSACTIONAL, SEQUENCE_MASK, BatchHeader
 
 BATCHES_KEPT = 5
-"""Duplicates are recognised this many batches back."""
+"""Number of latest batches of a producer among which duplicates are detected."""
 
 ProducerBatch = tuple[int, int, int, int, int]
-"""(first sequence, last sequence, last offset, offset delta, timestamp)."""
+"""A recent batch of a producer: (first sequence, last sequence, last offset, offset delta, timestamp)."""
 
 
 class ProducerEntry:
-    """One producer. `next_sequence` is what its next batch must begin with (0 after an epoch bump, -1 if unknown)."""
+    """State of one producer. `next_sequence` is the required sequence of its next batch (0 after an epoch bump, -1 if
+    unknown)."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "next_sequence", "txn_first_offset")
 
@@ -38,13 +39,13 @@ class ProducerEntry:
         self.txn_first_offset = NO_OFFSET
 
     def bump(self, epoch: int) -> None:
-        """A new epoch begins: sequences start at 0 again."""
+        """Begin a new epoch: sequences restart at 0."""
         self.epoch = epoch
         self.batches.clear()
         self.next_sequence = 0
 
     def to_snapshot(self, producer_id: int) -> SnapshotEntry:
-        """What a snapshot keeps: the last batch only."""
+        """Return this producer's entry for a producer snapshot, which has only the last batch."""
         last = self.batches[-1] if self.batches else (-1, -1, -1, 0, -1)
         return SnapshotEntry(
             producer_id, self.epoch, last[1], last[2], last[3], self.last_timestamp, self.coordinator_epoch,
@@ -65,7 +66,7 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """All producers of a log. `end_offset` is the log offset that the state has reached."""
+    """All producers of a log. `end_offset` is the log offset up to which the state was applied."""
 
     __slots__ = ("_decided", "_open", "end_offset", "entries", "first_unstable_offset")
 
@@ -78,13 +79,12 @@ class ProducerStates:
         self.first_unstable_offset: int | None = None
         self._find_first_unstable()
 
-    # what a leader asks before it writes
+    # a leader's checks before it writes
 
     def check(self, header: BatchHeader, origin: AppendOrigin) -> ProducerBatch | None:
-        """May this data batch of a producer be appended? None if so; the batch that it repeats if it is a duplicate.
+        """Check that this data batch of a producer may be appended. Return None, or the batch that it duplicates.
 
-        AppendRefused with 47, 45 or 48 otherwise. `header.producer_id` is not negative.
-        """
+        Otherwise AppendRefused with 47, 45 or 48. `header.producer_id` is not negative."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return None
@@ -105,7 +105,7 @@ class ProducerStates:
     def _check_unexpected(
         self, entry: ProducerEntry, header: BatchHeader, origin: AppendOrigin
     ) -> ProducerBatch | None:
-        """The batch is not the one that follows: a duplicate, a new epoch, or a refusal."""
+        """Check a batch that is not the expected next one: a duplicate, a new epoch, or a refusal."""
         client = origin is AppendOrigin.CLIENT
         if client and header.producer_epoch == entry.epoch:
             for batch in entry.batches:
@@ -126,7 +126,7 @@ class ProducerStates:
         return None
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """May this marker be written by a leader? AppendRefused with 47 or 52 if not."""
+        """Check that a leader may write this marker. AppendRefused with 47 or 52 if not."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return
@@ -142,10 +142,10 @@ class ProducerStates:
                 f"this one has {coordinator_epoch}",
             )
 
-    # what is told after a write
+    # changes after a write
 
     def apply_batch(self, header: BatchHeader, base_offset: int) -> None:
-        """A data batch with a producer id stands in the log at `base_offset`."""
+        """Apply a data batch with a producer id, which is in the log at `base_offset`."""
         producer_id, epoch, delta = header.producer_id, header.producer_epoch, header.last_offset_delta
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -168,10 +168,10 @@ class ProducerStates:
     def apply_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
     ) -> AbortedTransaction | None:
-        """A marker stands in the log at `offset`. The entry for the transaction index if it aborts a transaction.
+        """Apply a marker, which is in the log at `offset`. Return the entry for the transaction index if it aborts a
+        transaction.
 
-        The transaction is decided only by `complete`, after that entry is written.
-        """
+        The transaction is decided only by `complete`, after that entry is written."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
@@ -186,7 +186,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, first, offset, others)
 
     def complete(self, producer_id: int, offset: int) -> None:
-        """The producer's open transaction, if any, ended with the marker at `offset`."""
+        """End the producer's open transaction, if any, with the marker at `offset`."""
         entry = self.entries[producer_id]
         first = entry.txn_first_offset
         if first >= 0:
@@ -196,17 +196,17 @@ class ProducerStates:
             self._find_first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker lies below the high watermark are stable now."""
+        """Make transactions stable that have their marker below the high watermark."""
         if self._decided:
             self._decided = {first: last for first, last in self._decided.items() if last >= high_watermark}
             self._find_first_unstable()
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """The log begins here now: decided transactions that ended below it are of no interest."""
+        """Forget decided transactions that ended below the new log start."""
         self.on_high_watermark(log_start_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Drop producers without an open transaction that have been silent for longer. How many."""
+        """Remove producers without an open transaction that have been inactive for too long. Return their number."""
         gone = [
             producer_id
             for producer_id, entry in self.entries.items()
@@ -217,7 +217,7 @@ class ProducerStates:
         return len(gone)
 
     def snapshot(self) -> list[SnapshotEntry]:
-        """What a producer snapshot at `end_offset` holds, by producer id."""
+        """Return the content of a producer snapshot at `end_offset`, by producer id."""
         return [entry.to_snapshot(producer_id) for producer_id, entry in sorted(self.entries.items())]
 
     def _find_first_unstable(self) -> None:

@@ -20,7 +20,8 @@ NO_OFFSET = -1
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer. -1 stands for none in every field; `offset_delta` is the batch's last offset minus its first."""
+    """One producer in a producer snapshot. -1 means none in every field; `offset_delta` is the batch's last offset
+    minus its first."""
 
     producer_id: int
     producer_epoch: int
@@ -39,7 +40,7 @@ def encode(entries: Iterable[SnapshotEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[SnapshotEntry] | None:
-    """The entries, or None if the bytes are not a whole snapshot of this version."""
+    """Return the entries, or None if the bytes are not a whole snapshot of this version."""
     if len(data) < _HEADER.size + _COUNT.size:
         return None
     version, crc = _HEADER.unpack_from(data)

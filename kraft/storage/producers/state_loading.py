@@ -1,4 +1,4 @@
-"""Load producer state from disk: the newest good snapshot, and the log behind it. *Blocking* throughout.
+"""Load producer state from disk: the newest valid snapshot, and the log after it. *Blocking* throughout.
 
 The log is always scanned from the snapshot on, or from its beginning without one. Kafka scans nothing if there is no
 snapshot after a clean stop. Source: Kafka's ProducerStateManager, UnifiedLog.
@@ -25,7 +25,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """The offsets of the producer snapshots in a log's folder, rising."""
+    """Return the offsets of the producer snapshots in a log's folder, ascending."""
     parsed = (parse_segment_file(name) for name in disk.list(directory))
     return sorted(found[0] for found in parsed if found is not None and found[1] == SNAPSHOT_SUFFIX)
 
@@ -33,7 +33,7 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
 def load_producers(
     disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int, config: LogConfig, now_ms: int
 ) -> ProducerStates:
-    """The producer state at `end_offset`. A snapshot that does not read is deleted. StorageCorrupt."""
+    """Return the producer state at `end_offset`. An unreadable snapshot is deleted. Raises StorageCorrupt."""
     states = _from_snapshot(disk, directory, end_offset, config, now_ms)
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
@@ -44,7 +44,7 @@ def load_producers(
 
 
 def apply_to(states: ProducerStates, header: BatchHeader, batch: memoryview | bytes) -> AbortedTransaction | None:
-    """Tell the state of a batch that was read from the log; the transaction-index entry that it makes, if any."""
+    """Apply a batch that was read from the log to the state. Return its transaction-index entry, if any."""
     aborted: AbortedTransaction | None = None
     if header.producer_id >= 0:
         marker = read_marker(batch, 0, header)
@@ -70,8 +70,8 @@ def write_snapshot(disk: Disk, directory: str, states: ProducerStates) -> None:
 
 
 def remove_snapshots(disk: Disk, directory: str, *, above: int) -> None:
-    """Remove the snapshots of offsets above a truncation point, durably: behind it the log may grow past their offsets
-    with other batches, and one that a power loss brings back then would be believed."""
+    """Remove the snapshots of offsets above a truncation point, durably. The log may later exceed their offsets with
+    other batches. A snapshot that reappeared after a power loss would then be taken for valid."""
     late = [offset for offset in snapshot_offsets(disk, directory) if offset > above]
     for offset in late:
         disk.unlink(snapshot_path(directory, offset))

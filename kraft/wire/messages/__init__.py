@@ -1,10 +1,9 @@
-"""Pure: Kafka's messages: kio's classes, one per API, read from and written in every version.
+"""Pure: Kafka's messages, read and written in every version, with kio's generated classes, one per API.
 
-A handler sees only the newest class within the range that we serve (with names, where that knows ids alone); conversion
-from and to the version on the wire is compiled once per pair of classes (`compiled_readers`, `compiled_writers`), and
-the few that need more than fields dropped and defaulted are in `quirks`. Produce and Fetch have codecs of their own
-(`produce`, `fetch`).
-Classes are imported when they are first needed.
+A handler sees only the newest class within the served range (with topic names, even where that version has only ids).
+Conversion from and to the version on the wire is compiled once per pair of classes (`compiled_readers`,
+`compiled_writers`). The few messages that need more than dropped and defaulted fields are in `quirks`. Produce and
+Fetch have their own codecs (`produce`, `fetch`). Classes are imported on first use.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kraft.wire.api_keys import (
 )
 from kraft.wire.messages.compiled_readers import Read, compile_reader
 from kraft.wire.messages.compiled_writers import Write, compile_writer
-from kraft.wire.messages.quirks import QUIRKS, Direction, Quirk
+from kraft.wire.messages.quirks import QUIRKS, MessageDirection, Quirk
 from kraft.wire.messages.schema import coerce, fields_of, merged, part_class
 from kraft.wire.primitives import CannotEncode, milliseconds
 
@@ -54,70 +53,72 @@ __all__ = [
 ]
 
 PIECE_BYTES_MIN = 64 * 1024
-"""More than a connection joins into one send."""
+"""Minimum size of a piece of an encoded response: more bytes than a connection joins into one send."""
 
 LAST_WITH_TOPIC_NAMES = MappingProxyType({ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9})
-"""Up to this version a topic has a name, from the next on an id alone; the newest class has both, each may be None."""
+"""Last version of each API that identifies a topic by name; later versions have only its id. The newest class has both
+fields; each may be None."""
 
 
 def newest_version(key: int) -> int:
-    """The newest version of this API that we speak, as a server on either listener or as a client."""
+    """Return the newest supported version of this API, on either listener or as a client."""
     api = ApiKey(key)
     return (BROKER_APIS.get(api) or CONTROLLER_APIS.get(api) or CLIENT_APIS[api]).max
 
 
 def request_class(key: int) -> Any:
-    """The request class of the newest version that we serve."""
-    return newest_class(key, Direction.REQUEST)
+    """Return the request class of the newest served version."""
+    return newest_class(key, MessageDirection.REQUEST)
 
 
 def response_class(key: int) -> Any:
-    """The response class of the newest version that we serve."""
-    return newest_class(key, Direction.RESPONSE)
+    """Return the response class of the newest served version."""
+    return newest_class(key, MessageDirection.RESPONSE)
 
 
 @cache
-def newest_class(key: int, direction: Direction) -> Any:
-    """What handlers see of one API: kio's class of the newest version that we serve, or one that can say more."""
+def newest_class(key: int, direction: MessageDirection) -> Any:
+    """Return the class that handlers see: kio's class of the newest served version, or one with additional fields."""
     newest = versioned_class(key, newest_version(key), direction)
     last_with_names = LAST_WITH_TOPIC_NAMES.get(ApiKey(key))
     return newest if last_with_names is None else merged(newest, versioned_class(key, last_with_names, direction))
 
 
 @cache
-def versioned_class(key: int, version: int, direction: Direction) -> Any:
-    """kio's class of one API, version and direction; imported now."""
+def versioned_class(key: int, version: int, direction: MessageDirection) -> Any:
+    """Return kio's class of an API, version and direction; imports it on first use."""
     import kio.index
 
-    load = kio.index.load_request_schema if direction is Direction.REQUEST else kio.index.load_response_schema
+    load = kio.index.load_request_schema if direction is MessageDirection.REQUEST else kio.index.load_response_schema
     return load(key, version)
 
 
 def decode_request(key: int, version: int, body: Buffer) -> Any:
-    """The request in `body`, as the newest class. WireError if it does not parse."""
-    return _decode(int(key), version, Direction.REQUEST, body)
+    """Decode a request into the newest class. Raises WireError if it does not parse."""
+    return _decode(int(key), version, MessageDirection.REQUEST, body)
 
 
 def decode_response(key: int, version: int, body: Buffer) -> Any:
-    """The response in `body`, as the newest class. WireError if it does not parse."""
-    return _decode(int(key), version, Direction.RESPONSE, body)
+    """Decode a response into the newest class. Raises WireError if it does not parse."""
+    return _decode(int(key), version, MessageDirection.RESPONSE, body)
 
 
 def encode_request(key: int, version: int, message: Any) -> bytes:
-    """The body of a request (newest class) in `version`. ValueError if that version cannot say it; struct.error or
-    OverflowError for a number that its field does not hold."""
-    return _encode(int(key), version, Direction.REQUEST, message)
+    """Encode a request of the newest class in `version`. Raises ValueError if that version cannot express the request.
+    Raises struct.error or OverflowError for a number outside its field's range."""
+    return _encode(int(key), version, MessageDirection.REQUEST, message)
 
 
 def encode_response(key: int, version: int, message: Any) -> bytes:
-    """The body of a response (newest class) in `version`. CannotEncode if that version cannot say it."""
-    return _encode(int(key), version, Direction.RESPONSE, message)
+    """Encode a response of the newest class in `version`. Raises CannotEncode if that version cannot express the
+    response."""
+    return _encode(int(key), version, MessageDirection.RESPONSE, message)
 
 
 def encode_response_in_pieces(key: int, version: int, message: Any) -> list[bytes]:
-    """As `encode_response`, in pieces of PIECE_BYTES_MIN and more: megabytes are not copied together in one step. What
-    has that length already (of `EncodedStructs`) is not copied at all."""
-    parts = _parts(int(key), version, Direction.RESPONSE, message)
+    """Encode a response in pieces of at least PIECE_BYTES_MIN, so that megabytes are not copied together in one step.
+    Pre-encoded pieces of that length (`EncodedStructs`) are not copied at all."""
+    parts = _parts(int(key), version, MessageDirection.RESPONSE, message)
     pieces: list[bytes] = []
     begin = size = 0
     for end, part in enumerate(parts, 1):
@@ -134,18 +135,18 @@ def encode_response_in_pieces(key: int, version: int, message: Any) -> list[byte
 
 
 def struct_writer(key: int, version: int, *path: str) -> Write:
-    """`write(append, struct)` for the structs in a field of this API's response (`"topics", "partitions"`), from the
-    newest class to `version`."""
-    wire = versioned_class(key, version, Direction.RESPONSE)
-    newest = newest_class(key, Direction.RESPONSE)
+    """Return `write(append, struct)` for the structs in a field of this API's response (`"topics", "partitions"`), from
+    the newest class to `version`."""
+    wire = versioned_class(key, version, MessageDirection.RESPONSE)
+    newest = newest_class(key, MessageDirection.RESPONSE)
     for name in path:
         wire, newest = nested_class(wire, name), nested_class(newest, name)
     return compile_writer(wire, newest)
 
 
 def build(cls: Any, **values: Any) -> Any:
-    """An instance of a kio class: fields not given get their default or zero; lists become tuples, whole milliseconds
-    become durations. TypeError for a field that the class does not have."""
+    """Create an instance of a kio class. Omitted fields get their default or zero; lists become tuples, and whole
+    milliseconds become durations. Raises TypeError for a field that the class does not have."""
     arguments = {}
     for field in fields_of(cls):
         arguments[field.name] = coerce(field, values.pop(field.name)) if field.name in values else field.default
@@ -155,17 +156,17 @@ def build(cls: Any, **values: Any) -> Any:
 
 
 def nested_class(cls: Any, field_name: str) -> Any:
-    """The class of the structs in this field: `nested_class(response_class(ApiKey.METADATA), "topics")`."""
+    """Return the class of the structs in this field: `nested_class(response_class(ApiKey.METADATA), "topics")`."""
     return next(field.entity for field in fields_of(cls) if field.name == field_name)
 
 
 def duration(value_ms: int) -> timedelta:
-    """Milliseconds as kio's classes hold them."""
+    """Convert milliseconds to the duration type of kio's classes."""
     return timedelta(milliseconds=value_ms)
 
 
 @cache
-def _reader(key: int, version: int, direction: Direction) -> tuple[Read, Quirk | None]:
+def _reader(key: int, version: int, direction: MessageDirection) -> tuple[Read, Quirk | None]:
     _check_key(key)
     newest = newest_class(key, direction)
     wire = versioned_class(key, version, direction)
@@ -176,7 +177,7 @@ def _reader(key: int, version: int, direction: Direction) -> tuple[Read, Quirk |
 
 
 @cache
-def _writer(key: int, version: int, direction: Direction) -> tuple[Write, Quirk | None]:
+def _writer(key: int, version: int, direction: MessageDirection) -> tuple[Write, Quirk | None]:
     _check_key(key)
     newest = newest_class(key, direction)
     wire = versioned_class(key, version, direction)
@@ -192,7 +193,7 @@ def _check_key(key: int) -> None:
     )
 
 
-def _decode(key: int, version: int, direction: Direction, body: Buffer) -> Any:
+def _decode(key: int, version: int, direction: MessageDirection, body: Buffer) -> Any:
     read, quirk = _reader(key, version, direction)
     try:
         message, _ = read(memoryview(body), 0)
@@ -205,16 +206,16 @@ def _decode(key: int, version: int, direction: Direction, body: Buffer) -> Any:
     return quirk.upgrade(message, newest_class(key, direction), version)
 
 
-def _encode(key: int, version: int, direction: Direction, message: Any) -> bytes:
+def _encode(key: int, version: int, direction: MessageDirection, message: Any) -> bytes:
     return b"".join(_parts(key, version, direction, message))
 
 
-def _parts(key: int, version: int, direction: Direction, message: Any) -> list[bytes]:
+def _parts(key: int, version: int, direction: MessageDirection, message: Any) -> list[bytes]:
     write, quirk = _writer(key, version, direction)
     if quirk is not None:
         message = quirk.downgrade(message, versioned_class(key, version, direction), version)
     parts: list[bytes] = []
-    if direction is Direction.REQUEST:
+    if direction is MessageDirection.REQUEST:
         write(parts.append, message)
         return parts
     try:

@@ -1,5 +1,6 @@
-"""The error codes that a response carries, NONE included: each struct that has an `error_code` counts once, as in
-Kafka's `AbstractResponse.errorCounts`. Which fields hold such structs is found once per class."""
+"""The error codes in a response, including NONE: each struct with an `error_code` counts once, as in Kafka's
+`AbstractResponse.errorCounts`. The fields that hold such structs are determined once per class.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from kraft.wire.rpc import RpcMessage
 ERROR_FIELD = "error_code"
 
 Plan = tuple[bool, tuple[tuple[str, bool], ...]]
-"""Whether the class itself has an error code, and its fields whose structs may have one, with whether each is an
-array."""
+"""Where a message class has error codes: whether the class itself has one, and its fields whose structs may have one,
+each with whether it is an array."""
 
 
 def answered_errors(message: Any) -> Iterator[int]:
-    """The code of each struct of `message` that has one. What was encoded ahead of the response is passed over."""
+    """Yield the code of each struct of `message` that has one. Parts encoded before the response are skipped."""
     cls: Any = type(message)
     has_error, nested = _plan(cls)
     if has_error:
@@ -37,7 +38,7 @@ def answered_errors(message: Any) -> Iterator[int]:
 
 @cache
 def _plan(cls: Any) -> Plan:
-    if issubclass(cls, RpcMessage):  # its error stands at the top
+    if issubclass(cls, RpcMessage):  # an internal message has its error at the top level
         return any(field.name == ERROR_FIELD for field in dataclasses.fields(cls)), ()
     has_error, nested = False, []
     for field in fields_of(cls):

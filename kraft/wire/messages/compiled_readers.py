@@ -1,11 +1,11 @@
 """Compiled readers: from the bytes of any version to a newest-version message, in one pass.
 
-For each pair (class of the version on the wire, class of the result) one plain function is generated. Fields that the
-result's class lacks are read and dropped; fields that the wire's class lacks get their default. Unknown tagged fields
-are skipped, and any non-zero byte is true, as Kafka does (kio 0.6.5 raises on both, so its reader is the oracle of the
-tests and not the reader).
+One plain function is generated for each pair (class of the version on the wire, class of the result). Fields that the
+result's class lacks are read and dropped. Fields that the wire's class lacks get their default. Unknown tagged fields
+are skipped, and any non-zero byte is true, as in Kafka. kio 0.6.5 raises an error on both, so its reader is only used
+in tests, to compare with.
 
-Invariants: bytes that do not parse are a WireError; an array's length is bounded by the bytes that are left before
+Invariants: bytes that do not parse are a WireError; an array's length is checked against the remaining bytes before
 anything is allocated.
 """
 
@@ -35,11 +35,12 @@ from kraft.wire.varints import read_unsigned
 Read = Callable[[memoryview, int], tuple[Any, int]]
 
 SHARED_BYTES_MAX = 65_536
-"""Arrays of more bytes are not remembered."""
+"""Maximum size of an array that is cached."""
 
 
 def _duration(milliseconds: int) -> timedelta:
-    """64 bits of milliseconds can be more than a timedelta holds: then it is as long as one can be."""
+    """Read a duration. 64-bit milliseconds can exceed the range of a timedelta; then the result is the longest
+    timedelta."""
     try:
         return timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -47,7 +48,7 @@ def _duration(milliseconds: int) -> timedelta:
 
 
 def _tags(data: memoryview, position: int, known: dict[int, tuple[str, Read]]) -> tuple[dict[str, Any], int]:
-    """Tagged fields by name; unknown ones are skipped."""
+    """Read tagged fields by name; unknown ones are skipped."""
     values: dict[str, Any] = {}
     count, position = read_unsigned(data, position)
     last = -1
@@ -66,7 +67,7 @@ def _tags(data: memoryview, position: int, known: dict[int, tuple[str, Read]]) -
 
 
 def _skip_tags(data: memoryview, position: int) -> int:
-    """Behind the tagged fields, none of which is known; as a rule there are none."""
+    """Return the position after the tagged fields, none of which is known. Usually there are none."""
     if position < len(data) and not data[position]:
         return position + 1
     return _tags(data, position, {})[1]
@@ -74,13 +75,13 @@ def _skip_tags(data: memoryview, position: int) -> int:
 
 @cache
 def compile_reader(wire: Any, target: Any) -> Read:
-    """`read(data, position) -> (message of class target, next position)` for the version of class `wire`. The function
-    may raise struct.error where bytes are missing: `messages` turns it into a WireError."""
-    return _Reader(wire, target).compile()
+    """Return `read(data, position) -> (message of class target, next position)` for the version of class `wire`. The
+    function may raise struct.error where bytes are missing; `messages` turns it into a WireError."""
+    return _ReaderGenerator(wire, target).compile()
 
 
-class _Reader:
-    """Generates one function, line by line."""
+class _ReaderGenerator:
+    """Generates one reader function, line by line."""
 
     def __init__(self, wire: Any, target: Any) -> None:
         self.wire = wire
@@ -149,7 +150,7 @@ class _Reader:
             self.run = []
 
     def single(self, field: Field) -> Read:
-        """The reader of one value of the field's type."""
+        """Return the reader of one value of the field's type."""
         code = STRUCT_CODES.get(field.kind)
         if code is not None:
             return _fixed_reader(field.kind, struct.Struct(">" + code))
@@ -214,7 +215,8 @@ def _fixed_reader(kind: str, form: struct.Struct) -> Read:
 
 
 def _shared(read_array: Read) -> Read:
-    """Many topics may share one array (their settings): the same bytes as the last time are the same value."""
+    """Cache the last array that was read. Many topics may have the same array (their settings), so the same bytes give
+    the same shared value."""
     last: list[tuple[bytes, tuple[Any, ...]]] = [(b"", ())]
 
     def read(data: memoryview, position: int) -> tuple[Any, int]:

@@ -1,9 +1,9 @@
 """Compiled writers: from a newest-version message to the bytes of any version, in one pass.
 
-For each pair (class of the version on the wire, class of the value) one plain function is generated: runs of fixed-size
-fields become one struct call, fields that the value's class lacks are constants, fields that the wire's class lacks are
-left out, and a None that the wire's class does not know becomes the zero of its type. kio's own writer is the oracle in
-the tests; it is ten to thirty times slower, which Metadata answers would feel.
+One plain function is generated for each pair (class of the version on the wire, class of the value). Runs of fixed-size
+fields become one struct call. Fields that the value's class lacks are constants, and fields that the wire's class lacks
+are left out. A None that the wire's class does not permit becomes the zero of its type. The tests compare with kio's
+writer; it is ten to thirty times slower, which would delay Metadata responses.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ STRUCT_CODES = MappingProxyType(
 
 @cache
 def compile_writer(wire: Any, source: Any) -> Write:
-    """`write(append, message)` for a message of class `source`, in the version of class `wire`."""
-    return _Writer(wire, source).compile()
+    """Return `write(append, message)` for a message of class `source`, in the version of class `wire`."""
+    return _WriterGenerator(wire, source).compile()
 
 
 class EncodedStructs:
-    """An array of structs whose bytes, in this version of the message, are there already; in the place of the array."""
+    """Pre-encoded bytes of an array of structs in this version of the message; used instead of the array."""
 
     __slots__ = ("_count", "pieces", "version")
 
@@ -70,11 +70,12 @@ class EncodedStructs:
 
 
 SHARED_MIN, SHARED_MAX = 8, 256
-"""Arrays of so many structs are remembered: shorter ones are as quick to write, longer ones are rarely shared."""
+"""Minimum and maximum number of structs in an array that is cached: shorter arrays are as quick to write, and longer
+ones are rarely shared."""
 
 
-class _Writer:
-    """Generates one function, line by line."""
+class _WriterGenerator:
+    """Generates one writer function, line by line."""
 
     def __init__(self, wire: Any, source: Any) -> None:
         self.wire = wire
@@ -105,7 +106,7 @@ class _Writer:
         return write
 
     def name(self, value: object) -> str:
-        """A name by which the generated code reaches `value`."""
+        """Return a name by which the generated code refers to `value`."""
         name = f"v{len(self.names)}"
         self.names[name] = value
         return name
@@ -114,7 +115,7 @@ class _Writer:
         self.lines.append("    " + text)
 
     def value(self, field: Field) -> str:
-        """The expression that gives the field's value."""
+        """Return the expression for the field's value."""
         source = self.source_fields.get(field.name)
         if source is None:
             return self.name(field.default)
@@ -156,7 +157,7 @@ class _Writer:
         return compact_byte_string if self.is_flexible else byte_string
 
     def nested(self, field: Field) -> str:
-        """The writer of a nested struct, against the same field of the value's class where it has one."""
+        """Return the writer of a nested struct, against the same field of the value's class where it has one."""
         source = self.source_fields.get(field.name)
         return self.name(compile_writer(field.entity, source.entity if source is not None else field.entity))
 
@@ -184,8 +185,10 @@ class _Writer:
             self.line(f"    append({self.name(self.variable(field.kind))}(item))")
 
     def structs(self, count: str, write: str) -> None:
-        """An array of structs. Many topics may share one array (their settings): the very same tuple as the last time
-        is not written anew. A message's own array is nobody else's, and may be of megabytes."""
+        """Return the writer of an array of structs.
+
+        Many topics may share one array (their settings), so a tuple identical to the last one is not encoded again. A
+        message's top-level array is never shared and may have megabytes, so it is not cached."""
         if self.wire.__type__.name == "nested":
             last = self.name([None, b""])
             self.line(f"if items is not None and items is {last}[0]:")
@@ -209,7 +212,7 @@ class _Writer:
         self.line(f"        {write}(append, item)")
 
     def tagged(self, fields: list[Field]) -> None:
-        """Tagged fields that differ from their default, in rising order of their tags."""
+        """Write tagged fields that differ from their default, by ascending tag."""
         if not fields:
             self.line("append(b'\\0')")
             return
@@ -226,10 +229,10 @@ class _Writer:
         self.line("append(b''.join(tags))")
 
 
-class _Single(_Writer):
+class _Single(_WriterGenerator):
     """Writes one tagged field of a message, without its tag and size."""
 
-    def __init__(self, parent: _Writer, field: Field) -> None:
+    def __init__(self, parent: _WriterGenerator, field: Field) -> None:
         super().__init__(parent.wire, parent.wire)
         self.source_fields = parent.source_fields
         self.tagged_field = field

@@ -1,8 +1,9 @@
-"""The answer to a request in which everything has failed with one error: for faults that are injected on purpose.
+"""Response to a request in which everything failed with one error, for deliberate fault injection.
 
-One rule for every API, taken from the messages themselves: each struct of the answer that can carry an error carries
-this one, and for each element that the request names (a topic, a partition, a group, a resource) there is an element
-in the answer. An array of the answer belongs to the array of the request that shares most of its identifying fields.
+One rule for every API is derived from the messages themselves. Each struct of the response that can carry an error
+carries this one. For each element that the request names (a topic, a partition, a group, a resource), the response has
+an element. An array of the response corresponds to the array of the request with which it shares most identifying
+fields.
 Source: Kafka protocol.
 """
 
@@ -33,7 +34,7 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""Of a Fetch as a whole, never of one of its partitions."""
+"""Errors that apply to a Fetch as a whole, never to one of its partitions."""
 
 _IDENTIFYING = frozenset(
     {
@@ -52,7 +53,7 @@ _IDENTIFYING = frozenset(
 
 
 def error_problem(api_key: int) -> str | None:
-    """Why an answer of this API cannot be made to tell an error; None if it can."""
+    """Return why no response of this API can report an error; None if one can."""
     if api_key >= FIRST_INTERNAL_KEY:
         return f"answers to internal requests (key {api_key}) have no common place for an error"
     if api_key in (ApiKey.PRODUCE, ApiKey.FETCH) or _has_error(messages.response_class(api_key)):
@@ -63,10 +64,10 @@ def error_problem(api_key: int) -> str | None:
 def error_answer(
     api_key: int, version: int, body: Buffer, error: ErrorCode, session: Iterable[NamedPartition] = ()
 ) -> tuple[Chunk, ...] | None:
-    """The body of the answer; None if the request wants none (Produce with acks=0). WireError if `body` does not parse.
+    """Return the body of the response; None if the request expects none (Produce with acks=0). Raises WireError if
+    `body` does not parse.
 
-    `session` is for Fetch alone: the partitions of its session, which the request itself does not name.
-    """
+    `session` is only for Fetch: the partitions of its session, which the request itself does not name."""
     if api_key == ApiKey.PRODUCE:
         return _produce(version, memoryview(body), error)
     if api_key == ApiKey.FETCH:
@@ -110,7 +111,7 @@ def _has_error(cls: Any) -> bool:
 
 
 def _failed(cls: Any, request: Any, error: ErrorCode) -> Any:
-    """An instance of the response class `cls` that answers `request` (or one of its elements) with the error."""
+    """Return an instance of the response class `cls` that answers `request` (or one of its elements) with the error."""
     values: dict[str, Any] = {}
     given = {plain_name(field.name): field for field in fields_of(request.__class__)}
     for field in fields_of(cls):
@@ -125,7 +126,7 @@ def _failed(cls: Any, request: Any, error: ErrorCode) -> Any:
 
 
 def _elements(entity: Any, request: Any, error: ErrorCode) -> Iterator[Any]:
-    """The elements of one array of the answer, in the order of what they answer."""
+    """Return the elements of one array of the response, in the order of the request elements that they answer."""
     names = {
         plain_name(field.name): field.name for field in fields_of(entity) if plain_name(field.name) in _IDENTIFYING
     }
@@ -133,11 +134,11 @@ def _elements(entity: Any, request: Any, error: ErrorCode) -> Iterator[Any]:
     array = max(shared, key=lambda name: len(shared[name]), default="")
     if not array or not shared[array]:
         for field in fields_of(request.__class__):
-            if field.is_array and field.kind == ENTITY:  # a level that the answer does not have
+            if field.is_array and field.kind == ENTITY:  # a level that the response does not have
                 for element in getattr(request, field.name) or ():
                     if names:
                         yield from _elements(entity, element, error)
-                    else:  # answers without a name are in the order of the request's elements
+                    else:  # responses without a name are in the order of the request's elements
                         yield _failed(entity, element, error)
         return
     for element in getattr(request, array) or ():
@@ -149,7 +150,7 @@ def _elements(entity: Any, request: Any, error: ErrorCode) -> Iterator[Any]:
 
 
 def _identity(array: Field) -> set[str]:
-    """What the elements of a request's array are identified by."""
+    """Return the fields that identify the elements of a request's array."""
     if array.kind != ENTITY:
         return {plain_name(array.name)}
     return {plain_name(field.name) for field in fields_of(array.entity)}

@@ -1,7 +1,7 @@
-"""Fetch requests, versions 4 to 18, to bytes and back; the values of both halves under the same name.
+"""Codecs of Fetch requests, versions 4 to 18. Also exports the values of requests and responses.
 
-From v12 on a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`. The usual
-request takes a shorter road (`fetch_usual`). kio is the oracle in the tests.
+From v12 on, a partition without tagged fields has a fixed size, so a whole array of them is one `iter_unpack`. The
+usual request takes a shorter path (`fetch_usual`). The tests compare with kio.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ _TAG_REPLICA_STATE = 1
 
 T = TypeVar("T")
 StepsTo = Generator[None, None, T]
-"""Work with a step between two yields, which returns a T."""
+"""Generator that does work in steps, one between two yields, and returns a T."""
 STEP_ROWS = 512
-"""So many partitions, or topics with none, are parsed in a step."""
+"""Maximum partitions, or topics without partitions, parsed in one step."""
 
 
 def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
-    """Parse. WireError if the body does not parse."""
+    """Decode a request. Raises WireError if the body does not parse."""
     view = memoryview(body)
     if version >= FIRST_VERSION_WITH_REPLICA_STATE:
         usual = decode_usual(view)
@@ -114,7 +114,7 @@ def decode_fetch_request(version: int, body: Buffer) -> FetchRequest:
 
 
 def decode_fetch_request_in_steps(version: int, body: Buffer) -> StepsTo[FetchRequest]:
-    """As `decode_fetch_request`, a step at a time: for a request that names very many partitions."""
+    """Decode a request step by step, for a request that names very many partitions."""
     try:
         return (yield from _decode(version, memoryview(body)))
     except (struct.error, IndexError):
@@ -195,7 +195,7 @@ def _decode_topics(version: int, body: memoryview, position: int) -> StepsTo[tup
 
 
 def read_topic(version: int, body: memoryview, position: int) -> tuple[str | None, UUID | None, int]:
-    """(name, topic id, next position) in the form of this version of Fetch."""
+    """Return (name, topic id, next position) in the form of this version of Fetch."""
     if version >= FIRST_VERSION_WITH_TOPIC_ID:
         (raw,) = struct.unpack_from("16s", body, position)
         return None, uuid_or_none(raw), position + 16
@@ -206,10 +206,10 @@ def read_topic(version: int, body: memoryview, position: int) -> tuple[str | Non
 
 
 def _decode_partitions(version: int, body: memoryview, position: int, count: int) -> tuple[list[FetchPartition], int]:
-    """The next `count` partitions, and where they end."""
+    """Decode the next `count` partitions, and return them with the position after them."""
     end = position + count * _PARTITION_V12.size
     if end <= len(body):
-        # the last byte of each is the number of its tagged fields: if one is not 0, the sizes are not what they seem
+        # the last byte of each is the number of its tagged fields: if one is not 0, the sizes are different
         partitions = list(map(FetchPartition._make, _PARTITION_V12.iter_unpack(body[position:end])))
         if not any(partition.tags for partition in partitions):
             return partitions, end
@@ -235,7 +235,7 @@ def _replica_tags(version: int, tags: dict[int, memoryview]) -> ReplicaTags | in
 
 
 def _plain_partition(version: int) -> struct.Struct:
-    """partition, [leader epoch], offset, [log start], max bytes."""
+    """Return the struct of a partition: partition, [leader epoch], offset, [log start], max bytes."""
     epoch = "i" if version >= FIRST_VERSION_WITH_LEADER_EPOCH else ""
     log_start = "q" if version >= FIRST_VERSION_WITH_LOG_START else ""
     return struct.Struct(f">i{epoch}q{log_start}i")
@@ -247,7 +247,7 @@ _PLAIN_PARTITIONS = MappingProxyType({version: _plain_partition(version) for ver
 def _decode_plain_partitions(
     version: int, body: memoryview, position: int, count: int
 ) -> tuple[list[FetchPartition], int]:
-    """As `_decode_partitions`, before the flexible versions."""
+    """Decode partitions of a version that is not flexible; otherwise as `_decode_partitions`."""
     form = _PLAIN_PARTITIONS[version]
     partitions = []
     for _ in range(count):
@@ -285,7 +285,7 @@ def _decode_forgotten(version: int, body: memoryview, position: int) -> StepsTo[
 
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """The body of a request. What the version cannot say is left out."""
+    """Encode the body of a request. Fields that the version lacks are left out."""
     if version >= FIRST_VERSION_WITH_REPLICA_STATE:
         usual = encode_usual(request)
         if usual is not None:
@@ -318,7 +318,7 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
 
 
 def topic_bytes(version: int, name: str | None, topic_id: UUID | None) -> bytes:
-    """A topic in the form of this version of Fetch: its id from v13 on, else its name."""
+    """Encode a topic in the form of this version of Fetch: its id from v13 on, else its name."""
     if version >= FIRST_VERSION_WITH_TOPIC_ID:
         return uuid_bytes(topic_id)
     return compact_string(name) if version >= FIRST_FLEXIBLE else string(name)

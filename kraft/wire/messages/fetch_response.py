@@ -1,4 +1,6 @@
-"""Fetch responses, versions 4 to 18: written as chunks, so that records go out as file ranges, and read in place."""
+"""Codecs of Fetch responses, versions 4 to 18. They are written as chunks, so that records are sent as file ranges, and
+read in place.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,10 @@ _HEAD_V7 = struct.Struct(">ihi")
 _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _USUAL_V12 = struct.Struct(">ihqqqBi")
-"""All fixed fields, null aborted transactions, preferred read replica."""
+"""Struct of a usual partition result from v12 on: all fixed fields, null aborted transactions, preferred read replica.
+"""
 _EMPTY_V12 = struct.Struct(">ihqqqBiBB")
-"""The same, no records, no tags."""
+"""Struct like _USUAL_V12, followed by no records and no tags."""
 _NO_BYTES = 1
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
@@ -59,7 +62,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
-    """The body in pieces: bytes, and the file ranges and buffers of the results as they are."""
+    """Return the body in pieces: bytes, and the file ranges and buffers of the results, unchanged."""
     if version >= FIRST_FLEXIBLE:
         return _encode_flexible(version, topics, throttle_time_ms, error_code, session_id, node_endpoints)
     out = _Chunks()
@@ -109,7 +112,7 @@ def _encode_flexible(
 
 
 class _Chunks:
-    """Small pieces that are joined whenever something that is not to be copied comes between."""
+    """A list of chunks: small pieces are joined, up to the next chunk that must not be copied."""
 
     __slots__ = ("chunks", "parts")
 
@@ -182,7 +185,7 @@ def _encode_plain_result(out: _Chunks, version: int, result: FetchResult) -> Non
 
 
 def decode_fetch_response(version: int, body: Buffer) -> FetchResponse:
-    """Parse; the results' `records` are views into `body`. WireError if it does not parse."""
+    """Decode a response; the results' `records` are views into `body`. Raises WireError if it does not parse."""
     try:
         return _decode(version, memoryview(body))
     except struct.error:
@@ -220,7 +223,8 @@ def _decode(version: int, body: memoryview) -> FetchResponse:
 
 
 def _decode_usual(body: memoryview, position: int) -> tuple[FetchResult, int] | None:
-    """A partition of a flexible version without aborted transactions and tags, fast. None for any other."""
+    """Decode quickly a partition of a flexible version without aborted transactions and tags. Return None for any
+    other."""
     try:
         index, error_code, high_watermark, stable, log_start, aborted, preferred = _USUAL_V12.unpack_from(
             body, position
@@ -255,7 +259,7 @@ def _decode_result(version: int, body: memoryview, position: int) -> tuple[Fetch
     if version >= FIRST_VERSION_WITH_RACK:
         (preferred,) = _INT32.unpack_from(body, position)
         position += 4
-    # a byte string's length is bounded in the same way as an array's
+    # a byte string's length is bounded like an array's
     size, position = read_count(body, position)
     records: tuple[Chunk, ...] = (body[position : position + size],) if size > 0 else ()
     position += max(size, 0)

@@ -1,8 +1,9 @@
-"""The usual Fetch request from version 15 on, fast: nothing forgotten, no rack, no tags but a follower's own.
+"""Fast codec of the usual Fetch request from version 15 on: no forgotten topics, no rack, and no tags but a follower's
+own.
 
-It is a handful of fixed-size pieces, each way: 3 us to read and 1.3 to write, where the general codec in `fetch` takes
-7.8 and 3.2, twice for each replicated batch. For anything else both functions give None, and the general codec says
-what it is or what is wrong.
+Such a request consists of a few fixed-size pieces. It takes 3 us to read and 1.3 us to write; the general codec in
+`fetch` takes 7.8 and 3.2, twice for each replicated batch. For any other request both functions return None. The
+general codec then handles it or reports the error.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from kraft.wire.messages.fetch_values import FetchPartition, FetchRequest, Fetch
 from kraft.wire.primitives import uuid_bytes, uuid_or_none
 
 _HEAD = struct.Struct(">iiibiiB")
-"""From the first field to the number of topics in one byte."""
+"""Struct of a request's start: from the first field to the number of topics, which fits one byte."""
 _TOPIC = struct.Struct(">16sB")
 _FOLLOWER_TAIL = struct.Struct(">5siqb")
 _FOLLOWER_TAIL_START = bytes((1, 1, 1, 1, 13))
-"""Nothing forgotten, an empty rack, one tagged field: tag 1 of 13 bytes."""
+"""Start of the tail of a follower's request: no forgotten topics, an empty rack, one tagged field (tag 1 of 13 bytes).
+"""
 _CONSUMER_TAIL = bytes((1, 1, 0))
 _COUNT_MAX = 127
-"""A compact length up to this takes one byte."""
+"""Maximum count whose compact length takes one byte."""
 _PARTITION = struct.Struct(">iiqiqib")
-"""Without tagged fields: their number, the last byte, is 0."""
+"""Struct of a partition without tagged fields: its last byte, the number of tagged fields, is 0."""
 
 
 def decode_usual(body: memoryview) -> FetchRequest | None:
-    """A request by topic id without anything rare in it, fast. None for any other, and for one that does not parse."""
+    """Decode a usual request by topic id. Return None for any other, and for one that does not parse."""
     try:
         max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, topic_count = _HEAD.unpack_from(body)
         if not 0 < topic_count <= _COUNT_MAX:
@@ -60,7 +62,7 @@ def decode_usual(body: memoryview) -> FetchRequest | None:
 
 
 def encode_usual(request: FetchRequest) -> bytes | None:
-    """A follower's request without anything rare in it, fast. None for any other."""
+    """Encode a follower's usual request. Return None for any other."""
     topics = request.topics
     if request.forgotten or request.rack_id or request.cluster_id is not None or request.replica_id < 0:
         return None

@@ -1,7 +1,8 @@
-"""What Fetch says, in either half, of any version from 4 to 18; the codecs are in `fetch` and `fetch_response`.
+"""Values of Fetch requests and responses, for all versions from 4 to 18. The codecs are in `fetch` and
+`fetch_response`.
 
-Versions: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic ids,
-15 replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark.
+Versions: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 flexible and last fetched epoch, 13 topic ids, 15
+replica state in a tag, 16 node endpoints, 17 directory id, 18 high watermark.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ FIRST_VERSION_WITH_DIRECTORY_ID = 17
 FIRST_VERSION_WITH_HIGH_WATERMARK = 18
 
 NO_HIGH_WATERMARK = 2**63 - 1
-"""What a replica that does not tell its high watermark sends."""
+"""Value that a replica sends if it does not report its high watermark."""
 BYTES_MAX = 2**31 - 1
 
 
 class ReplicaTags(NamedTuple):
-    """What only followers say of a partition."""
+    """Fields of a partition that only followers send."""
 
     replica_directory_id: UUID | None = None
     high_watermark: int = NO_HIGH_WATERMARK
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a request; -1 where nothing is said. `tags` is 0 where there are no tagged fields."""
+    """One partition of a request; -1 for absent values. `tags` is 0 if there are no tagged fields."""
 
     partition: int
     current_leader_epoch: int
@@ -57,9 +58,9 @@ class FetchPartition(NamedTuple):
 
 
 FetchTopic = tuple[str | None, UUID | None, Sequence[FetchPartition]]
-"""(name, or None from v13 on; topic id, or None before; partitions)."""
+"""A topic of a request: (name, topic id, partitions). The name is None from v13 on, the id is None before."""
 ForgottenTopic = tuple[str | None, UUID | None, Sequence[int]]
-"""(name, topic id, partition numbers)."""
+"""A topic that a fetch session forgets: (name, topic id, partition numbers)."""
 
 
 @dataclass(slots=True)
@@ -81,8 +82,8 @@ class FetchRequest:
 
 
 class FetchResult(NamedTuple):
-    """The answer for one partition. `aborted_transactions` is None for read_uncommitted, else a sequence of (producer
-    id, first offset). In a response that was read, `records` is one view or empty."""
+    """The result for one partition. `aborted_transactions` is None for read_uncommitted, else a sequence of (producer
+    id, first offset). In a decoded response, `records` is one view or empty."""
 
     partition: int
     error_code: int = 0
@@ -98,12 +99,13 @@ class FetchResult(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Records, or that there are none: no error, nothing to cut, no other replica to read from."""
+        """Whether the result is only records, possibly none: no error, no truncation, no preferred read replica."""
         return not self.error_code and self.diverging_epoch is None and self.preferred_read_replica < 0
 
 
 FetchTopicResult = tuple[str | None, UUID | None, Sequence[FetchResult]]
-"""(name, topic id, results); the one that the version does not use is ignored."""
+"""Results for one topic: (name, topic id, results). Of name and id, the one that the version does not use is ignored.
+"""
 
 
 class FetchResponse(NamedTuple):

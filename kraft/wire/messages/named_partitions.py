@@ -1,7 +1,7 @@
-"""Which topics and partitions a request names, for any API: read from the message's own fields.
+"""The topics and partitions that a request names, for any API, determined from the message's fields.
 
-An array of structs with a topic's name or id is an array of topics; an array of partition numbers, or of structs with
-one, inside it is its partitions. Source: Kafka protocol.
+An array of structs with a topic's name or id is an array of topics. Inside it, an array of partition numbers, or of
+structs with one, is the topic's partitions. Source: Kafka protocol.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _PLAIN_NAMES = MappingProxyType(
 
 
 class NamedPartition(NamedTuple):
-    """A partition that a request names. One of `topic` and `topic_id` may be None; `partition` is WHOLE_TOPIC where the
-    request speaks of the topic alone."""
+    """A partition that a request names. One of `topic` and `topic_id` may be None. `partition` is WHOLE_TOPIC where the
+    request names only the topic."""
 
     topic: str | None
     topic_id: UUID | None
@@ -50,12 +50,13 @@ class NamedPartition(NamedTuple):
 
 
 def plain_name(name: str) -> str:
-    """The one name of fields that mean the same in different messages; among them arrays of plain values."""
+    """Return the common name of fields with the same meaning in different messages, including arrays of plain
+    values."""
     return _PLAIN_NAMES.get(name, name)
 
 
 def named_partitions(api_key: int, version: int, body: Buffer) -> list[NamedPartition]:
-    """What a request names. WireError if it does not parse."""
+    """Return the partitions that a request names. Raises WireError if it does not parse."""
     if api_key >= FIRST_INTERNAL_KEY:
         return []
     if api_key == ApiKey.PRODUCE:
@@ -64,7 +65,9 @@ def named_partitions(api_key: int, version: int, body: Buffer) -> list[NamedPart
     if api_key == ApiKey.FETCH:
         fetch = decode_fetch_request(version, body)
         return [
-            NamedPartition(name, topic_id, wish.partition) for name, topic_id, wishes in fetch.topics for wish in wishes
+            NamedPartition(name, topic_id, partition.partition)
+            for name, topic_id, partitions in fetch.topics
+            for partition in partitions
         ]
     return [*_in_message(messages.decode_request(api_key, version, body))]
 

@@ -1,8 +1,8 @@
-"""Produce, versions 3 to 13: codecs by hand on raw buffers, for broker and client. kio is the oracle in the tests.
+"""Produce, versions 3 to 13: hand-written codecs on raw buffers, for broker and client. The tests compare with kio.
 
-A request is parsed in place: `records` are views into the receive buffer, writable if the buffer is, so that the leader
-patches the batch headers without a copy. Versions: 5 log start offset, 8 record errors, 9 flexible, 10 current leader
-and node endpoints (KIP-951), 13 topic ids in place of names.
+A request is parsed in place: `records` are views into the receive buffer. They are writable if the buffer is, so the
+leader patches the batch headers without a copy. Versions: 5 log start offset, 8 record errors, 9 flexible, 10 current
+leader and node endpoints (KIP-951), 13 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _PARTITION_V3 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 
 ProduceTopic = tuple[str | None, UUID | None, list[tuple[int, memoryview | None]]]
-"""(name, or None from v13 on; topic id, or None before; [(partition, records)])."""
+"""A topic of a request: (name, topic id, [(partition, records)]). The name is None from v13 on, the id is None before.
+"""
 
 
 class ProduceRequest:
@@ -65,7 +66,7 @@ class ProduceRequest:
 
 
 class ProduceResult(NamedTuple):
-    """The answer for one partition. Offsets and times are -1 where there is none."""
+    """The result for one partition. Absent offsets and times are -1."""
 
     partition: int
     error_code: int = 0
@@ -78,7 +79,8 @@ class ProduceResult(NamedTuple):
 
 
 ProduceTopicResult = tuple[str | None, UUID | None, Sequence[ProduceResult]]
-"""(name, topic id, results); the one that the version does not use is ignored."""
+"""Results for one topic: (name, topic id, results). Of name and id, the one that the version does not use is ignored.
+"""
 
 
 class ProduceResponse(NamedTuple):
@@ -91,7 +93,7 @@ class ProduceResponse(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview) -> ProduceRequest:
-    """Parse in place. WireError if the body does not parse."""
+    """Parse a request in place. Raises WireError if the body does not parse."""
     try:
         if version < FIRST_FLEXIBLE:
             return _decode_plain(body)
@@ -103,7 +105,8 @@ def decode_produce_request(version: int, body: memoryview) -> ProduceRequest:
 
 
 def _decode_single(version: int, body: memoryview) -> ProduceRequest | None:
-    """The usual shape, fast: no transactional id, one topic, one partition, no tags. None for any other."""
+    """Parse quickly the usual request: no transactional id, one topic, one partition, no tags. Return None for any
+    other."""
     name: str | None = None
     topic_id: UUID | None = None
     try:
@@ -120,7 +123,7 @@ def _decode_single(version: int, body: memoryview) -> ProduceRequest | None:
         partition_count, index, size, second, third = _SINGLE_PARTITION.unpack_from(body, position)
         if transactional_size or count != 2 or partition_count != 2 or size < 128:
             return None
-        # a varint of two or of three bytes: a batch is never shorter
+        # a varint of two or three bytes, as no batch is shorter
         position += _SINGLE_PARTITION.size
         if second < 128:
             size += (second << 7) - 129
@@ -172,7 +175,7 @@ def _decode_flexible(version: int, body: memoryview) -> ProduceRequest:
 
 
 def _count(body: memoryview, position: int) -> tuple[int, int]:
-    """A compact length, -1 for null, checked against the bytes that are left."""
+    """Read a compact length (-1 for null) and check it against the remaining bytes."""
     byte = body[position]
     position += 1
     if byte < 128:
@@ -223,7 +226,7 @@ def encode_produce_request(
     topics: Sequence[tuple[str | None, UUID | None, Sequence[tuple[int, Buffer | None]]]],
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """The body in pieces; records are not copied."""
+    """Return the body in pieces; records are not copied."""
     is_flexible = version >= FIRST_FLEXIBLE
     count = compact_array_count if is_flexible else _array_count
     text = compact_string if is_flexible else string
@@ -264,7 +267,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The body of a response."""
+    """Encode the body of a response."""
     if version < FIRST_FLEXIBLE:
         return _encode_plain_response(version, topics, throttle_time_ms)
     parts = [encode_unsigned(len(topics) + 1)]
@@ -313,8 +316,10 @@ def _encode_plain_response(version: int, topics: Iterable[ProduceTopicResult], t
 
 
 class ProduceSuccess:
-    """Answers for one partition that was appended to, at the price of one struct call: `body` gives the same bytes as
-    `encode_produce_response` with one successful result and no throttle time. Keep one per (version, partition)."""
+    """Responses to successful appends to one partition, encoded with one struct call.
+
+    `body` returns the same bytes as `encode_produce_response` with one successful result and no throttle time. Keep one
+    object per (version, partition)."""
 
     __slots__ = ("_has_log_start", "_pack", "_tail")
 
@@ -334,14 +339,14 @@ class ProduceSuccess:
         self._tail = tail
 
     def body(self, base_offset: int, log_append_time_ms: int = -1, log_start_offset: int = -1) -> bytes:
-        """The response's body. Offsets and the time as in ProduceResult."""
+        """Return the response's body. Offsets and the time are as in ProduceResult."""
         if self._has_log_start:
             return self._pack(base_offset, log_append_time_ms, log_start_offset, self._tail)
         return self._pack(base_offset, log_append_time_ms, self._tail)
 
 
 def decode_produce_response(version: int, body: Buffer) -> ProduceResponse:
-    """Parse a response. WireError if it does not parse."""
+    """Parse a response. Raises WireError if it does not parse."""
     try:
         return _decode_response(version, memoryview(body))
     except struct.error:

@@ -1,7 +1,7 @@
-"""Where going between versions needs more than dropping a field or giving it its default.
+"""Conversions between versions that need more than dropping a field or giving it its default.
 
-Each quirk converts whole messages between the class of an old version and the newest one. Fields of the same name are
-carried over by `_carry`; the functions here say what is different.
+Each quirk converts whole messages between the class of an old version and the newest one. `_carry` copies fields of the
+same name; the functions here handle the differences.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kraft.wire.api_keys import ApiKey
 from kraft.wire.messages.schema import ENTITY, fields_of
 
 
-class Direction(Enum):
-    """Which half of an API."""
+class MessageDirection(Enum):
+    """Half of an API: request or response."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -25,8 +25,8 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
-    """`upgrade(old message, newest class, version)` and `downgrade(newest message, old class, version)`, for the
-    versions in `versions`."""
+    """Conversions of one message between old versions and the newest: `upgrade(old message, newest class, version)` and
+    `downgrade(newest message, old class, version)`, for the versions in `versions`."""
 
     versions: Container[int]
     upgrade: Callable[[Any, Any, int], Any]
@@ -34,7 +34,8 @@ class Quirk:
 
 
 def _carry(message: Any, target: Any, **replaced: Any) -> Any:
-    """A message of class `target` with the fields of the same name, nested ones converted; `replaced` wins."""
+    """Return a message of class `target` with the fields of the same name, nested ones converted. Values in `replaced`
+    are used instead of the fields of that name."""
     have = {field.name: field for field in fields_of(message.__class__)}
     arguments: dict[str, Any] = {}
     for field in fields_of(target):
@@ -70,7 +71,7 @@ def _downgrade_delete_topics(message: Any, old: Any, version: int) -> Any:
     return _carry(message, old, topic_names=tuple(topic.name for topic in message.topics))
 
 
-# Metadata v0: an empty list means all topics; later null does, and empty means none.
+# Metadata v0: an empty list means all topics. In later versions null means all topics, and an empty list means none.
 
 
 def _upgrade_metadata(message: Any, newest: Any, version: int) -> Any:
@@ -84,7 +85,7 @@ def _downgrade_metadata(message: Any, old: Any, version: int) -> Any:
     return _carry(message, old)
 
 
-# UpdateFeatures: v0 has allow_downgrade where later versions have upgrade_type; before v2 each feature has a result.
+# UpdateFeatures: v0 has allow_downgrade where later versions have upgrade_type. Before v2 each feature has a result.
 
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
@@ -107,7 +108,7 @@ def _downgrade_update_features(message: Any, old: Any, version: int) -> Any:
     return _carry(message, old, feature_updates=updates)
 
 
-# ApiVersions: features that a version-3 reader would refuse (min 0) are left out before v4; level 0 is never shown.
+# ApiVersions: before v4, features that a version-3 reader would refuse (min 0) are left out. Level 0 is never shown.
 
 
 def _upgrade_api_versions(message: Any, newest: Any, version: int) -> Any:
@@ -121,7 +122,7 @@ def _downgrade_api_versions(message: Any, old: Any, version: int) -> Any:
     return _carry(downgraded, old, supported_features=supported, finalized_features=finalized)
 
 
-# FindCoordinator: one key before v4, and its coordinator at the top of the answer.
+# FindCoordinator: before v4 a request has one key, and its coordinator is at the top level of the response.
 
 
 def _upgrade_find_coordinator(message: Any, newest: Any, version: int) -> Any:
@@ -143,7 +144,8 @@ def _downgrade_coordinator(message: Any, old: Any, version: int) -> Any:
     return _carry(coordinator, old, **_throttle_of(message, old))
 
 
-# OffsetFetch: one group before v8, its topics at the top of request and answer; v1 has no errors but the partitions'.
+# OffsetFetch: one group before v8, with its topics at the top level of request and response. v1 has only partition
+# errors.
 
 
 def _upgrade_offset_fetch(message: Any, newest: Any, version: int) -> Any:
@@ -177,7 +179,7 @@ def _downgrade_fetched_offsets(message: Any, old: Any, version: int) -> Any:
     return _carry(group, old, topics=topics, **_throttle_of(message, old))
 
 
-# LeaveGroup: one member before v3, whose error is the answer's.
+# LeaveGroup: before v3 a request has one member, whose error is that of the response.
 
 
 def _upgrade_leave_group(message: Any, newest: Any, version: int) -> Any:
@@ -204,23 +206,31 @@ def _throttle_of(message: Any, old: Any) -> dict[str, Any]:
     return {"throttle_time": message.throttle_time} if has_throttle else {}
 
 
-QUIRKS: Mapping[tuple[int, Direction], Quirk] = MappingProxyType(
+QUIRKS: Mapping[tuple[int, MessageDirection], Quirk] = MappingProxyType(
     {
-        (ApiKey.DELETE_TOPICS, Direction.REQUEST): Quirk(range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics),
-        (ApiKey.METADATA, Direction.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
-        (ApiKey.UPDATE_FEATURES, Direction.REQUEST): Quirk(
+        (ApiKey.DELETE_TOPICS, MessageDirection.REQUEST): Quirk(
+            range(1, 6), _upgrade_delete_topics, _downgrade_delete_topics
+        ),
+        (ApiKey.METADATA, MessageDirection.REQUEST): Quirk(range(1), _upgrade_metadata, _downgrade_metadata),
+        (ApiKey.UPDATE_FEATURES, MessageDirection.REQUEST): Quirk(
             range(1), _upgrade_update_features, _downgrade_update_features
         ),
-        (ApiKey.API_VERSIONS, Direction.RESPONSE): Quirk(range(3, 5), _upgrade_api_versions, _downgrade_api_versions),
-        (ApiKey.FIND_COORDINATOR, Direction.REQUEST): Quirk(
+        (ApiKey.API_VERSIONS, MessageDirection.RESPONSE): Quirk(
+            range(3, 5), _upgrade_api_versions, _downgrade_api_versions
+        ),
+        (ApiKey.FIND_COORDINATOR, MessageDirection.REQUEST): Quirk(
             range(4), _upgrade_find_coordinator, _downgrade_find_coordinator
         ),
-        (ApiKey.FIND_COORDINATOR, Direction.RESPONSE): Quirk(range(4), _upgrade_coordinator, _downgrade_coordinator),
-        (ApiKey.OFFSET_FETCH, Direction.REQUEST): Quirk(range(8), _upgrade_offset_fetch, _downgrade_offset_fetch),
-        (ApiKey.OFFSET_FETCH, Direction.RESPONSE): Quirk(
+        (ApiKey.FIND_COORDINATOR, MessageDirection.RESPONSE): Quirk(
+            range(4), _upgrade_coordinator, _downgrade_coordinator
+        ),
+        (ApiKey.OFFSET_FETCH, MessageDirection.REQUEST): Quirk(
+            range(8), _upgrade_offset_fetch, _downgrade_offset_fetch
+        ),
+        (ApiKey.OFFSET_FETCH, MessageDirection.RESPONSE): Quirk(
             range(8), _upgrade_fetched_offsets, _downgrade_fetched_offsets
         ),
-        (ApiKey.LEAVE_GROUP, Direction.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
-        (ApiKey.LEAVE_GROUP, Direction.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
+        (ApiKey.LEAVE_GROUP, MessageDirection.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
+        (ApiKey.LEAVE_GROUP, MessageDirection.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
     }
 )

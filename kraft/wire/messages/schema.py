@@ -1,7 +1,7 @@
-"""What a kio message class says about its fields, in the form that the codec compiler wants.
+"""The fields of a kio message class, in the form that the codec compilers use.
 
-kio's classes are generated from Kafka's own schemas: their dataclass fields carry the wire type, the tag, the default
-and, in the annotation, what is nullable. Source: kio, KIP-482 (tagged fields), KIP-893 (nullable structs).
+kio's classes are generated from Kafka's schemas. Their dataclass fields carry the wire type, the tag and the default;
+the annotation tells what is nullable. Source: kio, KIP-482 (tagged fields), KIP-893 (nullable structs).
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _ZEROES: Mapping[str, object] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One field of one message version. `kind` is kio's wire type or ENTITY; `entity` the nested class; `default` its
-    default or the zero of its type, which is also the value where a version does not have the field."""
+    """One field of one message version.
+
+    `kind` is kio's wire type or ENTITY; `entity` is the nested class. `default` is its default or the zero of its type,
+    and also the value in versions that do not have the field."""
 
     name: str
     kind: str
@@ -52,14 +54,14 @@ class Field:
 
 @cache
 def fields_of(cls: Any) -> tuple[Field, ...]:
-    """The fields of a kio class, in wire order (tagged ones too, to be written apart)."""
+    """Return the fields of a kio class, in wire order. Tagged fields are included; they are written separately."""
     return tuple(_field(field) for field in dataclasses.fields(cls))
 
 
 @cache
 def merged(newer: Any, older: Any) -> Any:
-    """A class with all fields of `newer` and, None by default, those that only `older` has; structs in both likewise.
-    Messages of either class can be converted to it and back."""
+    """Create a class with all fields of `newer` and, None by default, those that only `older` has; the same for nested
+    structs. Messages of either class can be converted to it and back."""
     entities = {field.name: field.entity for field in fields_of(older)}
     names = [field.name for field in fields_of(newer)]
     fields: list[tuple[str, Any, Any]] = []
@@ -78,7 +80,7 @@ def merged(newer: Any, older: Any) -> Any:
 
 
 def part_class(cls: Any, name: str) -> Any:
-    """The class of this schema name among the structs of `cls`, at any depth."""
+    """Return the class with this schema name among the structs of `cls`, at any depth."""
     return next(entity for entity in _entities(cls) if entity.__name__ == name)
 
 
@@ -90,7 +92,7 @@ def _entities(cls: Any) -> Iterator[Any]:
 
 
 def zero_entity(cls: Any) -> Any:
-    """An instance with every field at its default or zero."""
+    """Create an instance with every field at its default or zero."""
     return cls(**{field.name: field.default for field in fields_of(cls)})
 
 
@@ -101,7 +103,7 @@ def _field(field: dataclasses.Field[Any]) -> Field:
         hint, _ = _without_none(get_args(hint)[0])
     entity = hint if dataclasses.is_dataclass(hint) else None
     kind = ENTITY if entity is not None else field.metadata["kafka_type"]
-    kind = "int64" if kind == "datetime_i64" else kind  # a time stays milliseconds: -1 is a value too
+    kind = "int64" if kind == "datetime_i64" else kind  # a time remains milliseconds, as -1 is a value too
     if kind != ENTITY and kind not in _ZEROES:
         raise TypeError(f"field {field.name}: wire type {kind} has no codec here")
     if field.default is not dataclasses.MISSING:
@@ -131,7 +133,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _struct(field: Field, value: Any) -> Any:
-    """A struct of the field's class from a mapping of its fields; anything else as it is."""
+    """Create a struct of the field's class from a mapping of its fields; anything else is unchanged."""
     if not isinstance(value, Mapping) or field.entity is None:
         return value
     fields = {one.name: one for one in fields_of(field.entity)}
@@ -143,7 +145,7 @@ def _struct(field: Field, value: Any) -> Any:
 
 
 def coerce(field: Field, value: Any) -> Any:
-    """A value as the class holds it: lists become tuples, mappings become structs, whole milliseconds durations."""
+    """Convert a value to the class's form: lists become tuples, mappings structs, and whole milliseconds durations."""
     if field.is_array and isinstance(value, list | tuple):
         return tuple(_struct(field, entry) for entry in value)
     if isinstance(value, Mapping):

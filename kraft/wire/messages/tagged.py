@@ -1,6 +1,6 @@
-"""Tagged fields of Produce and Fetch: reading a section into pieces, and the structs that both responses share.
+"""Tagged fields of Produce and Fetch: a section as raw bytes by tag, and the structs that both responses share.
 
-Source: KIP-482 (tagged fields), KIP-951 (current leader and node endpoints in answers).
+Source: KIP-482 (tagged fields), KIP-951 (current leader and node endpoints in responses).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _INT32 = struct.Struct(">i")
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads the partition now; -1 where it is not known."""
+    """The partition's current leader and leader epoch; -1 if unknown."""
 
     leader_id: int = -1
     leader_epoch: int = -1
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a node that an answer names is reached, on the listener of the request."""
+    """Address of a node that a response names, on the listener of the request."""
 
     node_id: int
     host: str
@@ -34,7 +34,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def read_tagged(data: memoryview, position: int) -> tuple[dict[int, memoryview], int]:
-    """The raw bytes of each tagged field, by tag, and the position after the section."""
+    """Return the raw bytes of each tagged field, by tag, and the position after the section."""
     count, position = read_unsigned(data, position)
     values: dict[int, memoryview] = {}
     last_tag = -1
@@ -51,7 +51,7 @@ def read_tagged(data: memoryview, position: int) -> tuple[dict[int, memoryview],
 
 
 def tagged(tag: int, value: bytes) -> bytes:
-    """One tagged field."""
+    """Encode one tagged field."""
     return encode_unsigned(tag) + encode_unsigned(len(value)) + value
 
 

@@ -1,5 +1,6 @@
 """Pure: record batches: the header (`header`), the records (`batch_codec`, `value_batches`) and the checks of a
-produced batch (`validation`) under one name."""
+produced batch (`validation`). Exports the names of these modules.
+"""
 
 from kraft.wire.records.batch_codec import (
     NO_TIMESTAMP,

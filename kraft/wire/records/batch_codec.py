@@ -1,8 +1,8 @@
-"""The records of a batch: encode a whole batch, decode one, and walk one without making objects.
+"""Codec of a batch's records: encode a whole batch, decode one, and iterate over one without creating objects.
 
-Invariants: a record's body consumes exactly its announced length, and the records consume exactly the block; header
-names are never null (bytes that are not UTF-8 are replaced); every length is checked against what is left.
-Decompression has an output bound.
+Invariants: a record's body consumes exactly its announced length, and the records consume exactly the block. Header
+names are never null; bytes that are not UTF-8 are replaced. Every length is checked against the remaining bytes.
+Decompression has an output limit.
 Source: KIP-98, message format v2.
 """
 
@@ -29,10 +29,10 @@ from kraft.wire.records.header import (
 from kraft.wire.varints import VARINT_BYTES_MAX, encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
 
 OUTPUT_BYTES_MAX = 256 * 1024 * 1024
-"""What a batch may open to where the caller knows no better bound."""
+"""Default limit of a batch's decompressed size."""
 
 BLOCK_RECORDS_MAX = 256
-"""Records of a piece of `iter_blocks`: to look at all of them takes under a millisecond."""
+"""Maximum records in a piece of `iter_blocks`; to process them all takes under a millisecond."""
 
 NO_TIMESTAMP = -1
 
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 class RecordLike(Protocol):
-    """What `encode_batch` needs of a record."""
+    """The fields of a record that `encode_batch` needs."""
 
     @property
     def timestamp(self) -> int: ...
@@ -77,11 +77,10 @@ def encode_batch(
     log_append_time_ms: int | None = None,
     offsets: Sequence[int] | None = None,
 ) -> bytearray:
-    """One batch of at least one record, with its CRC.
+    """Encode a batch of at least one record, with its CRC.
 
-    `offsets`: the offset of each record, rising, where there are holes; by default they follow `base_offset`.
-    `log_append_time_ms`: stamp the batch with the append time, which every record then has.
-    """
+    `offsets`: the ascending offsets of the records, if there are gaps; by default consecutive from `base_offset`.
+    `log_append_time_ms`: stamp the batch with this append time, which then applies to every record."""
     items = tuple(records)
     require(items, "a batch has at least one record")
     deltas = range(len(items)) if offsets is None else [offset - base_offset for offset in offsets]
@@ -134,13 +133,13 @@ def _append_record(parts: list[bytes], offset_delta: int, timestamp_delta: int, 
 
 
 def decode_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> list[Record]:
-    """The records of the batch at `position`. WireError if the batch is not whole or does not parse. The CRC is not
-    checked here (`check_crc`)."""
+    """Decode the records of the batch at `position`. Raises WireError if the batch is incomplete or does not parse. The
+    CRC is not checked here (`check_crc`)."""
     return list(iter_batch(buffer, position, output_bytes_max=output_bytes_max))
 
 
 def iter_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[Record]:
-    """As `decode_batch`, but the records are opened and decoded as they are asked for, so that a batch of a million
+    """Decode lazily: the records are decompressed and decoded as they are requested, so that a batch of a million
     records needs little memory."""
     header = read_header(buffer, position)
     for block, count in iter_blocks(buffer, position, header, output_bytes_max=output_bytes_max):
@@ -149,7 +148,7 @@ def iter_batch(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUT
             record, at = read_record(block, at, header)
             yield record
         if at != len(block):
-            raise _left_over(len(block) - at, header)
+            raise _trailing_bytes_error(len(block) - at, header)
 
 
 def iter_blocks(
@@ -160,14 +159,15 @@ def iter_blocks(
     output_bytes_max: int,
     records_max: int = BLOCK_RECORDS_MAX,
 ) -> Iterator[tuple[bytes, int]]:
-    """The records' block of the batch at `position`, decompressed, in pieces of whole records: a piece, and how many
-    records it has (at most `records_max`). The caller checks that these records fill the piece. WireError if the batch
-    is not exactly its pieces."""
+    """Yield the decompressed records of the batch at `position` in pieces of whole records: a piece, and its number of
+    records (at most `records_max`).
+
+    The caller checks that these records fill the piece. Raises WireError if the batch is not exactly its pieces."""
     pieces = iter_opened(buffer, position, header, output_bytes_max=output_bytes_max)
     left, block, start = header.record_count, next(pieces, b""), 0
     if 0 < left <= records_max:
         following = next(pieces, None)
-        if following is None:  # as nearly all batches are
+        if following is None:  # true for nearly all batches
             yield block, left
             return
         pieces = chain((following,), pieces)
@@ -183,16 +183,16 @@ def iter_blocks(
         start = end
     over = len(block) - start + len(next(filter(None, pieces), b""))
     if over:
-        raise _left_over(over, header)
+        raise _trailing_bytes_error(over, header)
 
 
-def _left_over(count: int, header: BatchHeader) -> WireError:
+def _trailing_bytes_error(count: int, header: BatchHeader) -> WireError:
     return WireError(f"at least {count} bytes are left over after the {header.record_count} records of a batch")
 
 
 def _whole_records(block: bytes, start: int, count_max: int) -> tuple[int, int, int]:
-    """Where the last whole record from `start` on ends, how many there are, and how many bytes the next one misses at
-    least."""
+    """Return where the last whole record from `start` on ends, the number of whole records, and the minimum number of
+    bytes that the next record lacks."""
     at, size = start, len(block)
     for count in range(count_max):
         if at + VARINT_BYTES_MAX > size and (at == size or block[size - 1] > 127):
@@ -207,7 +207,7 @@ def _whole_records(block: bytes, start: int, count_max: int) -> tuple[int, int, 
 
 
 def _with_more(rest: bytes, missing: int, pieces: Iterator[bytes]) -> bytes:
-    """`rest` with at least `missing` bytes behind it."""
+    """Append at least `missing` bytes to `rest`."""
     parts = [rest]
     while missing > 0:
         piece = next(pieces, None)
@@ -221,12 +221,12 @@ def _with_more(rest: bytes, missing: int, pieces: Iterator[bytes]) -> bytes:
 
 
 def open_records(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> bytes:
-    """The records' block of the batch at `position`, decompressed."""
+    """Return the decompressed records of the batch at `position` as one block."""
     return b"".join(iter_opened(buffer, position, header, output_bytes_max=output_bytes_max))
 
 
 def iter_opened(buffer: Buffer, position: int, header: BatchHeader, *, output_bytes_max: int) -> Iterator[bytes]:
-    """As `open_records`, piece by piece (`iter_decompressed`)."""
+    """Yield the decompressed records piece by piece (`iter_decompressed`)."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise WireError(
@@ -237,12 +237,13 @@ def iter_opened(buffer: Buffer, position: int, header: BatchHeader, *, output_by
 
 
 def read_record(block: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
-    """The record at `at` of a batch's opened block, and where the next one begins. WireError."""
+    """Return the record at `at` of a batch's decompressed block, and the position of the next one. Raises WireError if
+    it does not parse."""
     length, at = read_zigzag(block, at)
     end = at + length
     if length < 0 or end > len(block):
         raise WireError(f"a record of {length} bytes is announced, {len(block) - at} are left")
-    # the attributes' byte says nothing in this version
+    # the attributes byte has no meaning in this version
     timestamp_delta, at = read_zigzag_long(block, at + 1)
     offset_delta, at = read_zigzag(block, at)
     key, at = _read_nullable(block, at, end)

@@ -1,9 +1,9 @@
-"""The four codecs of record batches, each as one block in and out, with a bound on what comes out.
+"""The four codecs of record batches: one block in and out, with an output limit.
 
-Invariants: output never grows past `output_bytes_max` by more than one piece of `PIECE_BYTES`, whatever the input
-claims; bad input is a WireError and nothing else. Snappy is read in both framings (raw, as librdkafka writes it, and
-the Java client's xerial blocks) and written as xerial, which every reader accepts; LZ4 is the frame format with
-independent blocks; zstd frames may come without a content size; gzip members may be concatenated.
+Invariants: output exceeds `output_bytes_max` by at most one piece of `PIECE_BYTES`, whatever the input claims. Bad
+input always raises WireError. Snappy is read in both framings (raw, as librdkafka writes it, and the Java client's
+xerial blocks) and written as xerial, which every reader accepts. LZ4 is the frame format with independent blocks. zstd
+frames may lack a content size. gzip members may be concatenated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Compression(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> Compression:
-        """The codec of this number; WireError for 5 to 7."""
+        """Return the codec with this number; WireError for 5 to 7."""
         try:
             return _BY_NUMBER[number]
         except KeyError:
@@ -40,7 +40,7 @@ class Compression(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Compression:
-        """The codec of Kafka's configuration name: none or uncompressed, gzip, snappy, lz4, zstd."""
+        """Return the codec with this configuration name: none or uncompressed, gzip, snappy, lz4, zstd."""
         return cls.NONE if name == "uncompressed" else cls[name.upper()]
 
 
@@ -50,15 +50,15 @@ PIECE_BYTES = 256 * 1024
 _GZIP_WINDOW_BITS = 31
 _GZIP_SLICE_BYTES = 16 * 1024
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
-"""What Java's writer may use at its highest level."""
+"""Maximum zstd window: the largest one that Java's writer uses, at its highest level."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEAD_BYTES_MIN = 7
 _LZ4_BLOCK = struct.Struct("<I")
 _LZ4_CONTENT_SIZE = struct.Struct("<Q")
 _LZ4_LENGTH_MASK = 0x7FFF_FFFF
-"""The highest bit says that the block is not compressed."""
+"""Mask for the length of an LZ4 block. The highest bit, outside the mask, means that the block is not compressed."""
 _SNAPPY_EXPANSION_MAX = 64
-"""No snappy element makes more than 64 bytes from one."""
+"""Maximum expansion by snappy: an element of one byte gives at most 64 bytes."""
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -66,11 +66,11 @@ _INT32 = struct.Struct(">i")
 
 
 class OpensTooLarge(WireError):
-    """The block holds more bytes than the caller's bound. What it held up to there was not damaged."""
+    """The block's decompressed size exceeds the caller's limit. The part up to the limit was not damaged."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as one block of this codec. `level`: the codec's own scale; None for its default."""
+    """Compress `data` into one block of this codec. `level`: on the codec's own scale; None for its default."""
     if codec is Compression.GZIP:
         packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
         return packer.compress(data) + packer.flush()
@@ -86,7 +86,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, *, output_bytes_max: int) -> bytes:
-    """What `compress` was given. WireError if the block is damaged or holds more than `output_bytes_max` bytes."""
+    """Decompress a block. Raises WireError if it is damaged or its content exceeds `output_bytes_max` bytes."""
     if codec is Compression.LZ4:
         opened = _open_lz4(data, output_bytes_max)
         if opened is not None and len(opened) <= output_bytes_max:
@@ -95,8 +95,8 @@ def decompress(codec: Compression, data: Buffer, *, output_bytes_max: int) -> by
 
 
 def iter_decompressed(codec: Compression, data: Buffer, *, output_bytes_max: int) -> Iterator[bytes]:
-    """As `decompress`, in pieces of about PIECE_BYTES that are made when they are asked for: what is held at once stays
-    small, however far the block expands."""
+    """Decompress a block lazily, in pieces of about PIECE_BYTES, so that memory stays small however much the block
+    expands."""
     left = output_bytes_max
     try:
         for piece in _DECOMPRESSORS[codec](memoryview(data), output_bytes_max):
@@ -119,8 +119,8 @@ def _copy(data: memoryview, output_bytes_max: int) -> Iterator[bytes]:
 
 
 def _decompress_gzip(data: memoryview, _: int) -> Iterator[bytes]:
-    """zlib copies what it leaves unread after each call, so it gets the block in slices: a block of very many short
-    members would take a time that grows with its square."""
+    """Decompress gzip. zlib copies its unread input after each call, so it gets the block in slices. Otherwise the time
+    for a block of very many short members would grow with the square of its size."""
     rest: Buffer = b""
     position, size = 0, len(data)
     while position < size or rest:
@@ -163,7 +163,7 @@ def _decompress_snappy(data: memoryview, output_bytes_max: int) -> Iterator[byte
 
 
 def _decompress_snappy_block(data: memoryview, output_bytes_max: int) -> bytes:
-    # the length that the block claims is checked before it is believed
+    # the length that the block claims is checked before it is used
     claimed = cramjam.snappy.decompress_raw_len(data)
     if claimed > output_bytes_max:
         raise _too_much(output_bytes_max)
@@ -191,8 +191,8 @@ def _decompress_zstd(data: memoryview, _: int) -> Iterator[bytes]:
 
 
 def _open_lz4(data: Buffer, output_bytes_max: int) -> bytes | None:
-    """In one call, several times faster than in pieces, if what comes out is bounded beforehand. None: open it in
-    pieces, which also says what is wrong with it."""
+    """Decompress LZ4 in one call, several times faster than in pieces, if the size of the output is known to be
+    bounded. None: decompress in pieces, which also reports any damage."""
     if not _opens_to_at_most(data, output_bytes_max + PIECE_BYTES):
         return None
     try:
@@ -203,14 +203,14 @@ def _open_lz4(data: Buffer, output_bytes_max: int) -> bytes | None:
 
 
 def _opens_to_at_most(data: Buffer, bound: int) -> bool:
-    """Whether this is one LZ4 frame, and nothing else, whose blocks cannot hold more. Source: LZ4 frame format."""
+    """Return whether this is exactly one LZ4 frame whose blocks cannot exceed the limit. Source: LZ4 frame format."""
     size = len(data)
     if size < _LZ4_HEAD_BYTES_MIN or bytes(data[:4]) != _LZ4_MAGIC:
         return False
     flags, block_bytes_max = data[4], 1 << (8 + 2 * (data[5] >> 4 & 7))  # 64 KiB to 4 MiB
     position = _LZ4_HEAD_BYTES_MIN + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
     if flags & 8 and (size < position or _LZ4_CONTENT_SIZE.unpack_from(data, 6)[0] > bound):
-        return False  # what is claimed is allocated
+        return False  # the claimed size is allocated
     block_end = 4 if flags & 16 else 0
     while position + 4 <= size and bound >= 0:
         (length,) = _LZ4_BLOCK.unpack_from(data, position)

@@ -1,8 +1,8 @@
-"""Control records: transaction markers and the quorum's own.
+"""Control records: transaction markers and the quorum's records.
 
 The quorum's are leader change, snapshot header and footer, kraft.version, and voters. The key is `version int16, type
-int16`. A reader takes a version below 0 as corrupt, a higher one as 0, and skips types that it does not know (`type` is
-None). Marker values are plain; the quorum's are flexible structs.
+int16`. A reader treats a version below 0 as corrupt and a higher one as 0. It skips types that it does not know (`type`
+is None). Marker values are plain; the quorum's are flexible structs.
 Source: KIP-98, KIP-595, KIP-630, KIP-853, Kafka's ControlRecordType.
 """
 
@@ -39,7 +39,7 @@ _NO_TAGS = b"\0"
 _LEADER_CHANGE_VERSION = 1
 
 CONTROL_BATCH_BYTES_MAX = 1024 * 1024
-"""What a control batch may open to: markers, voters and snapshot headers are far smaller."""
+"""Limit of a control batch's decompressed size; markers, voters and snapshot headers are far smaller."""
 
 
 class ControlRecordType(IntEnum):
@@ -57,7 +57,7 @@ _TYPES = MappingProxyType({int(kind): kind for kind in ControlRecordType})
 
 @dataclass(frozen=True, slots=True)
 class VoterKey:
-    """A voter by node id and directory id."""
+    """Identity of a voter: node id and directory id."""
 
     voter_id: int
     directory_id: UUID | None = None
@@ -81,7 +81,7 @@ class VoterEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class VoterEntry:
-    """A voter of the set that holds from this record on."""
+    """A voter in the voter set that applies from this record on."""
 
     voter_id: int
     directory_id: UUID | None
@@ -92,7 +92,7 @@ class VoterEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRecord:
-    """One control record: its type and, for that type, its value; the other fields are at their defaults."""
+    """One control record: its type and that type's value; the other fields have their defaults."""
 
     type: ControlRecordType | None
     offset: int = -1
@@ -111,7 +111,7 @@ def encode_control(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> bytearray:
-    """A control batch. A transaction marker is alone in its batch and names its producer."""
+    """Encode a control batch. A transaction marker is alone in its batch and names its producer."""
     is_marker = records[0].type in (ControlRecordType.ABORT, ControlRecordType.COMMIT)
     items = [Record(0, timestamp_ms, _KEY.pack(0, _type_number(record)), _encode_value(record)) for record in records]
     return encode_batch(
@@ -126,7 +126,7 @@ def encode_control(
 
 
 def decode_control(buffer: Buffer, position: int = 0) -> ControlRecord:
-    """The first record of the control batch at `position`. WireError if it does not parse."""
+    """Decode the first record of the control batch at `position`. Raises WireError if it does not parse."""
     records = decode_controls(buffer, position)
     if not records:
         raise WireError("a control batch has no record")
@@ -134,7 +134,7 @@ def decode_control(buffer: Buffer, position: int = 0) -> ControlRecord:
 
 
 def decode_controls(buffer: Buffer, position: int = 0) -> list[ControlRecord]:
-    """All records of the control batch at `position`. WireError if they do not parse."""
+    """Decode all records of the control batch at `position`. Raises WireError if they do not parse."""
     return [
         decode_control_record(record)
         for record in decode_batch(buffer, position, output_bytes_max=CONTROL_BATCH_BYTES_MAX)
@@ -142,7 +142,7 @@ def decode_controls(buffer: Buffer, position: int = 0) -> list[ControlRecord]:
 
 
 def decode_control_record(record: Record) -> ControlRecord:
-    """The meaning of one record of a control batch. WireError if it does not parse."""
+    """Decode one record of a control batch. Raises WireError if it does not parse."""
     try:
         return _decode(record)
     except (struct.error, IndexError):

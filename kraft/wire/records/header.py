@@ -1,7 +1,7 @@
-"""Record batch v2: the header seen without copying, and what may be patched in place.
+"""Record batch v2: reading the header without copying, and patching it in place.
 
-Invariants: all integers are big-endian; baseOffset and partitionLeaderEpoch lie outside the CRC and are the only
-fields that `patch` touches; ends are exclusive (`next_offset`).
+Invariants: all integers are big-endian. baseOffset and partitionLeaderEpoch are outside the CRC and are the only fields
+that `patch` writes. End offsets are exclusive (`next_offset`).
 Source: KIP-98, message format v2.
 """
 
@@ -18,9 +18,10 @@ from kraft.wire.records.compression import Compression
 
 BATCH_HEADER_BYTES = 61
 BATCH_PREFIX_BYTES = 12
-"""baseOffset and batchLength: what stands before the bytes that batchLength counts."""
+"""Size of baseOffset and batchLength, which batchLength itself does not count."""
 CRC_START = 21
-"""The CRC covers the bytes from here (attributes) to the end of the batch."""
+"""Position in a batch of the first byte that the CRC covers (the attributes); the CRC covers everything from there on.
+"""
 MAGIC = 2
 
 ATTRIBUTE_CODEC_MASK = 0x07
@@ -30,7 +31,7 @@ ATTRIBUTE_CONTROL = 0x20
 ATTRIBUTE_DELETE_HORIZON = 0x40
 
 SEQUENCE_MASK = 0x7FFFFFFF
-"""After sequence 2^31 - 1 comes 0."""
+"""Mask that wraps sequence numbers: the sequence after 2^31 - 1 is 0."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qi")
@@ -41,7 +42,7 @@ _INT16 = struct.Struct(">h")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records."""
+    """Header of a batch: the 61 bytes before the records."""
 
     base_offset: int
     batch_length: int
@@ -59,27 +60,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """Size of the whole batch, header included."""
         return self.batch_length + BATCH_PREFIX_BYTES
 
     @property
     def last_offset(self) -> int:
-        """The last offset that the batch spans, also when records were removed."""
+        """The last offset that the batch spans, even if records were removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last one."""
+        """The offset after the batch's last offset."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> int:
-        """Attribute bits 0-2 as a number; 5 to 7 are no codec."""
+        """Attribute bits 0-2 as a number; 5 to 7 are not codecs."""
         return self.attributes & ATTRIBUTE_CODEC_MASK
 
     @property
     def compression(self) -> Compression:
-        """The codec. WireError if the number is not one."""
+        """The codec. Raises WireError if the number is not a codec."""
         return Compression.of(self.attributes & ATTRIBUTE_CODEC_MASK)
 
     @property
@@ -96,7 +97,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """The base timestamp is the time from which tombstones may go."""
+        """Whether the base timestamp is the delete horizon, the time from which tombstones may be removed."""
         return self.attributes & ATTRIBUTE_DELETE_HORIZON != 0
 
     @property
@@ -112,12 +113,13 @@ _unpack_header = _HEADER.unpack_from
 
 
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The 61 bytes at `position` as they are, with no check. struct.error if they are not there."""
+    """Return the header at `position` without any check. Raises struct.error if fewer than 61 bytes are there."""
     return _make_header(_unpack_header(buffer, position))
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. WireError if fewer than 61 bytes are there, magic is not 2 or the length is absurd."""
+    """Return the header at `position`. Raises WireError if fewer than 61 bytes are there, magic is not 2 or the length
+    is invalid."""
     try:
         header = _make_header(_unpack_header(buffer, position))
     except struct.error:
@@ -134,7 +136,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; stops before a partial one. WireError for a wrong magic or length."""
+    """Yield position and header of each whole batch; stop at an incomplete one. Raises WireError for a wrong magic or
+    length."""
     end = len(buffer)
     while end - position >= BATCH_HEADER_BYTES:
         header = read_header(buffer, position)
@@ -146,7 +149,7 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch's bytes are what its CRC says. `buffer` must hold the whole batch."""
+    """Return whether the batch's CRC is right. `buffer` must hold the whole batch."""
     end = position + header.batch_length + BATCH_PREFIX_BYTES
     if len(buffer) < end:
         return False
@@ -160,7 +163,7 @@ def patch(buffer: bytearray | memoryview, position: int, *, base_offset: int, pa
 
 
 def patch_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Stamp the batch with the append time: sets the attribute bit and maxTimestamp, and writes the new CRC."""
+    """Stamp the batch with the append time: set the attribute bit and maxTimestamp, and write the new CRC."""
     (attributes,) = _INT16.unpack_from(buffer, position + 21)
     _INT16.pack_into(buffer, position + 21, attributes | ATTRIBUTE_LOG_APPEND_TIME)
     _OFFSET.pack_into(buffer, position + 35, timestamp_ms)
@@ -168,8 +171,8 @@ def patch_log_append_time(buffer: bytearray | memoryview, position: int, timesta
 
 
 def patch_create_time(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
-    """Make it a batch of create times with this latest one: clears the log-append-time bit that a client set for no
-    reason, writes maxTimestamp and the new CRC."""
+    """Change the batch to create times, with this latest one: clear the log-append-time bit that a client should not
+    have set, and write maxTimestamp and the new CRC."""
     (attributes,) = _INT16.unpack_from(buffer, position + 21)
     _INT16.pack_into(buffer, position + 21, attributes & ~ATTRIBUTE_LOG_APPEND_TIME)
     _OFFSET.pack_into(buffer, position + 35, max_timestamp)
@@ -188,5 +191,5 @@ def write_crc(buffer: bytearray | memoryview, position: int) -> None:
 
 
 def pack_header(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
-    """Write all 61 bytes of `header`, its `crc` as it stands."""
+    """Write all 61 bytes of `header`, with its `crc` unchanged."""
     _HEADER.pack_into(buffer, position, *header)

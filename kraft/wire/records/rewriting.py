@@ -1,8 +1,8 @@
-"""Rewriting a batch with fewer records than it had, as compaction does, or in another codec: offsets, timestamps and
-what names the producer stay.
+"""Rewriting a batch with fewer records, as compaction does, or in another codec. Offsets, timestamps and the producer's
+fields are kept.
 
-Invariants: a record's bytes are copied, not decoded and encoded again; only a new delete horizon, which takes the place
-of the base timestamp, changes the timestamp deltas. The batch spans the same offsets as before.
+Invariants: a record's bytes are copied, not decoded and encoded again. Only a new delete horizon, which replaces the
+base timestamp, changes the timestamp deltas. The batch spans the same offsets as before.
 Source: KIP-98, message format v2, KIP-534 (delete horizon).
 """
 
@@ -28,24 +28,25 @@ from kraft.wire.records.header import (
 from kraft.wire.varints import encode_unsigned, encode_zigzag, read_zigzag, read_zigzag_long
 
 RecordPlace = tuple[int, int, int, int, int, bytes | None, bool]
-"""Where a record stands in its batch's block, and what compaction asks of it: its start, where its offset delta starts,
-its end, timestamp delta, offset delta, key, whether it has a value."""
+"""Position of a record in its batch's block, and the fields that compaction needs: start, start of its offset delta,
+end, timestamp delta, offset delta, key, whether it has a value."""
 
 
 TIMESTAMP_DELTA_MIN = -(2**63)
 OPENED_BYTES_MAX = 128 * 1024 * 1024
-"""What a batch that is compacted may open to. It is opened in small pieces; what is kept of it is held at once."""
+"""Limit of the decompressed size of a compacted batch. It is decompressed in small pieces, but the records kept are in
+memory at once."""
 
 
 def scan_batch(header: BatchHeader, batch: Buffer) -> Iterator[tuple[bytes, list[RecordPlace]]]:
-    """The records of a batch that is the whole of `batch`, piece by piece: the piece, and the places of its records.
-    WireError."""
+    """Yield the records of a batch, which is the whole of `batch`, piece by piece: the piece, and the places of its
+    records. Raises WireError if they do not parse."""
     for block, count in iter_blocks(batch, 0, header, output_bytes_max=OPENED_BYTES_MAX):
         yield block, scan_records(block, count)
 
 
 def scan_records(block: bytes, count: int) -> list[RecordPlace]:
-    """The places of a batch's records in its (decompressed) block. WireError if they are not there."""
+    """Return the places of a batch's records in its decompressed block. Raises WireError if they do not parse."""
     places: list[RecordPlace] = []
     at, size = 0, len(block)
     try:
@@ -56,7 +57,7 @@ def scan_records(block: bytes, count: int) -> list[RecordPlace]:
             end = at + length
             if length < 0 or end > size:
                 raise WireError(f"a record of {length} bytes is announced, {size - at} are left")
-            at += 1  # the attributes' byte says nothing in this version
+            at += 1  # the attributes byte has no meaning in this version
             byte = block[at]
             timestamp, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else read_zigzag_long(block, at)
             rest = at
@@ -80,9 +81,10 @@ def scan_records(block: bytes, count: int) -> list[RecordPlace]:
 def rewrite_batch(
     header: BatchHeader, pieces: Iterable[tuple[bytes, list[RecordPlace]]], *, horizon_ms: int | None
 ) -> Generator[None, None, bytearray]:
-    """The batch with only the records (at least one) of `pieces`, a step for each: what `scan_batch` gives, without
-    what goes. `horizon_ms`: stamp this delete horizon. WireError: a record's timestamp does not fit into 64
-    bits."""
+    """Rewrite a batch with only the records (at least one) of `pieces`, one step for each piece.
+
+    `pieces` come from `scan_batch`, without the records to remove. `horizon_ms`: stamp this delete horizon. Raises
+    WireError: a record's timestamp does not fit into 64 bits."""
     base_timestamp, attributes = header.base_timestamp, header.attributes
     records, count, latest_delta = bytearray(), 0, TIMESTAMP_DELTA_MIN
     for number, (block, kept) in enumerate(pieces):
@@ -97,7 +99,7 @@ def rewrite_batch(
             records += b"".join([block[place[0] : place[2]] for place in kept])
         else:
             shift = base_timestamp - horizon_ms
-            records += b"".join([_moved(block, place, shift) for place in kept])
+            records += b"".join([_rebased(block, place, shift) for place in kept])
         latest_delta = max(latest_delta, *deltas)
         count += len(kept)
     require(count, "a batch has at least one record")
@@ -111,20 +113,20 @@ def rewrite_batch(
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without its records: the offsets that it spans and its producer's sequence are left."""
+    """Return the batch without its records: it still spans their offsets and has its producer's sequence."""
     kept = ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
     header = header._replace(attributes=header.attributes & kept, base_timestamp=NO_TIMESTAMP, record_count=0)
     return _assemble(header, b"")
 
 
 def recompressed(header: BatchHeader, block: bytes, codec: Compression) -> bytearray:
-    """The batch with its opened records `block` in another codec."""
+    """Return the batch with its decompressed records `block` in another codec."""
     attributes = header.attributes & ~ATTRIBUTE_CODEC_MASK | codec
     return _assemble(header._replace(attributes=attributes), compress(codec, block))
 
 
-def _moved(block: bytes, place: RecordPlace, shift: int) -> bytes:
-    """A record whose timestamp counts from another base."""
+def _rebased(block: bytes, place: RecordPlace, shift: int) -> bytes:
+    """Return a record with its timestamp relative to another base."""
     body = b"\0" + encode_zigzag(place[3] + shift) + block[place[1] : place[2]]
     return encode_unsigned(len(body) << 1) + body
 

@@ -1,6 +1,6 @@
 """Checks of a produced batch, on plain bytes: its header, and each record by a walk over them.
 
-The caller opens compressed records before the walk. Source: docs/produce-checks.md, Kafka's LogValidator.
+The caller decompresses the records before the walk. Source: docs/produce-checks.md, Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ HEADERS_MAX = record_walk.HEADERS_MAX
 WALK_IS_COMPILED = not str(record_walk.__file__).endswith(".py")
 CODEC_MAX = 4
 REPORTED_RECORDS_MAX = 3
-"""A refusal's message describes this many bad records; the client gets the indexes of all that the walk noted."""
+"""Maximum number of bad records that an error message describes; the client gets the indexes of all that the walk
+returned."""
 RECORDS_MAX = 500_000
-"""Records in one batch. Each costs its readers time and memory, and one byte of a compressed batch can hold 1,000."""
+"""Maximum records in one batch. Each costs its readers time and memory, and one byte of a compressed batch can hold
+1,000."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _PREFIX = struct.Struct(">qi")
@@ -39,7 +41,7 @@ _MAGIC_AT = 16
 
 
 class BatchRefused(NamedTuple):
-    """Why a batch is not appended. `record_errors`: (index in the batch, what is wrong) of the bad records."""
+    """Reason why a batch is not appended. `record_errors`: (index in the batch, reason) of the bad records."""
 
     error: ErrorCode
     message: str
@@ -53,13 +55,12 @@ def _invalid(message: str) -> BatchRefused:
 def first_batch(records: Buffer | None) -> BatchHeader | BatchRefused:
     """Return the header of the one batch that a partition's records must hold.
 
-    A tail that is shorter than it announces is ignored: the caller takes `header.size_bytes` bytes.
-    """
+    An incomplete batch after it is ignored: the caller takes `header.size_bytes` bytes."""
     if records is None:
         return _invalid("the partition has no record batch")
     size = len(records)
     if size >= BATCH_HEADER_BYTES:
-        # the usual case: the records are one batch and nothing else
+        # the usual case: the records are exactly one batch
         header = header_at(records)
         if header.magic == MAGIC and header.batch_length + BATCH_PREFIX_BYTES == size:
             return header
@@ -90,17 +91,16 @@ def _first_of(records: Buffer, size: int) -> BatchHeader | BatchRefused:
 
 
 def has_other_magic(records: Buffer | None) -> bool:
-    """The records are in a format that is not accepted (any more)."""
+    """Return whether the records are in an older format, which is not accepted."""
     return records is not None and len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC
 
 
 def validate_produce_batch(
     batch: Buffer, header: BatchHeader, *, max_message_bytes: int, is_log_append_time: bool
 ) -> BatchRefused | None:
-    """Check the header alone: None if the records may be looked at, else why the batch is refused.
+    """Check the header alone. Return None if the records can be checked next, else why the batch is refused.
 
-    `batch` begins at the batch. `is_log_append_time`: the topic stamps its batches.
-    """
+    `batch` begins at the batch. `is_log_append_time`: the topic stamps its batches with the append time."""
     size = header.batch_length + BATCH_PREFIX_BYTES
     if header.base_offset != 0:
         return _invalid(f"the batch begins at offset {header.base_offset}, a client's begins at 0")
@@ -125,7 +125,7 @@ def validate_produce_batch(
         return _invalid(f"compression codec {attributes & ATTRIBUTE_CODEC_MASK} does not exist")
     if attributes & ATTRIBUTE_LOG_APPEND_TIME and (is_log_append_time or header.max_timestamp == NO_TIMESTAMP):
         what = "Producer should not set timestamp type to LogAppendTime."
-        return _untimely([(index, what) for index in range(min(count, record_walk.RECORD_ERRORS_MAX))])
+        return _invalid_timestamps([(index, what) for index in range(min(count, record_walk.RECORD_ERRORS_MAX))])
     return None
 
 
@@ -138,12 +138,11 @@ def check_records(
     timestamp_max: int = INT64_MAX,
     headers_max: int = HEADERS_MAX,
 ) -> int | BatchRefused:
-    """Check every record of the opened `block`.
+    """Check every record of the decompressed `block`.
 
-    Return the records' latest timestamp in ms (-1 at least), or why the batch is refused. `keys_required`: the topic is
-    compacted. A timestamp of -1 need not be within the bounds. More record headers than `headers_max` give
-    MESSAGE_TOO_LARGE.
-    """
+    Return the records' latest timestamp in ms (at least -1), or why the batch is refused. `keys_required`: the topic is
+    compacted. A timestamp of -1 may be outside the bounds. More record headers than `headers_max` are refused with
+    MESSAGE_TOO_LARGE."""
     base = header.base_timestamp
     earliest, latest = timestamp_min - base, timestamp_max - base
     if earliest < INT64_MIN:
@@ -151,7 +150,7 @@ def check_records(
     if latest > INT64_MAX:
         latest = INT64_MAX
     if earliest > INT64_MAX or latest < INT64_MIN:
-        earliest, latest = INT64_MAX, INT64_MIN  # from this base, no delta of 64 bits is within the bounds
+        earliest, latest = INT64_MAX, INT64_MIN  # relative to this base, no 64-bit delta is within the bounds
     try:
         least, greatest, keyless, untimely = record_walk.walk_records(
             block, header.record_count, earliest, latest, NO_TIMESTAMP - base, keys_required, headers_max
@@ -175,17 +174,17 @@ def check_records(
             for index, delta in untimely
         ]
         errors.sort()
-        return _untimely(errors) if untimely else _keyless(errors)
+        return _invalid_timestamps(errors) if untimely else _missing_keys(errors)
     return newest if newest > NO_TIMESTAMP else NO_TIMESTAMP
 
 
-def _untimely(errors: list[tuple[int, str]]) -> BatchRefused:
-    """One bad timestamp decides the error of the whole batch."""
+def _invalid_timestamps(errors: list[tuple[int, str]]) -> BatchRefused:
+    """Refuse the whole batch for invalid timestamps."""
     what = f"One or more records have been rejected due to invalid timestamp: {_some(errors)}"
     return BatchRefused(ErrorCode.INVALID_TIMESTAMP, what, tuple(errors))
 
 
-def _keyless(errors: list[tuple[int, str]]) -> BatchRefused:
+def _missing_keys(errors: list[tuple[int, str]]) -> BatchRefused:
     what = (
         f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
         f"first three errors at most: {_some(errors)}"

@@ -1,8 +1,8 @@
-"""Batches of records that have a value and nothing else, as those of the metadata log: values in, values out.
+"""Batches of records that only have a value, as those of the metadata log: values in, values out.
 
-The records of one event each for ten thousand partitions are alike but for their number and value, and all of one size:
-what is the same in neighbours is written, and checked, for many at once. A batch is never half appended, and so is
-written and read in one step of the loop. Source: message format v2.
+The records of one event each for ten thousand partitions differ only in their number and value, and have one size.
+Their common parts are written, and checked, for many records at once. A batch is never half appended, so it is written
+and read in one step of the loop. Source: message format v2.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from kraft.wire.records.header import (
 from kraft.wire.varints import encode_unsigned, read_unsigned
 
 RUN_RECORDS_MAX = 256
-"""So many are compared at once: a difference costs one such look, not one at all that follow."""
+"""Maximum records compared at once, so that a difference costs one comparison of this many records, not of all that
+follow."""
 _HIGH, _LOW = bytes(range(128, 256)), bytes(range(128))
 
 
 def encode_values(values: Sequence[bytes], *, timestamp_ms: int, base_offset: int, leader_epoch: int) -> bytearray:
-    """`encode_batch` for records that have a value, one time, and neither key nor header: many times as fast."""
+    """Encode records that have a value, a common time, and neither key nor header. Many times as fast as
+    `encode_batch`."""
     require(values, "a batch has at least one record")
     parts: list[bytes] = []
     known: dict[tuple[int, int], tuple[bytes, bytes]] = {}
@@ -69,22 +71,23 @@ def encode_values(values: Sequence[bytes], *, timestamp_ms: int, base_offset: in
 
 
 def decode_values(buffer: Buffer, position: int = 0, *, output_bytes_max: int = OUTPUT_BYTES_MAX) -> list[bytes]:
-    """The values alone of the batch at `position`, b"" for null. As `decode_batch`, but many times as fast for records
-    that have no key and no header and are all of one time, as those of the metadata log."""
+    """Return only the values of the batch at `position`, b"" for null. As `decode_batch`, but many times as fast for
+    records of one time without key and header, as those of the metadata log."""
     header = read_header(buffer, position)
     block = open_records(buffer, position, header, output_bytes_max=output_bytes_max)
     values: list[bytes] = []
     at = stride = 0
     try:
         while len(values) < header.record_count:
-            # Lengths are zig-zag numbers, of two bytes at most in most records: these are read here and not by a call.
+            # Lengths are zig-zag numbers of at most two bytes in most records: these are read inline instead of by a
+            # call.
             length, start = block[at], at + 1
             if length >= 128:
                 length, start = length & 127 | block[start] << 7, at + 2
                 if length >= 1 << 14:
                     length, start = read_unsigned(block, at)
             end = start + (length >> 1)
-            place = start + 2  # behind the attributes and the time: one byte if there is no difference
+            place = start + 2  # after the attributes and the time: one byte if the difference is 0
             while block[place] & 0x80:
                 place += 1
             place += 1
@@ -120,8 +123,8 @@ def decode_values(buffer: Buffer, position: int = 0, *, output_bytes_max: int = 
 
 
 def _alike(block: bytes, at: int, end: int, same: Sequence[int], numbers: Sequence[int], left: int) -> int:
-    """How many of the `left` records behind that in `block[at:end]` are of its shape: of its size, with its bytes at
-    the places `same`, and a number that ends where its does (`numbers`)."""
+    """Return how many of the next `left` records have the shape of the record in `block[at:end]`: the same size, the
+    same bytes at the places `same`, and a number that ends at the same place (`numbers`)."""
     stride = end - at
     count = min(left, RUN_RECORDS_MAX, (len(block) - end) // stride)
     for places, alike in ((same, None), (numbers, (_LOW, _HIGH))):

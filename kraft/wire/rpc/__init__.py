@@ -1,16 +1,16 @@
-"""Pure: the internal RPC: msgpack bodies in Kafka's frames, with keys from 10000 up. The machinery; the messages
-themselves are in `quorum_messages` and `controller_messages`.
+"""Pure: the internal RPC: msgpack bodies in Kafka's frames, with API keys from 10000 up. This package is the machinery;
+the messages are in `quorum_messages` and `controller_messages`.
 
-A message is a frozen, slotted, keyword-only dataclass that derives from `RpcMessage` and states `api_key`,
-`min_version`, `max_version` and `bytes_max`. Its body is one msgpack array with the fields in the order of
-the class. Fields are append-only and have defaults; a field that came with version n carries `metadata=since(n)` and is
-left out for older versions. A reader fills missing trailing fields from the defaults and ignores unknown trailing ones.
+A message is a frozen, slotted, keyword-only dataclass that derives from `RpcMessage` and defines `api_key`,
+`min_version`, `max_version` and `bytes_max`. Its body is one msgpack array with the fields in the order of the class.
+Fields are append-only and have defaults. A field added in version n carries `metadata=since(n)` and is left out for
+older versions. A reader fills missing trailing fields from the defaults and ignores unknown trailing ones.
 
-Versions are agreed on without an extra round trip: a request goes out in the newest version of its sender; a receiver
-that does not speak that one answers with the range that it speaks (`version_refusal`), in a form that no message has,
-and the sender asks again in the newest version that both know.
+Version negotiation needs no extra round trip. A sender uses its newest version. A receiver that does not support it
+answers with its range of versions (`version_refusal`), in a form that no message has. The sender then repeats the
+request in the newest version that both support.
 
-Invariants: what a peer sends becomes a value of the declared types or a WireError; `bytes_max` bounds both ways.
+Invariants: what a peer sends becomes a value of the declared types or a WireError; `bytes_max` limits both directions.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ BYTES_MAX_DEFAULT = 1024 * 1024
 
 
 class RpcMessage:
-    """What every internal message states about itself. `bytes_max` bounds one encoded body.
+    """Base of every internal message, with its key, versions and size limit. `bytes_max` limits one encoded body.
 
-    Deriving registers the class under its `api_key`; its name ends in Request or Response and so says which it is.
-    """
+    Deriving registers the class under its `api_key`. Its name ends in Request or Response, which determines its
+    direction."""
 
     __slots__ = ()
     api_key: ClassVar[int] = 0
@@ -73,40 +73,41 @@ Message = TypeVar("Message", bound=RpcMessage)
 
 
 def _register(registry: dict[int, type[RpcMessage]], cls: type[RpcMessage]) -> None:
-    # @dataclass(slots=True) makes the class twice: the second one, of the same name, replaces the first.
+    # @dataclass(slots=True) creates the class twice: the second one, with the same name, replaces the first.
     known = registry.get(cls.api_key)
     require(known is None or known.__qualname__ == cls.__qualname__, f"two messages claim internal key {cls.api_key}")
     registry[cls.api_key] = cls
 
 
 def since(version: int) -> Mapping[str, int]:
-    """Metadata of a field that came with `version`: `field(default=…, metadata=since(1))`."""
+    """Return the metadata of a field added in `version`: `field(default=…, metadata=since(1))`."""
     return {"since": version}
 
 
 def request_classes() -> Mapping[int, type[RpcMessage]]:
-    """Every request class by key, of the modules imported so far."""
+    """Return every request class by key, of the modules imported so far."""
     return dict(_requests)
 
 
 def response_classes() -> Mapping[int, type[RpcMessage]]:
-    """Every response class by key, of the modules imported so far."""
+    """Return every response class by key, of the modules imported so far."""
     return dict(_responses)
 
 
 def choose_version(cls: type[RpcMessage], peer_min: int, peer_max: int) -> int | None:
-    """The newest version that both sides speak, or None."""
+    """Return the newest version that both sides support, or None."""
     version = min(cls.max_version, peer_max)
     return version if version >= max(cls.min_version, peer_min) else None
 
 
 _REFUSAL_PREFIX = b"\x93\xc0"
-"""msgpack of an array of three that begins with nil: no message's first field may be nil."""
+"""First bytes of a version refusal: msgpack of an array of three that begins with nil. No message's first field may be
+nil."""
 
 
 def version_refusal(api_key: int, version: int) -> bytes | None:
-    """The answer to a request of this key in a version that is not spoken here: which ones are. None if it is spoken,
-    or the key is not known."""
+    """Return the response to a request in an unsupported version: the supported range. Return None if the version is
+    supported, or the key is not known."""
     cls = _requests.get(api_key)
     if cls is None or cls.min_version <= version <= cls.max_version:
         return None
@@ -115,8 +116,8 @@ def version_refusal(api_key: int, version: int) -> bytes | None:
 
 
 def refused_range(body: Buffer) -> tuple[int, int] | None:
-    """The lowest and highest version that the answering node speaks, if this answer is a refusal of the version; else
-    None. WireError if it is damaged."""
+    """Return the lowest and highest version that the peer supports, if `body` is a version refusal; else None. Raises
+    WireError if it is damaged."""
     if bytes(body[:2]) != _REFUSAL_PREFIX:
         return None
     _, low, high = _unpack("a refusal of the version", body)
@@ -136,8 +137,8 @@ def _compiled(cls: type[RpcMessage]) -> tuple[FieldCodec, ...]:
 
 
 def encode_rpc(message: RpcMessage, version: int | None = None) -> bytes:
-    """The body of `message` in `version` (the newest by default). CannotEncode if it is over `bytes_max`: a peer may
-    have asked for more than fits into the answer."""
+    """Encode `message` in `version` (the newest by default). Raises CannotEncode if the body exceeds `bytes_max`: a
+    peer may have requested more than fits into the response."""
     cls = type(message)
     wanted = cls.max_version if version is None else version
     require(cls.min_version <= wanted <= cls.max_version, f"{cls.__name__} has no version {wanted}")
@@ -149,10 +150,10 @@ def encode_rpc(message: RpcMessage, version: int | None = None) -> bytes:
 
 
 def decode_rpc(cls: type[Message], version: int, body: Buffer) -> Message:
-    """The message of class `cls` that `body` holds. WireError if it does not parse or `version` is not spoken."""
+    """Decode a message of class `cls`. Raises WireError if it does not parse or `version` is not supported."""
     name = cls.__name__
     if not cls.min_version <= version <= cls.max_version:
-        raise WireError(f"{name} version {version} is not spoken here ({cls.min_version} to {cls.max_version} are)")
+        raise WireError(f"{name} version {version} is not supported ({cls.min_version} to {cls.max_version} are)")
     if len(body) > cls.bytes_max:
         raise WireError(f"{name} of {len(body)} bytes is over its bound of {cls.bytes_max}")
     values = _unpack(name, body)
@@ -167,12 +168,12 @@ def decode_rpc(cls: type[Message], version: int, body: Buffer) -> Message:
 
 
 def decode_rpc_request(api_key: int, version: int, body: Buffer) -> RpcMessage:
-    """The request of this key. WireError for an unknown key or bytes that do not parse."""
+    """Decode the request with this key. Raises WireError for an unknown key or bytes that do not parse."""
     return decode_rpc(_known(_requests, api_key), version, body)
 
 
 def decode_rpc_response(api_key: int, version: int, body: Buffer) -> RpcMessage:
-    """The response of this key. WireError for an unknown key or bytes that do not parse."""
+    """Decode the response with this key. Raises WireError for an unknown key or bytes that do not parse."""
     return decode_rpc(_known(_responses, api_key), version, body)
 
 

@@ -1,10 +1,10 @@
-"""The messages between brokers and the active controller, and Identify, which a controller asks a broker.
+"""Messages between brokers and the active controller, and Identify, which a controller sends to a broker.
 
-Every answer of a controller that is not active has error NOT_CONTROLLER and names the leader that it knows
-(`leader_id`, -1 for none). One that is active answers REQUEST_TIMED_OUT if it is too busy, and is asked again a little
-later; and UNKNOWN_SERVER_ERROR if it failed over the request. All requests but RegisterBroker, Identify and Forward
-carry the broker epoch: a controller refuses an old one with STALE_BROKER_EPOCH (invariant M7). Offsets are exclusive
-ends; -1 stands for "none".
+A controller that is not active answers with NOT_CONTROLLER and the leader that it knows (`leader_id`, -1 for none). The
+active one answers REQUEST_TIMED_OUT if it is too busy, and the sender retries a little later. It answers
+UNKNOWN_SERVER_ERROR if handling the request failed. All requests but RegisterBroker, Identify and Forward carry the
+broker epoch: a controller rejects an old one with STALE_BROKER_EPOCH (invariant M7). Offsets are exclusive ends; -1
+means "none".
 Source: BrokerRegistrationRequest, BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerIdsRequest,
 EnvelopeRequest, ControllerRegistrationRequest, docs/decisions/05-fast-fencing.md#brokers (Identify).
 """
@@ -24,28 +24,29 @@ FeatureRow = tuple[str, Int16, Int16]
 """(feature name, lowest level, highest level) that a node supports."""
 
 LogEndRow = tuple[UUID, Int32, Int32, Int32, Int64]
-"""(topic id, partition, partition epoch, newest leader epoch that the log knows or -1, log end offset), of a replica
-whose partition has neither ISR nor ELR."""
+"""(topic id, partition, partition epoch, newest leader epoch in the log or -1, log end offset) of a replica whose
+partition has neither ISR nor ELR."""
 
 SMALL_BYTES_MAX = 64 * 1024
 LogEpochs = tuple[tuple[Int32, Int64], ...]
-"""(leader epoch, where it began in the log), oldest first: the newest LOG_EPOCHS_MAX of a log."""
+"""(leader epoch, its start offset in the log), oldest first: the newest LOG_EPOCHS_MAX of a log."""
 
 LOG_EPOCHS_MAX = 16
 LOG_ENDS_MAX = 500
-"""A controller is busy with so many for some milliseconds."""
+"""Maximum rows in `log_ends` of a heartbeat; a controller needs some milliseconds for this many."""
 HEARTBEAT_BYTES_MAX = SMALL_BYTES_MAX + 5_000 * 64
-"""Brokers of an earlier release told ten times as many."""
+"""Maximum size of an encoded heartbeat: brokers of an earlier release sent ten times LOG_ENDS_MAX rows."""
 ALTER_PARTITION_BYTES_MAX = 64 * 1024 * 1024
 FORWARD_BODY_BYTES_MAX = 100 * 1024 * 1024
-"""Of a client's request, or of the answer to it. Kafka's default of socket.request.max.bytes."""
+"""Limit of a client's forwarded request, and of its response. Kafka's default of socket.request.max.bytes."""
 FORWARD_BYTES_MAX = FORWARD_BODY_BYTES_MAX + 1024 * 1024
-"""A forwarded request may be as large as a client's frame (socket.request.max.bytes), plus what is put around it."""
+"""Limit of an encoded ForwardRequest or ForwardResponse: a client's frame (socket.request.max.bytes), plus the fields
+around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRequest(RpcMessage):
-    """A broker incarnation asks for its broker epoch. `previous_broker_epoch` is what the clean-shutdown file holds;
+    """A broker incarnation's request for a broker epoch. `previous_broker_epoch` is the one in the clean-shutdown file;
     -1 after an unclean stop."""
 
     api_key = InternalKey.REGISTER_BROKER
@@ -75,9 +76,11 @@ class RegisterBrokerResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest(RpcMessage):
-    """Sent to the active controller every `broker.heartbeat.interval.ms`, and once on every new connection to any
-    controller, so that each knows which connection is whose. `metadata_offset` is that of the newest image whose roles
-    are taken, exclusive. `log_ends` has LOG_ENDS_MAX rows at most, and `log_epochs` what belongs to each of them."""
+    """A broker's heartbeat. It is sent to the active controller every `broker.heartbeat.interval.ms`. It is also sent
+    once on every new connection to any controller, so that each knows which broker a connection belongs to.
+
+    `metadata_offset` is the exclusive end of the newest image whose roles are applied. `log_ends` has at most
+    LOG_ENDS_MAX rows, and `log_epochs` has the epochs of each row."""
 
     api_key = InternalKey.HEARTBEAT
     max_version = 2
@@ -108,7 +111,7 @@ class HeartbeatResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionToAlter:
-    """The ISR that a leader proposes. `new_isr` holds (broker id, broker epoch or -1 if it is not known)."""
+    """The ISR that a leader proposes. `new_isr` holds (broker id, broker epoch or -1 if unknown)."""
 
     topic_id: UUID
     partition_id: Int32
@@ -130,7 +133,7 @@ class AlterPartitionRequest(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredPartition:
-    """What the partition is now, if `error_code` is 0; else the other fields say nothing."""
+    """The partition's state if `error_code` is 0; otherwise the other fields have no meaning."""
 
     topic_id: UUID
     partition_id: Int32
@@ -154,7 +157,7 @@ class AlterPartitionResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirsRequest(RpcMessage):
-    """In which log directories replicas of this broker are: (topic id, partition, directory id; 2: lost)."""
+    """Log directories of this broker's replicas: (topic id, partition, directory id; 2: lost)."""
 
     api_key = InternalKey.ASSIGN_REPLICAS_TO_DIRS
     bytes_max = ALTER_PARTITION_BYTES_MAX
@@ -184,7 +187,7 @@ class AllocateProducerIdsRequest(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIdsResponse(RpcMessage):
-    """The block [first_producer_id, first_producer_id + count) is this broker's alone."""
+    """The block [first_producer_id, first_producer_id + count) of producer ids, reserved for this broker."""
 
     api_key = InternalKey.ALLOCATE_PRODUCER_IDS
     bytes_max = SMALL_BYTES_MAX
@@ -197,7 +200,8 @@ class AllocateProducerIdsResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentifyRequest(RpcMessage):
-    """Who listens at this address? Asked of a broker's inter-broker listener; answered before registration too."""
+    """Query for the identity of the node at this address. Sent to a broker's inter-broker listener; answered before
+    registration too."""
 
     api_key = InternalKey.IDENTIFY
     bytes_max = SMALL_BYTES_MAX
@@ -205,7 +209,7 @@ class IdentifyRequest(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentifyResponse(RpcMessage):
-    """Which cluster, node and process incarnation answers; nothing else is told here."""
+    """Cluster, node and process incarnation of the answering node."""
 
     api_key = InternalKey.IDENTIFY
     bytes_max = SMALL_BYTES_MAX
@@ -217,8 +221,10 @@ class IdentifyResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest(RpcMessage):
-    """A client's request for the active controller, with who asked. `body` is in `forwarded_version` of its key: the
-    newest that the broker knows, unless the controller has said that it knows only older ones."""
+    """A client's request for the active controller, with the client's identity.
+
+    `body` is in `forwarded_version` of its API. This is the newest version of the broker, unless the controller has
+    answered that it supports only older ones."""
 
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX
@@ -234,9 +240,11 @@ class ForwardRequest(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardResponse(RpcMessage):
-    """`error_code` is about the forwarding (NOT_CONTROLLER: ask another; UNSUPPORTED_VERSION: this controller is of an
-    older release and knows the key up to `newest_version`; REQUEST_TIMED_OUT and UNKNOWN_SERVER_ERROR as above); `body`
-    is the answer in the version of the request."""
+    """Response to a forwarded request.
+
+    `error_code` is about the forwarding itself. NOT_CONTROLLER: send it to another controller. UNSUPPORTED_VERSION:
+    this controller is of an older release and supports the API up to `newest_version`. REQUEST_TIMED_OUT and
+    UNKNOWN_SERVER_ERROR are described above. `body` is the response in the version of the request."""
 
     api_key = InternalKey.FORWARD
     bytes_max = FORWARD_BYTES_MAX
@@ -249,7 +257,7 @@ class ForwardResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterControllerRequest(RpcMessage):
-    """A controller tells the active one its endpoints and the feature levels it supports."""
+    """A controller's endpoints and supported feature levels, sent to the active controller."""
 
     api_key = InternalKey.REGISTER_CONTROLLER
     bytes_max = SMALL_BYTES_MAX

@@ -1,10 +1,11 @@
-"""From a dataclass field's type to the two functions that pack it for msgpack and check it on the way back.
+"""Codecs of a dataclass's fields: for each type, functions that pack a value for msgpack and check it on reading.
 
 Known types: bool, the integers below, float, str, bytes, UUID, enums, `T | None`, `tuple[T, ...]`, `tuple[A, B]`,
-`frozenset[T]`, `Mapping[K, V]`, nested dataclasses (as arrays of their fields, with the same rules for missing and
-unknown trailing fields), and Any (what msgpack gives). A peer's value of another type, or outside its type's range, is
-a WireError: msgpack's integers have 64 bits with and without sign, Kafka's fields mostly 32. A plain `int` is refused,
-so that each field states its width.
+`frozenset[T]`, `Mapping[K, V]`, nested dataclasses, and Any (the value from msgpack). Nested dataclasses are arrays of
+their fields, with the same rules for missing and unknown trailing fields.
+
+A peer's value of another type, or outside its type's range, is a WireError: msgpack's integers have 64 bits, signed and
+unsigned, and Kafka's fields mostly 32. A plain `int` is refused, so that each field declares its width.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ Convert = Callable[[Any], Any]
 UUID_BYTES = 16
 
 
-class Range(NamedTuple):
-    """The values of an integer field, both ends included."""
+class IntegerRange(NamedTuple):
+    """Permitted values of an integer field, both ends included."""
 
     low: int
     high: int
 
 
-Int8 = Annotated[int, Range(-(2**7), 2**7 - 1)]
-Int16 = Annotated[int, Range(-(2**15), 2**15 - 1)]
-Int32 = Annotated[int, Range(-(2**31), 2**31 - 1)]
-Int64 = Annotated[int, Range(-(2**63), 2**63 - 1)]
-Port = Annotated[int, Range(0, 2**16 - 1)]
-PortOrNone = Annotated[int, Range(-1, 2**16 - 1)]
-"""-1: no address is named."""
+Int8 = Annotated[int, IntegerRange(-(2**7), 2**7 - 1)]
+Int16 = Annotated[int, IntegerRange(-(2**15), 2**15 - 1)]
+Int32 = Annotated[int, IntegerRange(-(2**31), 2**31 - 1)]
+Int64 = Annotated[int, IntegerRange(-(2**63), 2**63 - 1)]
+Port = Annotated[int, IntegerRange(0, 2**16 - 1)]
+PortOrNone = Annotated[int, IntegerRange(-1, 2**16 - 1)]
+"""A port, or -1 if no address is given."""
 
 
 class FieldCodec(NamedTuple):
-    """One field: its name, the version it came with, and its two conversions."""
+    """One field: its name, the version that added it, and its two conversions."""
 
     name: str
     since: int
@@ -50,7 +51,7 @@ class FieldCodec(NamedTuple):
 
 
 def compile_codec(cls: type[Any]) -> tuple[FieldCodec, ...]:
-    """The codecs of a dataclass's fields, in their order."""
+    """Return the codecs of a dataclass's fields, in their order."""
     hints = get_type_hints(cls, include_extras=True)
     return tuple(
         FieldCodec(
@@ -61,7 +62,7 @@ def compile_codec(cls: type[Any]) -> tuple[FieldCodec, ...]:
 
 
 def _conversions(hint: Any, where: str) -> tuple[Convert, Convert]:
-    """(pack, unpack) for one type. TypeError for a type that has no place on the wire."""
+    """Return (pack, unpack) for one type. Raises TypeError for an unsupported type."""
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin is Annotated:
@@ -109,7 +110,7 @@ def _unpack_plain(hint: type, where: str) -> Convert:
     return unpack
 
 
-def _unpack_integer(range_: Range, where: str) -> Convert:
+def _unpack_integer(range_: IntegerRange, where: str) -> Convert:
     low, high = range_
 
     def unpack(value: Any) -> Any:

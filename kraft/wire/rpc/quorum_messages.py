@@ -1,9 +1,9 @@
-"""The messages of the metadata quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch, MetadataFetch and FetchSnapshot.
+"""Messages of the metadata quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch, MetadataFetch and FetchSnapshot.
 
-Each keeps every field of its Kafka namesake that carries a safety check (KIP-595, KIP-630, KIP-853, KIP-996). Offsets
-are exclusive ends unless the name says otherwise; -1 stands for "none" or "unknown". Each answer names the answering
-node's epoch and the leader that it knows, with the leader's address, so that one round trip finds the leader; an answer
-to another cluster (INCONSISTENT_CLUSTER_ID) names the cluster of the answering node, and nothing else.
+Each has every field of Kafka's message of that name that a safety check needs (KIP-595, KIP-630, KIP-853, KIP-996).
+Offsets are exclusive ends unless the name says otherwise; -1 means "none" or "unknown". Each response gives the
+answering node's epoch and the leader that it knows, with the leader's address, so that one round trip finds the leader.
+The response to a node of another cluster (INCONSISTENT_CLUSTER_ID) gives only the answering node's cluster id.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from kraft.wire.rpc.field_codecs import Int16, Int32, Int64, PortOrNone
 
 VOTE_BYTES_MAX = 4 * 1024
 HOST_CHARACTERS_MAX = 255
-"""Of a name in the DNS. The leader's host is named in answers of VOTE_BYTES_MAX; a longer one leads nowhere."""
+"""Longest name in the DNS. The leader's host is in responses limited to VOTE_BYTES_MAX, and a longer name never
+resolves."""
 FETCH_BYTES_MAX = 8 * 1024 * 1024
-"""Most record bytes asked for in one MetadataFetch, and most bytes of a snapshot chunk."""
+"""Maximum record bytes requested in one MetadataFetch, and maximum bytes of a snapshot chunk."""
 ANSWER_BYTES_MAX = FETCH_BYTES_MAX + 8 * 1024 * 1024 + 64 * 1024
-"""A fetch answer holds at least one whole batch, which may be larger than what was asked for."""
+"""Limit of an encoded response with records or a chunk: at least one whole batch, which may exceed the requested size.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest(RpcMessage):
-    """Asks a voter for its vote in `epoch` or, with `pre_vote`, whether it would give one in the next epoch."""
+    """Request for a voter's vote in `epoch` or, with `pre_vote`, for whether it would vote for the sender in the next
+    epoch."""
 
     api_key = InternalKey.VOTE
     min_version = 0
@@ -61,7 +64,7 @@ class VoteResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginQuorumEpochRequest(RpcMessage):
-    """The new leader of `epoch` announces itself to a voter."""
+    """Announcement of the new leader of `epoch` to a voter."""
 
     api_key = InternalKey.BEGIN_QUORUM_EPOCH
     min_version = 0
@@ -94,7 +97,8 @@ class BeginQuorumEpochResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndQuorumEpochRequest(RpcMessage):
-    """The leader of `epoch` resigned; `preferred_successors` are voter ids, the one with the longest log first."""
+    """Resignation of the leader of `epoch`; `preferred_successors` are voter ids, the one with the longest log
+    first."""
 
     api_key = InternalKey.END_QUORUM_EPOCH
     min_version = 0
@@ -124,7 +128,8 @@ class EndQuorumEpochResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFetchRequest(RpcMessage):
-    """Pulls the metadata log from `fetch_offset`, and so says that everything below it is on the sender's disk."""
+    """Fetch of the metadata log from `fetch_offset`. It also acknowledges that everything below is on the sender's
+    disk."""
 
     api_key = InternalKey.METADATA_FETCH
     min_version = 0
@@ -144,7 +149,8 @@ class MetadataFetchRequest(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFetchResponse(RpcMessage):
-    """Exactly one of: records (possibly none), a diverging epoch with its end offset, a snapshot id, an error."""
+    """Response to MetadataFetch, with exactly one of: records (possibly none), a diverging epoch with its end offset, a
+    snapshot id, an error."""
 
     api_key = InternalKey.METADATA_FETCH
     min_version = 0
@@ -168,7 +174,7 @@ class MetadataFetchResponse(RpcMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSnapshotRequest(RpcMessage):
-    """Pulls `max_bytes` of the snapshot (end offset, epoch) from byte `position`."""
+    """Fetch of `max_bytes` of the snapshot (end offset, epoch) from byte `position`."""
 
     api_key = InternalKey.FETCH_SNAPSHOT
     min_version = 0

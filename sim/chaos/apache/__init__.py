@@ -1,1 +1,1 @@
-"""Synchronous: Apache Kafka's own processes: where its files are, how nodes are laid out, formatted and started."""
+"""Synchronous: Apache Kafka's own processes: where its files are, and how nodes are laid out, formatted and started."""

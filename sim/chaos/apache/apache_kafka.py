@@ -1,16 +1,18 @@
-"""ApacheKafka: a cluster of Apache Kafka's own processes that can be broken with the same verbs as ours.
+"""ApacheKafka: a cluster of Apache Kafka's own processes that can be broken with the same methods as a cluster of
+pykraft's nodes.
 
     with ApacheKafka(find_libraries(), controllers=3, brokers=3) as kafka:
         kafka.kill(kafka.leader("orders"))
 
-Invariants: its ports are its own, and no process and no file outlives the process that opened it, whatever ends that.
-Each kind of source has a listener of its own (see `kraft.sim.chaos.apache.kafka_layout`), and the observer has one that
-no proxy stands before.
+Invariants: no other cluster uses its ports. No process and no file outlives the process that opened the cluster,
+however that process ends. Each kind of source has its own listener (see `kraft.sim.chaos.apache.kafka_layout`). The
+observer has a listener without a proxy.
 
-Which faults it can have: kill -9, a clean stop, a pause, a rolling restart, a stumble. Behind proxies
-(`ProxiedApacheKafka`) also clients that are cut off from a broker or from all, and brokers that are cut off from all
-controllers. A node is not isolated: Kafka advertises one address per listener, so all brokers dial a node through one
-proxy, and a cut of that proxy is not the cut of one link. Requests are not spoiled: Kafka has no door for that.
+Possible faults: kill -9, a clean stop, a pause, a rolling restart, and repeated restarts in quick succession (a
+stumble). Behind proxies (`ProxiedApacheKafka`) clients can also be cut off from one broker or from all, and brokers
+from all controllers. A single node cannot be isolated: Kafka advertises one address per listener, so all brokers dial a
+node through one proxy. Cutting that proxy cuts more than one link. Requests cannot be tampered with: Kafka has no hook
+for that.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from kraft.sim.shapes import ClusterError
 
 READY_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 60.0
-"""A broker's controlled shutdown takes longest where no controller answers it."""
+"""Maximum time of a clean stop. A broker's controlled shutdown takes longest when no controller answers it."""
 LOG_LINES_SHOWN = 10
 CONNECT_SECONDS_MAX = 1.0
 _POLL_SECONDS = 0.05
@@ -52,16 +54,17 @@ SETTINGS = MappingProxyType(
         "transaction.state.log.num.partitions": "3",
     }
 )
-"""Those of every cluster here, unless they are given: groups do not wait for more members, and internal topics are as
-small as those of our own test clusters. All else is Kafka's default."""
+"""Default settings of every Apache Kafka cluster here. Groups do not wait for more members, and internal topics are as
+small as those of pykraft's own test clusters. Everything else is Kafka's default."""
 
 
 class ApacheKafka(ForeignCluster):
-    """See the module. `libraries` is the folder of Kafka's jars, `settings` are those of every node, `jvm` are options
-    of Java in the place of those of Kafka's own start scripts. `combined` nodes of both roles exclude the other two."""
+    """A cluster of Apache Kafka's processes; see the module. `libraries` is the folder of Kafka's jars. `settings`
+    apply to every node. `jvm` are Java options used instead of those in Kafka's start scripts. `combined` counts nodes
+    with both roles; it excludes `controllers` and `brokers`."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = PROCESS_KINDS
-    no_rules: ClassVar[str] = "requests to Apache Kafka cannot be spoiled: it has no door for faults of requests"
+    no_rules: ClassVar[str] = "requests to Apache Kafka cannot be tampered with: it has no hook for faults of requests"
 
     def __init__(
         self,
@@ -94,13 +97,13 @@ class ApacheKafka(ForeignCluster):
         self.close()
 
     def open(self) -> None:
-        """Format and start all nodes, and wait until they serve. ClusterError says what went wrong."""
+        """Format and start all nodes, and wait until they serve. Raises ClusterError with the reason if that fails."""
         if self._nodes is not None:
             raise ClusterError("this cluster is open already")
         try:
             with ExitStack() as stack:
                 leash = Leash()
-                stack.callback(leash.let_go)
+                stack.callback(leash.release)
                 folder = Path(tempfile.gettempdir()) / f"kafka-{secrets.token_hex(8)}"
                 leash.hold_folder(folder)
                 folder.mkdir(mode=0o700)
@@ -121,23 +124,23 @@ class ApacheKafka(ForeignCluster):
             raise
 
     def close(self) -> None:
-        """End all nodes at once, and remove what they wrote."""
+        """Kill all nodes at once, and remove what they wrote."""
         stack, self._open = self._open, ExitStack()
         self._nodes = None
         stack.close()
 
     def _layout(self, stack: ExitStack) -> KafkaLayout:
-        """Nodes, listeners and ports; `stack` gives the ports back."""
+        """Return the layout of nodes, listeners and ports. Closing `stack` releases the ports."""
         keys = split_keys(self.broker_ids, self.controller_ids)
         first, ports = hold_ports(range(len(keys)))
         stack.callback(HeldPorts.release, ports)
         return KafkaLayout.split(first, self.broker_ids, self.controller_ids)
 
-    # what a run asks
+    # queries of a run
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers' addresses for clients, as they are advertised."""
+        """The brokers' advertised addresses for clients."""
         return self._running_nodes.layout.bootstrap_servers
 
     @property
@@ -147,16 +150,16 @@ class ApacheKafka(ForeignCluster):
 
     @property
     def folder(self) -> Path:
-        """Where the nodes' logs and data are: NODE/server.log, NODE/data. It goes with the cluster."""
+        """The folder of the nodes' logs and data: NODE/server.log, NODE/data. It is removed with the cluster."""
         return self._running_nodes.folder
 
     def pid(self, node: int) -> int | None:
-        """The process id of a node; None if it does not run."""
+        """The process id of a node; None if it is not running."""
         self._require(node)
         return self._running_nodes.pid(node)
 
     def describe(self) -> str:
-        """Each node's state, and what it logged last."""
+        """Describe each node's state and its last log lines."""
         if self._nodes is None:
             return "this cluster is closed"
         lines = []
@@ -175,7 +178,7 @@ class ApacheKafka(ForeignCluster):
         return self._nodes
 
     def _addresses(self) -> dict[int, str]:
-        """Of the brokers that can answer now."""
+        """Return the addresses of the brokers that can answer now."""
         return {node: str(self._running_nodes.layout.direct(node)) for node in self._listening()}
 
     def _kill(self, node: int) -> None:
@@ -210,9 +213,9 @@ class ApacheKafka(ForeignCluster):
         return self._serves(node)
 
     def _serves(self, node: int) -> bool:
-        """Whether a broker knows that it is one of the cluster and not fenced; whether a controller accepts
-        connections."""
-        from kraft.sim.chaos.clusters.onlooker import find_brokers
+        """Return whether a broker is registered and not fenced according to its own metadata; for a controller, whether
+        it accepts connections."""
+        from kraft.sim.chaos.clusters.cluster_queries import find_brokers
 
         layout = self._running_nodes.layout
         is_broker = node in self.broker_ids
@@ -232,39 +235,41 @@ class ApacheKafka(ForeignCluster):
         return self._running_nodes.is_paused(node)
 
     def _require_link(self, source: int, target: int) -> None:
-        raise ClusterError("links of this Apache Kafka cluster cannot be broken: no proxies stand on them")
+        raise ClusterError("links of this Apache Kafka cluster cannot be broken: they have no proxies")
 
     def _cut_links(self) -> None:
-        """Nothing is ever cut here."""
+        """Do nothing: without proxies no link is ever cut."""
 
 
 class KafkaProxies(Protocol):
-    """The proxies before the listeners of a `ProxiedApacheKafka`; who owns the proxy server makes them."""
+    """The proxies in front of the listeners of a `ProxiedApacheKafka`; created by the owner of the proxy server."""
 
     def advertise(self, bound: Mapping[ListenerKey, Address]) -> Mapping[ListenerKey, Address]:
-        """Set a proxy before each of these listeners; the addresses of the proxies. Called once, before the start."""
+        """Put a proxy in front of each of these listeners and return the proxies' addresses. Called once, before the
+        nodes start."""
         ...
 
     def cut(self, manners: Mapping[ListenerKey, str]) -> None:
-        """Cut these and no others, each in its manner (kraft.sim.nemesis.plan.CUT_MANNERS)."""
+        """Cut exactly these links, each in the given manner (kraft.sim.nemesis.plan.CUT_MANNERS), and restore all
+        others."""
         ...
 
     def node_up(self, node: int) -> None:
-        """The node is about to start: let its proxies accept."""
+        """Let the proxies of a node accept connections; called before the node starts."""
         ...
 
     def node_down(self, node: int) -> None:
-        """The node has ended: let its proxies refuse dials, as its host would."""
+        """Let the proxies of a node that has ended refuse dials, as a host without the process would."""
         ...
 
     def close(self) -> None:
-        """Remove them."""
+        """Remove the proxies."""
         ...
 
 
 class ProxiedApacheKafka(ApacheKafka):
-    """ApacheKafka with a proxy before each listener but the observer's. A cut of links that no set of proxies stands
-    for exactly is refused with ClusterError."""
+    """ApacheKafka with a proxy in front of each listener except the observer's. A cut of links that no set of proxies
+    covers exactly is rejected with ClusterError."""
 
     fault_kinds: ClassVar[tuple[str, ...]] = (*PROCESS_KINDS, plan.CLIENTS_CUT, plan.CONTROLLERS_CUT)
     cut_manners: ClassVar[tuple[str, ...]] = plan.CUT_MANNERS
@@ -304,11 +309,11 @@ class ProxiedApacheKafka(ApacheKafka):
         super()._start(node)
 
     def _follow_start(self, node: int) -> bool:
-        """A node that does not reach the controllers may never serve."""
+        """Return True for a node that cannot reach the controllers, without waiting for it: it may never serve."""
         return super()._follow_start(node) or any(name == CONTROLLER for name, _ in self._cut_listeners())
 
     def has_link(self, source: int, target: int) -> bool:
-        """Clients never dial a controller."""
+        """Return whether this link exists. Clients never dial a controller."""
         return CLIENTS not in (source, target) or max(source, target) in self.broker_ids
 
     def _require_link(self, source: int, target: int) -> None:
@@ -332,7 +337,8 @@ class ProxiedApacheKafka(ApacheKafka):
         self._proxies.cut(manners)
 
     def _cut_listeners(self) -> dict[ListenerKey, str]:
-        """The listeners that are cut. Those for brokers at controllers are cut where every pair is."""
+        """Return the listeners that are cut. A controller's listener for brokers is cut only if every broker is cut off
+        from it."""
         found = {(CLIENT, max(link)): manner for link, manner in self._cuts.items() if CLIENTS in link}
         others = {link: manner for link, manner in self._cuts.items() if CLIENTS not in link}
         wanted = {

@@ -1,4 +1,4 @@
-"""The files of an Apache Kafka release, where they are found, and the commands that run its classes."""
+"""The files of an Apache Kafka release: where they are found, and the command lines that run its Java classes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kraft.sim.shapes import ClusterError
 HOME_VARIABLE = "KRAFT_KAFKA_HOME"
 CACHE_VARIABLE = "KAFKA_CACHE"
 LOGGING = Path(__file__).with_name("kafka_log4j2.properties")
-"""Warnings and errors, on stdout."""
+"""Logging configuration: warnings and errors, on stdout."""
 BROKER_HEAP, CONTROLLER_HEAP = "1G", "512M"
 NODE_JVM = (
     *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
     *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true"),
 )
-"""Those of Kafka's own start scripts."""
+"""Java options of Kafka's own start scripts."""
 TOOL_JVM = ("-Xmx512M", "-XX:+UseG1GC")
 QUICK_JVM = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A quick start and slow work."""
+"""Java options for tools that run only briefly: the JVM starts quickly and works slowly."""
 QUICK_NODE_JVM = (*QUICK_JVM, "-Xmx512M")
 
 
 def libraries_of(folder: Path) -> Path:
-    """The folder of jars of a Kafka release: `libs` in its folder, or that folder itself. ClusterError if there are
-    none."""
+    """Return the folder of jars of a Kafka release: `libs` in its folder, or that folder itself. ClusterError if it
+    holds no jars."""
     for candidate in (folder / "libs", folder):
         if any(candidate.glob("kafka_2.*.jar")) and any(candidate.glob("kafka-clients-*.jar")):
             return candidate
@@ -40,8 +40,9 @@ def libraries_of(folder: Path) -> Path:
 
 
 def find_libraries(given: Path | None = None) -> Path:
-    """The jars of the folder that is given, else of the one that KRAFT_KAFKA_HOME names, else of the release that this
-    repository's own tests have fetched. ClusterError if there are none, or no `java`."""
+    """Return the folder of Kafka's jars. Searched in this order: the given folder, the folder that KRAFT_KAFKA_HOME
+    names, the release that this repository's own tests have downloaded. Raises ClusterError if there is none, or no
+    `java`."""
     if shutil.which("java") is None:
         raise ClusterError(
             "Apache Kafka needs java, version 17 or newer, on the PATH; Debian has openjdk-17-jre-headless"
@@ -60,11 +61,11 @@ def find_libraries(given: Path | None = None) -> Path:
 
 
 def version_of(libraries: Path) -> str:
-    """The release's version, as its file names have it."""
+    """Return the release's version, read from its file names."""
     (first, *_) = sorted(libraries.glob("kafka-clients-*.jar"))
     return first.stem.removeprefix("kafka-clients-")
 
 
 def java(libraries: Path, options: Iterable[str], *words: str) -> list[str]:
-    """The command that runs one of Kafka's classes."""
+    """Return the command that runs one of Kafka's classes."""
     return ["java", *options, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{libraries}/*", *words]

@@ -1,16 +1,17 @@
-"""KafkaLayout: the nodes of an Apache Kafka cluster, their listeners, and the properties that each is started with.
+"""KafkaLayout: the nodes of an Apache Kafka cluster, their listeners, and the properties with which each node is
+started.
 
-In a *split* layout each kind of source has a listener of its own, so that a proxy can stand before each:
+In a *split* layout each kind of source has its own listener, so that a proxy can be put in front of each:
 
     CLIENT       clients → broker
     BROKER       brokers → broker
     CONTROLLER   brokers → controller
     QUORUM       controllers → controller, and nodes of both roles → controller
-    DIRECT       the observer → broker; no proxy stands before it
+    DIRECT       the observer → broker, without a proxy
 
-A listener's advertised address is the one that its sources dial. Kafka's nodes reach controllers at the first of
-*their own* `controller.listener.names`; a leader tells the address that it advertises for that name. Kafka's
-controllers dial no brokers. All sources of one kind share a listener, so a link has a kind of source and one target.
+Sources dial the advertised address of a listener. Kafka's nodes reach controllers at the first of *their own*
+`controller.listener.names`; a quorum leader returns the address that it advertises for that name. Kafka's controllers
+dial no brokers. All sources of one kind share a listener, so a link is identified by a kind of source and one target.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CLIENT, BROKER, CONTROLLER, QUORUM, DIRECT = "CLIENT", "BROKER", "CONTROLLER", "
 PLAINTEXT = "PLAINTEXT"
 FIRST_CONTROLLER = 101
 CONTROLLER_PORTS_FROM = 100
-"""In a plain layout: so far from the brokers' ports."""
+"""Distance between the brokers' ports and the controllers' ports in a layout that is not split."""
 
 ListenerKey = tuple[str, int]
 """A listener's name and the node that has it."""
@@ -36,8 +37,9 @@ ListenerKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class KafkaLayout:
-    """`listeners` are all addresses that nodes bind, a controller's first listener being the one for controllers;
-    `advertised` has those that differ from them. `controllers` are in the order of their ids."""
+    """The nodes of a cluster and their addresses. `listeners` are all addresses that nodes bind; a controller's first
+    listener is the one for controllers. `advertised` holds only the advertised addresses that differ from the bound
+    ones. `controllers` are ordered by id."""
 
     brokers: tuple[int, ...]
     controllers: tuple[int, ...]
@@ -48,14 +50,15 @@ class KafkaLayout:
 
     @classmethod
     def plain(cls, port: int, *, is_single: bool) -> KafkaLayout:
-        """One listener per role: of one node that has both, or of three controllers and three brokers."""
+        """Return a layout with one listener per role: for a single node with both roles, or for three controllers and
+        three brokers."""
         if is_single:
             return cls._plain(port, (1,), (1,), {})
         return cls._plain(port, (1, 2, 3), tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + 3)), {})
 
     @classmethod
     def of_racks(cls, port: int, racks: Sequence[str]) -> KafkaLayout:
-        """Nodes of both roles, counted from 1, one in each rack."""
+        """Return a layout of nodes with both roles, numbered from 1, one in each rack."""
         nodes = tuple(range(1, 1 + len(racks)))
         return cls._plain(port, nodes, nodes, dict(zip(nodes, racks, strict=True)))
 
@@ -70,39 +73,39 @@ class KafkaLayout:
 
     @classmethod
     def split(cls, first_port: int, brokers: Sequence[int], controllers: Sequence[int]) -> KafkaLayout:
-        """A listener for each kind of source, at consecutive ports; see the module."""
+        """Return a layout with a listener for each kind of source, at consecutive ports; see the module."""
         keys = split_keys(brokers, controllers)
         listeners = {key: Address(HOST, first_port + index) for index, key in enumerate(keys)}
         return cls(tuple(brokers), tuple(controllers), listeners, {node: uuid() for node in controllers})
 
     @property
     def nodes(self) -> list[int]:
-        """Controllers first."""
+        """The node ids, controllers first."""
         return [*self.controllers, *(node for node in self.brokers if node not in self.controllers)]
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin."""
+        """The bootstrap addresses of clients."""
         name = CLIENT if self._is_split else PLAINTEXT
         return ",".join(str(self.address(name, node)) for node in self.brokers)
 
     def direct(self, node: int) -> Address:
-        """Where a broker is reached without a proxy."""
+        """Return the address at which a broker is reached without a proxy."""
         return self.listeners[DIRECT if self._is_split else PLAINTEXT, node]
 
     def address(self, name: str, node: int) -> Address:
-        """Where a listener is dialled."""
+        """Return the address at which a listener is dialled."""
         return self.advertised.get((name, node), self.listeners[name, node])
 
     @property
     def initial_controllers(self) -> str:
-        """For the format command of each controller."""
+        """Return `--initial-controllers` for the format command of each controller."""
         return ",".join(
             f"{node}@{self.address(self._quorum, node)}:{self.directory_ids[node]}" for node in self.controllers
         )
 
     def properties(self, node: int, folder: Path) -> dict[str, str]:
-        """`server.properties` of a node whose data is in FOLDER/NODE/data."""
+        """Return the `server.properties` of a node; its data is in FOLDER/NODE/data."""
         names = [name for name, owner in self.listeners if owner == node]
         roles = [role for role, nodes in (("broker", self.brokers), ("controller", self.controllers)) if node in nodes]
         controller_names = [name for name in (QUORUM, CONTROLLER) if name in names] or [CONTROLLER]
@@ -140,7 +143,8 @@ class KafkaLayout:
 
 
 def split_keys(brokers: Sequence[int], controllers: Sequence[int]) -> tuple[ListenerKey, ...]:
-    """The listeners of a split layout. Where every broker is a controller too, all reach controllers at QUORUM."""
+    """Return the names of the listeners in a split layout, each with its node. If every broker is also a controller,
+    all nodes reach controllers at QUORUM."""
     is_combined = set(brokers) <= set(controllers)
     names = (QUORUM,) if is_combined else (QUORUM, CONTROLLER)
     of_brokers = ((name, node) for node in brokers for name in (CLIENT, BROKER, DIRECT))
@@ -148,7 +152,7 @@ def split_keys(brokers: Sequence[int], controllers: Sequence[int]) -> tuple[List
 
 
 def uuid() -> str:
-    """As Kafka writes one; not with a dash first, which its tools take for an option."""
+    """Return a new id in Kafka's format. It does not begin with a dash, which Kafka's tools would read as an option."""
     while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")).startswith("-"):
         pass
     return text

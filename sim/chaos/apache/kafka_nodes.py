@@ -1,7 +1,7 @@
-"""KafkaNodes: the processes of an Apache Kafka cluster in one folder, laid out as our launcher lays out its own: a
-folder per node, with its `pid`, its properties and its log.
+"""KafkaNodes: the processes of an Apache Kafka cluster in one folder. As with our own launcher, each node has a folder
+with its `pid`, its properties and its log.
 
-Invariant: no process outlives the one that started it, whatever ends that; see `kraft.sim.chaos.hosts.leash`.
+Invariant: no process outlives the process that started it, however that one ends; see `kraft.sim.chaos.hosts.leash`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _POLL_SECONDS = 0.005
 
 
 class KafkaNodes:
-    """See the module. `jvm` are options of Java other than those of Kafka's own start scripts. A `leash` that is given
-    is let go by its owner. ClusterError says what a node cannot do."""
+    """Processes of an Apache Kafka cluster; see the module. `jvm` are Java options used instead of those in Kafka's
+    start scripts. A caller that passes its own `leash` must release it. Methods raise ClusterError if a node cannot do
+    what is requested."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class KafkaNodes:
         self._owns_leash = leash is None
 
     def format(self) -> None:
-        """Write every node's properties and have its folder formatted, as many at a time as there are processors."""
+        """Write every node's properties and format its folder; as many nodes in parallel as there are processors."""
         cluster_id = uuid()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda node: self._format(node, cluster_id), self.layout.nodes))
@@ -77,7 +78,7 @@ class KafkaNodes:
             raise ClusterError(f"Apache Kafka did not format the folder of node {node}: {said[-LOG_BYTES_SHOWN:]}")
 
     def start(self, node: int) -> None:
-        """Start one node, or start it again after its end; does not wait until it serves."""
+        """Start or restart one node; does not wait until it serves."""
         if node in self._processes:
             self.wait_ended(node)
         folder = self.folder / str(node)
@@ -95,12 +96,12 @@ class KafkaNodes:
             self.start(node)
 
     def kill(self, node: int) -> None:
-        """kill -9, and wait until the process is gone."""
+        """End a node's process with SIGKILL, and wait until the process is gone."""
         self._process(node).kill()
         self.wait_ended(node)
 
     def ask_to_stop(self, node: int) -> None:
-        """SIGTERM, on which Kafka stops in order; a paused node goes on for that."""
+        """Send SIGTERM, on which Kafka shuts down cleanly; a paused node is resumed for that."""
         self._process(node).send_signal(signal.SIGCONT)
         self._process(node).send_signal(signal.SIGTERM)
 
@@ -112,7 +113,7 @@ class KafkaNodes:
             raise ClusterError(f"node {node} has not ended within {timeout_s:g} s; {self.hint(node)}") from None
 
     def pause(self, node: int) -> None:
-        """SIGSTOP, and wait until the process stands still."""
+        """Send SIGSTOP, and wait until the process is stopped."""
         self._process(node).send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + PAUSE_SECONDS_MAX
         while not self.is_paused(node):
@@ -121,49 +122,50 @@ class KafkaNodes:
             time.sleep(_POLL_SECONDS)
 
     def resume(self, node: int) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._process(node).send_signal(signal.SIGCONT)
 
     def is_running(self, node: int) -> bool:
-        """Whether the node has a process; a paused one has."""
+        """Return whether the node has a process; a paused node has one."""
         return node in self._processes and self._processes[node].poll() is None
 
     def is_paused(self, node: int) -> bool:
-        """Whether the node's process is frozen by SIGSTOP."""
+        """Return whether the node's process is frozen by SIGSTOP."""
         identity = identify(self._processes[node].pid) if self.is_running(node) else None
         return identity is not None and identity.is_stopped
 
     def exit_code(self, node: int) -> int | None:
-        """How the last process of a node ended: negative by a signal; None if it runs, or never did."""
+        """Exit code of the node's last process, negative for a signal. None if it is running or was never started."""
         return self._processes[node].poll() if node in self._processes else None
 
     def pid(self, node: int) -> int | None:
-        """The process id of a node; None if it does not run."""
+        """The process id of a node; None if it is not running."""
         return self._processes[node].pid if self.is_running(node) else None
 
     def close(self) -> None:
-        """SIGKILL to all, as nothing of their folders is kept. Does nothing to nodes that have ended."""
+        """Send SIGKILL to all nodes, because nothing in their folders is kept. Does nothing to nodes that have
+        ended."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
             process.wait()
         if self._owns_leash:
-            self._leash.let_go()
+            self._leash.release()
 
     def require_alive(self) -> None:
-        """ClusterError with the end of its log if a node has ended."""
+        """Raise ClusterError with the end of its log if a node has ended."""
         for node, process in self._processes.items():
             if process.poll() is not None:
                 raise ClusterError(f"Apache Kafka's node {node} ended with {process.returncode}: {self.logged(node)}")
 
     def logged(self, node: int) -> str:
-        """The end of what a node has logged."""
+        """Return the last lines of a node's log."""
         log = self.folder / str(node) / LOG
         return log.read_text(errors="replace")[-LOG_BYTES_SHOWN:] if log.exists() else ""
 
     def hint(self, node: int) -> str:
-        """Where to read more, for errors."""
-        return f"the end of {self.folder / str(node) / LOG} says more"
+        """Return a sentence for error texts that names the log to read."""
+        return f"see the end of {self.folder / str(node) / LOG}"
 
     def _process(self, node: int) -> subprocess.Popen[Any]:
         if not self.is_running(node):

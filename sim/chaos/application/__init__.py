@@ -1,1 +1,3 @@
-"""Async: the user's own program as a workload, and what it did to its topics, seen from outside."""
+"""Async: the user's own program as the workload of a run, and an observer that records from outside what the program
+did to its topics.
+"""

@@ -6,16 +6,17 @@
         await application.stop()
     application.end, application.output
 
-It has a process group of its own, no standard input, and the cluster's address in its environment and in place of
-`{bootstrap}` (see `program`). Its lines are kept with their times, up to a bound, and shown as they come.
+The program runs in its own process group, without standard input. It gets the cluster's address in its environment and
+wherever its arguments contain `{bootstrap}` (see `program`). Its output lines are kept with their times, up to a limit,
+and shown as they are printed.
 
-How it ends:
-- It may end before the faults do. They go on. Its exit code counts: anything but 0 is a failure.
-- It may run on. When the scenario is over, `stop` sends SIGTERM to its group. Success is then exit code 0, or death by
-  SIGTERM (143, which is also what a JVM ends with); so a program may check its own result when it is asked to end, and
-  say by another code that it is bad.
-- If it does not end in time it is killed, and its exit code says nothing.
-What it has started in its group and left running is killed when it has ended.
+How the program ends:
+- It may end before the faults do; the faults continue. Its exit code counts: anything but 0 is a failure.
+- It may still run when the scenario is over. Then `stop` sends SIGTERM to its group. Success is exit code 0 or death by
+  SIGTERM (143, which is also a JVM's exit code for it). So a program may check its own result on SIGTERM and report a
+  bad one by another exit code.
+- If it does not end in time, it is killed, and its exit code proves nothing. When it has ended, all processes that it
+  started in its group and that still run are killed.
 """
 
 from __future__ import annotations
@@ -43,26 +44,27 @@ from kraft.sim.chaos.application.program import (
     require_program,
     with_bootstrap,
 )
-from kraft.sim.chaos.hosts.warden import Thing, Warden
+from kraft.sim.chaos.hosts.warden import HeldResource, Warden
 from kraft.sim.chaos.run.run_folder import OutputLine
 
 STDOUT, STDERR, NOTE = "stdout", "stderr", "note"
-"""Streams of a line of output; a note is ours."""
+"""Streams of a line of output; a NOTE was written by the run itself."""
 STOP_MS_MAX = 10_000
-"""How long the program may take to end after SIGTERM."""
+"""Maximum time from SIGTERM to the end of the program."""
 DRAIN_MS_MAX = 1_000
-"""How long its output may stay open when it has ended: a process that left the group may hold it."""
+"""Maximum time for which the program's output may stay open after the program has ended: a process that it started
+outside its group may still have the pipe open."""
 LINES_MAX = 20_000
 BYTES_MAX = 4 * 1024 * 1024
 LINE_BYTES_MAX = 4_000
 LAST_LINES = 10
-"""Lines that a failure shows."""
+"""Number of output lines that a failure shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationEnd:
     """How the program ended. `exit_code` is a shell's (128+N for signal N); None if it had to be killed. `was_stopped`:
-    it ran until `stop`. `at_ms` is by the run's clock."""
+    it was running until `stop`. `at_ms` is on the run's clock."""
 
     exit_code: int | None
     was_stopped: bool
@@ -71,15 +73,15 @@ class ApplicationEnd:
 
     @property
     def counted_exit(self) -> int | None:
-        """The exit code that joins the verdict: 0 too for a program that was stopped and died of SIGTERM; None if it
-        says nothing, for the program had to be killed."""
+        """The exit code that counts for the verdict. It is 0 also for a program that was stopped and died of SIGTERM.
+        None if the program had to be killed, because then the code proves nothing."""
         if self.was_stopped and self.exit_code == SIGNAL_BASE + signal.SIGTERM:
             return 0
         return self.exit_code
 
     @property
     def failure(self) -> str:
-        """Why the run is invalid, a sentence; "" if the program did not fail."""
+        """Why the run is invalid, as a sentence; "" if the program did not fail."""
         if not self.counted_exit:
             return ""
         when = " when it was asked to end with SIGTERM (0 or 143 would be success)" if self.was_stopped else ""
@@ -87,15 +89,16 @@ class ApplicationEnd:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is known of its success, a sentence; "" if that is known."""
+        """Why the program's success is unknown, as a sentence; "" if it is known."""
         if self.exit_code is not None:
             return ""
         return f"the application did not end within {STOP_MS_MAX / 1000:g} s after SIGTERM and was killed"
 
 
 class Application:
-    """See the module. `now_ms` is the run's clock. `environment` is added to ours. `warden`, if given, ends the program
-    when this process is killed. ProgramNotFound when it is opened, if the command cannot be started."""
+    """A running program; see the module. `now_ms` is the run's clock. `environment` is added to this process's
+    environment. `warden`, if given, ends the program when this process is killed. Entering raises ProgramNotFound if
+    the command cannot be started."""
 
     def __init__(
         self,
@@ -108,19 +111,19 @@ class Application:
         warden: Warden | None = None,
     ) -> None:
         self.output: list[OutputLine] = []
-        """What it printed, in order, up to LINES_MAX lines and BYTES_MAX bytes, and the last LAST_LINES."""
+        """Its output lines in order: up to LINES_MAX lines and BYTES_MAX bytes, and the last LAST_LINES."""
         self.end: ApplicationEnd | None = None
-        """How it ended; None while it runs."""
+        """How it ended; None while it is running."""
         self._command = with_bootstrap(command, bootstrap)
         self._environment = {**os.environ, **bootstrap_environment(bootstrap), **(environment or {})}
         self._now_ms = now_ms
         self._echo = echo
         self._warden = warden
-        self._held: Thing | None = None
+        self._held: HeldResource | None = None
         self._bytes = 0
         self._is_full = False
         self._left_out: deque[OutputLine] = deque(maxlen=LAST_LINES)
-        """The newest lines beyond the bound."""
+        """The newest output lines that exceed the limit; the last LAST_LINES of them are kept."""
         self._was_stopped = self._was_killed = False
         self._ended = trio.Event()
 
@@ -160,21 +163,21 @@ class Application:
             self._nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):  # SIGKILL does not fail, so this is short
                 await self._process.wait()
-            await self._stack.__aexit__(None, None, None)  # what our caller raised is not wrapped by our nursery
+            await self._stack.__aexit__(None, None, None)  # what the caller raised is not wrapped by this nursery
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also that of its group."""
+        """The program's process id, which is also the id of its process group."""
         return self._process.pid
 
     async def wait(self) -> ApplicationEnd:
-        """Wait until it has ended by itself."""
+        """Wait until the program has ended by itself."""
         await self._ended.wait()
         assert self.end is not None
         return self.end
 
     async def stop(self, *, timeout_ms: float = STOP_MS_MAX) -> ApplicationEnd:
-        """Ask it to end, kill it if it does not within this time; does nothing if it has ended."""
+        """Send SIGTERM to the program, and kill it if it does not end in time. Does nothing if it has ended."""
         if self.end is None and self._process.poll() is None:
             self._was_stopped = True
             self._signal_group(signal.SIGTERM)
@@ -191,14 +194,14 @@ class Application:
             os.killpg(self._process.pid, number)
 
     async def _follow(self) -> None:
-        """Collect its lines until it has ended, and then see how it did."""
+        """Collect the program's output until it has ended, then determine how it ended."""
         async with trio.open_nursery() as nursery:
             for stream, pipe in ((STDOUT, self._process.stdout), (STDERR, self._process.stderr)):
                 assert pipe is not None
                 nursery.start_soon(self._read, stream, pipe)
             returncode = await self._process.wait()
             at_ms = self._now_ms()
-            self._signal_group(signal.SIGKILL)  # what it left running
+            self._signal_group(signal.SIGKILL)  # processes that it left running
             nursery.cancel_scope.deadline = trio.current_time() + DRAIN_MS_MAX / 1000
         if self._warden is not None and self._held is not None:
             self._warden.release(self._held)
@@ -209,7 +212,7 @@ class Application:
         self._ended.set()
 
     async def _read(self, stream: str, pipe: trio.abc.ReceiveStream) -> None:
-        """Cut a stream into lines. One that is longer than LINE_BYTES_MAX becomes several."""
+        """Split a stream into lines. A line longer than LINE_BYTES_MAX becomes several."""
         rest = b""
         try:
             async for chunk in pipe:

@@ -1,7 +1,8 @@
-"""The user's own program, in any language: how it is found, where its cluster's address is put, how its end is named.
+"""The user's own program, in any language: how it is found, how it gets the cluster's address, and how its end is
+described.
 
-What `kraft run -- CMD ARG…` and `kraft chaos run SCENARIO -- CMD ARG…` have in common. Exit codes are a shell's: 128+N
-for a program that signal N ended.
+Shared by `kraft run -- CMD ARG…` and `kraft chaos run SCENARIO -- CMD ARG…`. Exit codes are those of a shell: 128+N for
+a program that signal N ended.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import signal
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
-from kraft.sim.chaos.hosts.warden import Thing, Warden, WardenError
+from kraft.sim.chaos.hosts.warden import HeldResource, Warden, WardenError
 
 BOOTSTRAP_WORD = "{bootstrap}"
-"""Stands for the cluster's address in a program's arguments."""
+"""Placeholder for the cluster's address in a program's arguments."""
 
 BOOTSTRAP_VARIABLES = MappingProxyType(
     {
@@ -24,14 +25,15 @@ BOOTSTRAP_VARIABLES = MappingProxyType(
         "SPRING_KAFKA_BOOTSTRAP_SERVERS": "Spring Boot reads it as spring.kafka.bootstrap-servers",
     }
 )
-"""Environment variables that hold the cluster's address, HOST:PORT[,HOST:PORT…], and who reads each."""
+"""Environment variables that hold the cluster's address, HOST:PORT[,HOST:PORT…], and which software reads each."""
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 SIGNAL_BASE = 128
 
 
 class ProgramNotFound(Exception):
-    """There is no such program; the text says which, and what to do. `code` is the exit code of a shell for that."""
+    """The program does not exist or cannot be started; the text names it and says what to do. `code` is a shell's exit
+    code for this."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -39,17 +41,17 @@ class ProgramNotFound(Exception):
 
 
 def bootstrap_environment(bootstrap: str) -> dict[str, str]:
-    """The variables that tell a program where its cluster is."""
+    """Return the variables that give a program its cluster's address."""
     return dict.fromkeys(BOOTSTRAP_VARIABLES, bootstrap)
 
 
 def with_bootstrap(command: Sequence[str], bootstrap: str) -> list[str]:
-    """The command with the address in place of each `{bootstrap}`."""
+    """Return the command with the address substituted for each `{bootstrap}`."""
     return [word.replace(BOOTSTRAP_WORD, bootstrap) for word in command]
 
 
 def require_program(command: Sequence[str]) -> None:
-    """ProgramNotFound if the command cannot be started: to be called before a cluster is."""
+    """Raise ProgramNotFound if the command cannot be started. Called before a cluster is started."""
     if not command or not command[0]:
         raise ProgramNotFound("the command is empty: a program and its arguments follow --", NOT_FOUND)
     name = command[0]
@@ -66,13 +68,13 @@ def require_program(command: Sequence[str]) -> None:
 
 
 def not_startable(name: str, problem: OSError) -> ProgramNotFound:
-    """What the system says of a program that is there and cannot be started: a script without #!, for example."""
+    """Return the system's error for a program that exists and cannot be started, for example a script without #!."""
     return ProgramNotFound(f"{name} cannot be started: {problem.strerror}", NOT_EXECUTABLE)
 
 
-def hold_program(warden: Warden, pid: int, poll: Callable[[], int | None]) -> Thing | None:
-    """Have the warden end this program, with all below it, if this process is killed. None if it has ended already, as
-    `poll` says."""
+def hold_program(warden: Warden, pid: int, poll: Callable[[], int | None]) -> HeldResource | None:
+    """Register this program and its descendants with the warden, which ends them if this process is killed. Return None
+    if `poll` shows that the program has ended already."""
     try:
         return warden.process(pid)
     except WardenError:
@@ -82,12 +84,12 @@ def hold_program(warden: Warden, pid: int, poll: Callable[[], int | None]) -> Th
 
 
 def exit_code(returncode: int) -> int:
-    """Python's return code of a process, which is -N for signal N, as a shell's exit code."""
+    """Convert Python's return code of a process, -N for signal N, to a shell's exit code."""
     return returncode if returncode >= 0 else SIGNAL_BASE - returncode
 
 
 def describe_exit(code: int) -> str:
-    """`ended with exit code 3`, `was ended by SIGSEGV (exit code 139)`."""
+    """Describe an exit code: `ended with exit code 3`, `was ended by SIGSEGV (exit code 139)`."""
     try:
         name = signal.Signals(code - SIGNAL_BASE).name
     except ValueError:

@@ -1,7 +1,7 @@
-"""Reads partitions from one broker, leader or follower, as a consumer that the broker is close to does (KIP-392).
+"""Reads partitions from one given broker, leader or follower, as a consumer near that broker does (KIP-392).
 
-A follower answers up to the high watermark that it knows, which comes with its next fetch: what it does not have yet is
-asked for again until the time is over.
+A follower returns records up to its own high watermark, which each of its fetches from the leader updates. Records that
+it does not return yet are requested again until the timeout.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import trio
 
 from kraft.client.cluster import Cluster
 from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
-from kraft.client.core.fetch_session import FetchSession
+from kraft.client.core.fetch_session import FetchSessionHandler
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
 from kraft.client.core.records import ConsumerRecord, TopicPartition
-from kraft.client.core.requests import FetchedPartition, fetch_request, read_fetch_response
+from kraft.client.core.requests import PartitionFetchResult, fetch_request, read_fetch_response
 from kraft.seam import WireError
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -31,7 +31,7 @@ WAIT_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The offsets of a partition that are to be read: from `start`, to `end` exclusively."""
+    """The offsets of a partition to read: from `start` inclusive to `end` exclusive."""
 
     start: int
     end: int
@@ -45,8 +45,8 @@ async def read_replica(
     *,
     timeout_ms: float,
 ) -> dict[TopicPartition, str]:
-    """Read these extents, batch by batch, from this broker. `cluster` knows it and the topics. Gives for each partition
-    that was not read to its end within the time a sentence that says why."""
+    """Read these extents, batch by batch, from this broker. `cluster` holds the metadata of the broker and the topics.
+    Returns a sentence with the reason for each partition that was not read to its end in time."""
     reading = {tp: _Reading(extent.start, extent.end) for tp, extent in extents.items()}
     with trio.move_on_after(timeout_ms / 1000):
         for tp, each in reading.items():
@@ -77,7 +77,7 @@ async def _read_on(
     offset: int,
     take: Callable[[TopicPartition, list[ConsumerRecord]], None],
 ) -> tuple[int, str]:
-    """One fetch; the next offset, and what stands in the way of more."""
+    """Fetch once; return the next offset, and the reason if the read cannot continue."""
     try:
         part = await _fetch(cluster, node, tp, offset)
     except KeyError:
@@ -98,8 +98,8 @@ async def _read_on(
     return fetched.position.offset, f"its high watermark is {part.high_watermark}"
 
 
-async def _fetch(cluster: Cluster, node: int, tp: TopicPartition, offset: int) -> FetchedPartition | None:
-    """What the broker has from this offset on; None if its answer does not speak of it."""
+async def _fetch(cluster: Cluster, node: int, tp: TopicPartition, offset: int) -> PartitionFetchResult | None:
+    """Return the broker's records from this offset on; None if its response does not contain the partition."""
     topic = cluster.topic(tp[0])
     if topic is None:
         return None
@@ -109,7 +109,7 @@ async def _fetch(cluster: Cluster, node: int, tp: TopicPartition, offset: int) -
         raise VersionMismatch(f"broker {node} does not let consumers read from followers (KIP-392)")
     if topic.topic_id is None:
         version = min(version, FIRST_VERSION_WITH_TOPIC_ID - 1)
-    session = FetchSession()
+    session = FetchSessionHandler()
     request = fetch_request(
         version,
         session.request({tp: (topic.topic_id, FetchPartition(tp[1], -1, offset, -1, -1, FETCH_BYTES))}),

@@ -1,19 +1,21 @@
-"""TopicsObserver: what the user's own program did to its topics, as far as that can be seen from outside.
+"""TopicsObserver: what the user's own program did to its topics, as far as an outside client can observe it.
 
     observer = TopicsObserver(bootstrap, history, now_ms, ignored={"chaos"})
-    nursery.start_soon(observer.follow)        # while the program runs: finds topics, and reads along
+    nursery.start_soon(observer.follow)        # while the program runs: finds topics and reads their records
     …
-    findings = await observer.finish()         # when it has ended and everything is healed
+    findings = await observer.finish()         # when the program has ended and everything is healed
 
-Into the history come the readings of three kinds of processes: `outside-reader`, which read along; `replica-N`, which
-is broker N, leader or follower, read for itself; and the final reader, at last. The judge of sends and polls then finds
-replicas that disagree, records that were read and are gone, and readers that were not given the next record.
+It writes the reads of three kinds of processes to the history. `outside-reader` read while the program ran. `replica-N`
+read the replicas of broker N directly, leader or follower. The final reader read everything at the end. From these
+reads the checker of sends and polls finds replicas that disagree, records that were read and later vanished, and
+readers that skipped a record.
 
-What the program was told is acknowledged is not known here, so that a record is lost that nobody read cannot be seen.
-Records are told apart by a hash of key, value, headers and time.
+The acknowledgements that the program received are not known here. So the loss of a record that no reader saw cannot be
+detected. Records are identified by a hash of key, value, headers and timestamp.
 
-What the outside reader read is compared only where it must still be there: not in topics that were deleted, made anew
-or compacted, nor before the start of the log. So its events are written by `finish`; `read_ms` says when each poll was.
+Reads of the outside reader are compared only where their records must still exist. Topics that were deleted, recreated
+or compacted are excluded, and so are offsets before the log start offset. Because that is known only at the end,
+`finish` writes the outside reader's events to the history; `read_ms` is the time of each poll.
 """
 
 from __future__ import annotations
@@ -35,28 +37,29 @@ from kraft.client.core.records import ConsumerRecord, KafkaError, TopicPartition
 from kraft.client.default_seam import default_seam
 from kraft.seam import WireError, sole_error
 from kraft.sim.chaos.application.replica_reader import Extent, read_replica
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType, HistoryRecorder
 
 OUTSIDE_READER = "outside-reader"
 REPLICA = "replica-{}"
-"""The process of a broker that is read for itself."""
+"""Process name of the reads from one broker's replicas."""
 NOT_KNOWN = (
-    "What was acknowledged to the application is not known: a record that it lost before anything else had read it "
-    "cannot be found."
+    "Which records were acknowledged to the application is not known: the loss of a record that "
+    "no reader had read cannot be detected."
 )
 
 LOOK_EVERY_MS = 1_000
-"""How often topics are looked for."""
+"""Milliseconds between two searches for new topics."""
 LOOK_TIMEOUT_MS = 3_000
 POLL_MS = 200
 REST_MS = 200
-"""How long the outside reader rests when it has failed."""
+"""Milliseconds for which the outside reader backs off after a failure."""
 RECORDS_MAX = 200_000
-"""Records that are kept of what was read along, and that are read of each partition at the end."""
+"""Maximum number of records kept from the outside reader. Also the maximum number of records that are read from each
+partition at the end."""
 FINISH_TIMEOUT_MS = 60_000
-"""For each of: the replicas, the final reader."""
+"""Timeout of each of the two last reads: from the replicas, and by the final reader."""
 QUIET_MS = 1_200
-"""The final reader is given nothing for this long before it counts as at the end."""
+"""The final reader counts as having reached the end when it has received no record for this long."""
 SHOWN_BYTES_MAX = 60
 
 _FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError, WireError)
@@ -65,8 +68,8 @@ _Records = dict[TopicPartition, list[tuple[int, str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsFindings:
-    """What was looked at. `records` were read by the final reader, `replicas` are replicas of partitions that were read
-    for themselves. `trouble`: why that says too little; `notes`: what was left out, and why."""
+    """How much was observed. `records`: number read by the final reader. `replicas`: number of replicas that were read
+    to their end. `trouble`: why this is not enough for a verdict. `notes`: what was excluded, and why."""
 
     topics: tuple[str, ...] = ()
     records: int = 0
@@ -78,7 +81,7 @@ class TopicsFindings:
 
 @dataclass(slots=True)
 class _Polled:
-    """What the outside reader did: began to read these (`places`), or was given these records."""
+    """One event of the outside reader: it began to read the partitions `places`, or it received records."""
 
     at_ms: float
     places: tuple[TopicPartition, ...] = ()
@@ -87,7 +90,7 @@ class _Polled:
 
 @dataclass(slots=True)
 class _Ends:
-    """Where each partition begins and ends when everything is over."""
+    """Start and end offsets of each partition when the run is over."""
 
     topics: tuple[TopicDescription, ...] = ()
     extents: dict[TopicPartition, Extent] = field(default_factory=dict)
@@ -95,7 +98,8 @@ class _Ends:
 
 
 def text_of(record: ConsumerRecord) -> str:
-    """How a record stands in the history: the begin of its value, and a hash of all of it."""
+    """Return a record as it is written to the history: the first characters of its value, and a hash of the whole
+    record."""
     parts = (record.key, record.value, *(part for name, value in record.headers for part in (name.encode(), value)))
     digest = hashlib.blake2b(repr((parts, record.timestamp_ms)).encode(), digest_size=8).hexdigest()
     shown = (record.value or b"")[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
@@ -103,36 +107,37 @@ def text_of(record: ConsumerRecord) -> str:
 
 
 class TopicsObserver:
-    """See the module. `ignored` are topics of others; Kafka's own are left out always."""
+    """Observes topics of a program; see the module. `ignored` are topics that are not the program's. Kafka's internal
+    topics are always ignored."""
 
     def __init__(
-        self, bootstrap: str, history: History, now_ms: Callable[[], float], *, ignored: Collection[str] = ()
+        self, bootstrap: str, history: HistoryRecorder, now_ms: Callable[[], float], *, ignored: Collection[str] = ()
     ) -> None:
         self._bootstrap = bootstrap
         self._history = history
         self._now_ms = now_ms
         self._ignored = frozenset(ignored)
         self._ids: dict[str, UUID | None] = {}
-        """Topic → its id when it was first seen."""
+        """Topic → its topic id when it was first seen."""
         self._renewed: set[str] = set()
-        """Topics that were deleted and made anew."""
+        """Topics that were deleted and recreated."""
         self._wanted: frozenset[TopicPartition] = frozenset()
         self._next: dict[TopicPartition, int] = {}
         self._polled: list[_Polled] = []
         self.read_along = 0
-        """How many records the outside reader was given so far."""
+        """Number of records that the outside reader has received while the program ran."""
         self._notes: list[str] = []
         self._trouble: list[str] = []
 
     @property
     def known_topics(self) -> tuple[str, ...]:
-        """The names of the topics that were found so far."""
+        """Names of the topics found so far."""
         return tuple(self._ids)
 
     # while the program runs
 
     async def follow(self) -> None:
-        """Find topics and read along, until cancelled. Failures are expected and tried again."""
+        """Find topics and read them, until cancelled. Failures are expected and retried."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look_for_topics)
             while self.read_along < RECORDS_MAX:
@@ -142,7 +147,7 @@ class TopicsObserver:
                     if not isinstance(sole_error(problem), _FAILURES):
                         raise
                 await trio.sleep(REST_MS / 1000)
-            self._notes.append(f"Only the first {RECORDS_MAX} records of the application were read along.")
+            self._notes.append(f"Only the first {RECORDS_MAX} records of the application were read during the run.")
 
     async def _look_for_topics(self) -> None:
         while True:
@@ -169,7 +174,8 @@ class TopicsObserver:
         return not topic.is_internal and not topic.name.startswith("__") and topic.name not in self._ignored
 
     async def _read_along(self) -> None:
-        """Read what is wanted, from where it was left; returns when there is nothing, or enough was read."""
+        """Read the requested partitions from where the last read stopped. Returns when there are none, or RECORDS_MAX
+        is reached."""
         assigned: frozenset[TopicPartition] = frozenset()
         async with self._consumer(OUTSIDE_READER) as consumer:
             while self._wanted and self.read_along < RECORDS_MAX:
@@ -183,11 +189,11 @@ class TopicsObserver:
                     self._polled.append(_Polled(self._now_ms(), records=_grouped(records)))
                     self._next.update({(each.topic, each.partition): each.offset + 1 for each in records})
 
-    # when all is over
+    # when the run is over
 
     async def finish(self) -> TopicsFindings:
-        """Read all of it from every replica, and at last as any reader does. To be called when `follow` has been
-        cancelled, nothing is written any more and the cluster is whole. Never raises for what the cluster does."""
+        """Read all partitions from every replica, then as an ordinary consumer. Call it when `follow` is cancelled,
+        nothing writes any more and the cluster is healed. Never raises because of the cluster."""
         replicas = records = 0
         ends = _Ends()
         try:
@@ -203,7 +209,7 @@ class TopicsObserver:
             why = "there was no answer in time" if isinstance(cause, trio.TooSlowError) else str(cause)
             self._trouble.append(f"The application's topics could not be read at the end: {why}")
         if not ends.extents and not self._trouble:
-            self._notes.append("The application has left no topic behind that could be checked.")
+            self._notes.append("No topic of the application remained to be checked.")
         return TopicsFindings(
             topics=tuple(sorted({topic.name for topic in ends.topics})),
             records=records,
@@ -238,14 +244,14 @@ class TopicsObserver:
     def _note_left_out(self, there: Collection[str], compacted: Collection[str]) -> None:
         gone = sorted(self._ids.keys() - there)
         for names, why in (
-            (gone, "was deleted, so what was read along of it is not compared"),
-            (sorted(self._renewed), "was deleted and made anew, so what was read along of it is not compared"),
-            (sorted(compacted), "is compacted, so neither what was read along nor its replicas are compared"),
+            (gone, "was deleted, so records read during the run are not compared"),
+            (sorted(self._renewed), "was deleted and recreated, so records read during the run are not compared"),
+            (sorted(compacted), "is compacted, so neither records read during the run nor its replicas are compared"),
         ):
             self._notes += [f"Topic {name} {why}." for name in names]
 
     def _write_read_along(self, ends: _Ends) -> None:
-        """The outside reader's events, without what need not be there any more."""
+        """Write the outside reader's events, without records that may have been deleted."""
         removed = 0
         for polled in self._polled:
             if polled.places:
@@ -257,7 +263,8 @@ class TopicsObserver:
                 if not self._is_compared(tp, ends):
                     continue
                 extent = ends.extents[tp]
-                # What is at the end or behind it was read, and must be there: only what lies before the start may not.
+                # A read at or after the final end offset must still exist; only offsets before the log start may be
+                # missing.
                 bound = extent.end if extent.end - extent.start == RECORDS_MAX else float("inf")
                 kept[tp] = [record for record in records if extent.start <= record[0] < bound]
                 removed += sum(offset < extent.start for offset, _ in records)
@@ -265,15 +272,15 @@ class TopicsObserver:
                 self._write(OUTSIDE_READER, Function.POLL, read_ms=polled.at_ms, records=_as_json(kept))
         if removed:
             self._notes.append(
-                f"{removed} records that were read along lie before the start of their logs now: they were deleted, or "
-                "their time was over."
+                f"{removed} records read during the run lie before the start of their logs now: they were deleted, or "
+                "expired by retention."
             )
 
     def _is_compared(self, tp: TopicPartition, ends: _Ends) -> bool:
         return tp in ends.extents and tp[0] not in self._renewed and tp[0] not in ends.compacted
 
     async def _read_replicas(self, ends: _Ends) -> int:
-        """Read each replica for itself; how many were read to the end."""
+        """Read each replica directly; return the number of replicas read to their end."""
         by_node: dict[int, dict[TopicPartition, Extent]] = defaultdict(dict)
         for topic in ends.topics:
             for part in topic.partitions if topic.name not in ends.compacted else ():
@@ -306,7 +313,7 @@ class TopicsObserver:
         return len(extents) - len(problems)
 
     async def _read_at_last(self, ends: _Ends) -> int:
-        """Read everything as any reader does, until nothing more comes; how many records there were."""
+        """Read everything as an ordinary consumer until no more records come; return the number of records."""
         count = 0
         if not ends.extents:
             return 0
@@ -330,24 +337,24 @@ class TopicsObserver:
         return count
 
     async def _poll_at_last(self, consumer: Consumer, ends: _Ends) -> list[ConsumerRecord]:
-        """One poll of the final reader, in the history."""
+        """Poll once as the final reader, and record it in the history."""
         invocation = self._history.invoke(FINAL_READER, Function.POLL)
         try:
             polled = await consumer.poll(timeout_ms=QUIET_MS)
         except BaseException as problem:
-            self._history.complete(invocation, EventType.INFO, error=str(problem) or type(problem).__name__)
+            self._history.complete(invocation, HistoryEventType.INFO, error=str(problem) or type(problem).__name__)
             raise
         records = [
             record
             for record in polled
             if record.offset < ends.extents[(record.topic, record.partition)].start + RECORDS_MAX
         ]
-        self._history.complete(invocation, EventType.OK, records=_as_json(_grouped(records)))
+        self._history.complete(invocation, HistoryEventType.OK, records=_as_json(_grouped(records)))
         return records
 
     def _write(self, process: str, f: Function, **values: Any) -> None:
-        """An operation that was carried out before, and is written now."""
-        self._history.complete(self._history.invoke(process, f), EventType.OK, **values)
+        """Write an operation to the history that was carried out earlier."""
+        self._history.complete(self._history.invoke(process, f), HistoryEventType.OK, **values)
 
     def _admin(self) -> Admin:
         return Admin(bootstrap_servers=self._bootstrap, client_id=OUTSIDE_READER, timeout_ms=LOOK_TIMEOUT_MS)
@@ -371,5 +378,5 @@ def _grouped(records: Sequence[ConsumerRecord]) -> _Records:
 
 
 def _as_json(records: _Records) -> list[Any]:
-    """As Function.POLL has it."""
+    """Return records in the format of Function.POLL."""
     return [[topic, partition, [list(one) for one in of]] for (topic, partition), of in records.items() if of]

@@ -1,6 +1,7 @@
 """Async: the clients that carry out a workload: ours, confluent-kafka and kafka-python behind one interface.
 
-The workloads are written once against this interface. Ours also runs in a simulated world; the others live in threads.
+Workloads are written once against this interface. Our client also runs in a simulated world; the other libraries run in
+threads.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kraft.sim.chaos.history import EventType, Place
+from kraft.sim.chaos.history import HistoryEventType, Place
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How a producer sends. `acks` is "all", "1" or "0"; an idempotent one has acks "all"."""
+    """How a producer sends. `acks` is "all", "1" or "0"; an idempotent producer has acks "all"."""
 
     acks: str = "all"
     is_idempotent: bool = True
@@ -24,7 +25,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A record as a consumer was given it."""
+    """A record that a consumer received."""
 
     place: Place
     offset: int
@@ -32,8 +33,8 @@ class ReadRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition as the cluster's metadata has it. `leader` is -1 while there is none."""
+class DescribedPartition:
+    """A partition in the cluster's metadata. `leader` is -1 while there is none."""
 
     leader: int
     isr: tuple[int, ...]
@@ -41,10 +42,10 @@ class PartitionState:
 
 
 class OperationFailed(Exception):
-    """An operation ended without success. `type` is FAIL if it certainly did not happen, else INFO; `error` names why:
+    """An operation ended without success. `type` is FAIL if it certainly did not happen, otherwise INFO. `error` is
     Kafka's name of the error where the client gives one."""
 
-    def __init__(self, type: EventType, error: str) -> None:
+    def __init__(self, type: HistoryEventType, error: str) -> None:
         super().__init__(error)
         self.type = type
         self.error = error
@@ -54,12 +55,12 @@ class WorkloadProducer(Protocol):
     """One producer of the library."""
 
     async def send(self, place: Place, value: bytes) -> int:
-        """Send one record and wait for its acknowledgement; its offset, -1 where the library does not know it (acks=0,
-        or a retry that the broker answered as a duplicate). OperationFailed."""
+        """Send one record, wait for its acknowledgement and return its offset. The offset is -1 where the library does
+        not know it (acks=0, or a retry that the broker answered as a duplicate). Raises OperationFailed."""
         ...
 
     async def aclose(self) -> None:
-        """Close it; never raises because of the cluster, and gives up what is not delivered."""
+        """Close the producer and discard undelivered records. Never raises because of the cluster."""
         ...
 
 
@@ -67,60 +68,65 @@ class WorkloadConsumer(Protocol):
     """One consumer of the library, without auto commit."""
 
     async def assign(self, places: Sequence[Place]) -> None:
-        """Read these partitions from their beginning. OperationFailed."""
+        """Read these partitions from their beginning. Raises OperationFailed."""
         ...
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """Join the consumer's group for these topics; begins at the committed offset, else at the beginning."""
+        """Join the consumer's group and subscribe to these topics. Reading starts at the committed offset, otherwise at
+        the beginning."""
         ...
 
     def assignment(self) -> tuple[frozenset[Place], int]:
-        """What it reads now, and a number that rises with each rebalance (0 without a group)."""
+        """Return the assigned partitions, and a number that increases with each rebalance (0 without a group)."""
         ...
 
     async def poll(self, timeout_ms: int) -> list[ReadRecord]:
-        """What comes within this time, perhaps nothing. OperationFailed."""
+        """Return the records that arrive within this time, possibly none. Raises OperationFailed."""
         ...
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Commit the offsets of the next records to read. OperationFailed."""
+        """Commit the offsets of the next records to read. Raises OperationFailed."""
         ...
 
     def position(self, place: Place) -> int:
-        """The offset behind all that polls have given or passed over (markers of transactions); -1 before the first."""
+        """The offset after everything that polls have returned or skipped (transaction markers); -1 before the
+        first."""
         ...
 
     async def end_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
-        """The log end offset of each, asked for now. OperationFailed."""
+        """Request the current log end offset of each partition. Raises OperationFailed."""
         ...
 
     async def aclose(self, *, leaves: bool = True) -> None:
-        """Close it; never raises because of the cluster. `leaves` False: without a word to the group, where the library
-        can do that."""
+        """Close the consumer. Never raises because of the cluster. `leaves` False: end without a LeaveGroup request, if
+        the library can close that way."""
         ...
 
 
 class WorkloadAdmin(Protocol):
-    """What workloads ask of the cluster."""
+    """Admin operations of the workloads."""
 
     async def create_topic(self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> str:
-        """The topic's id in hexadecimal, "" where the library does not tell. OperationFailed."""
+        """Create a topic and return its id in hexadecimal, "" where the library does not return it. Raises
+        OperationFailed."""
         ...
 
     async def delete_topic(self, topic: str) -> None:
-        """OperationFailed."""
+        """Delete a topic. Raises OperationFailed."""
         ...
 
-    async def partitions(self, topic: str) -> tuple[PartitionState, ...]:
-        """Its partitions as one broker describes them, in their order. OperationFailed, also if there is no topic."""
+    async def partitions(self, topic: str) -> tuple[DescribedPartition, ...]:
+        """Return the topic's partitions as one broker describes them, in order. Raises OperationFailed, also if the
+        topic does not exist."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class ClientLibrary(Protocol):
-    """A Kafka client library. `name` is how `--client` names it: kraft, confluent-kafka, kafka-python. A client must be
-    closed by the task that opened it, within the same cancel scopes. OperationFailed if it cannot be opened now."""
+    """A Kafka client library. `name` is its name for `--client`: kraft, confluent-kafka, kafka-python. A client must be
+    closed by the task that opened it, within the same cancel scopes. Raises OperationFailed if a client cannot be
+    opened now."""
 
     name: str
     version: str

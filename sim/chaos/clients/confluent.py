@@ -1,12 +1,15 @@
-"""confluent-kafka (librdkafka) as a workload's library; each client has a thread of its own.
+"""confluent-kafka (librdkafka) as a workload's library; each client has its own thread.
 
-Settings that differ from librdkafka's defaults: `acks`, `enable.idempotence`, `delivery.timeout.ms` and
-`request.timeout.ms` as the workload says; `socket.timeout.ms` SOCKET_TIMEOUT_MS (60 s); `linger.ms` 0 (5): one record
-is under way at a time; `reconnect.backoff.max.ms` 1000 (10 s), so that a broker that is back is found soon; no log;
-for consumers `enable.auto.commit` false, `auto.offset.reset` earliest, `enable.partition.eof`, and the session timeout
-and interval of heartbeats of SESSION_TIMEOUT_MS and HEARTBEAT_INTERVAL_MS.
+Settings that differ from librdkafka's defaults (in brackets):
+- `acks`, `enable.idempotence`, `delivery.timeout.ms` and `request.timeout.ms` come from the workload.
+- `socket.timeout.ms` is SOCKET_TIMEOUT_MS (60 s).
+- `linger.ms` is 0 (5): a producer has one record in flight at a time.
+- `reconnect.backoff.max.ms` is 1000 (10 s), so that a restarted broker is found soon.
+- Logging is off.
+- Consumers have `enable.auto.commit` false, `auto.offset.reset` earliest and `enable.partition.eof`; their session
+  timeout and heartbeat interval are SESSION_TIMEOUT_MS and HEARTBEAT_INTERVAL_MS.
 
-A consumer that is to be dropped without leaving its group is not closed: librdkafka then ends it without a word.
+A consumer that is to be dropped without leaving its group is not closed: librdkafka then ends it without a LeaveGroup.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kraft.sim.chaos.clients import OperationFailed, PartitionState, ProducerSettings, ReadRecord
+from kraft.sim.chaos.clients import DescribedPartition, OperationFailed, ProducerSettings, ReadRecord
 from kraft.sim.chaos.clients.client_thread import SLICE_SECONDS, ClientThread
 from kraft.sim.chaos.clients.outcomes import reason_of, send_failed, topic_change_failed, unknown
 from kraft.sim.chaos.history import Place
@@ -36,11 +39,11 @@ SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 ADMIN_TIMEOUT_S = 10.0
 RECORDS_MAX = 500
-"""Records of one poll."""
+"""Maximum records of one poll."""
 DELIVERY_GRACE_S = 10.0
-"""How much later than its delivery timeout librdkafka may tell of it."""
+"""How long after its delivery timeout librdkafka may report the expiry."""
 PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT})
-"""What a consumer reports of its connections, and goes on."""
+"""Connection errors that a consumer reports although it continues."""
 
 
 def _common(bootstrap: str, client_id: str) -> dict[str, Any]:
@@ -82,7 +85,7 @@ class ConfluentProducer:
 
         try:
             self._producer.produce(place.topic, value, partition=place.partition, on_delivery=on_delivery)
-        except (KafkaException, BufferError) as problem:  # it was not handed over
+        except (KafkaException, BufferError) as problem:  # the library did not accept it
             raise send_failed(_name_of(problem), is_certain=True) from problem
         deadline = monotonic() + self._timeout_s
         while not told and not self._thread.is_closing.is_set() and monotonic() < deadline:
@@ -123,17 +126,18 @@ class ConfluentConsumer:
         self._is_member = group is not None
         self._rebalances = 0
         self._assigned: frozenset[Place] = frozenset()
-        self._told: tuple[frozenset[Place], int] = (frozenset(), 0)
-        """The assignment to which belongs all that polls have given."""
+        self._current_assignment: tuple[frozenset[Place], int] = (frozenset(), 0)
+        """The assignment that was in effect for all records that polls have returned so far."""
         self._held: deque[Message] = deque()
-        """A message that came behind a rebalance, or an error that came behind records: for the next poll."""
+        """Messages kept for the next poll: a message that arrived after a rebalance, or an error that arrived after
+        records."""
         self._positions: dict[Place, int] = {}
 
     async def assign(self, places: Sequence[Place]) -> None:
         wanted = [TopicPartition(*place, confluent_kafka.OFFSET_BEGINNING) for place in places]
         await self._thread.call(lambda: _guarded(lambda: self._consumer.assign(wanted)))
         self._assigned = frozenset(places)
-        self._told = (self._assigned, 0)
+        self._current_assignment = (self._assigned, 0)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         def subscribe() -> None:
@@ -153,13 +157,13 @@ class ConfluentConsumer:
         self._assigned = frozenset()
 
     def assignment(self) -> tuple[frozenset[Place], int]:
-        return self._told
+        return self._current_assignment
 
     async def poll(self, timeout_ms: int) -> list[ReadRecord]:
         return await self._thread.call(lambda: self._poll(timeout_ms / 1000))
 
     def _poll(self, timeout_s: float) -> list[ReadRecord]:
-        """One message after the other, as long as no rebalance lies between two of them."""
+        """Take messages one by one, and stop before the first message that arrived after a rebalance."""
         deadline, records = monotonic() + timeout_s, list[ReadRecord]()
         before = self._rebalances
         while len(records) < RECORDS_MAX and not self._thread.is_closing.is_set():
@@ -175,7 +179,7 @@ class ConfluentConsumer:
                 self._take(message, records)
             elif records or monotonic() >= deadline:
                 break
-        self._told = (self._assigned, self._rebalances)
+        self._current_assignment = (self._assigned, self._rebalances)
         return records
 
     def _next(self, timeout_s: float) -> Message | None:
@@ -231,7 +235,8 @@ class ConfluentConsumer:
         del self._consumer
 
     def _drop(self) -> None:
-        """The last reference goes, and librdkafka with it, as it does not when it is closed: it says no goodbye."""
+        """Drop the last reference to the consumer instead of closing it: librdkafka then ends without leaving the
+        group."""
         self._held.clear()
         del self._consumer
 
@@ -269,13 +274,13 @@ class ConfluentAdmin:
                 raise FutureTimeout
         future.result()
 
-    async def partitions(self, topic: str) -> tuple[PartitionState, ...]:
-        def ask() -> tuple[PartitionState, ...]:
+    async def partitions(self, topic: str) -> tuple[DescribedPartition, ...]:
+        def ask() -> tuple[DescribedPartition, ...]:
             found = self._admin.list_topics(topic, timeout=SOCKET_TIMEOUT_MS / 1000).topics[topic]
             if found.error is not None:
                 raise KafkaException(found.error)
             rows = [found.partitions[number] for number in sorted(found.partitions)]
-            return tuple(PartitionState(each.leader, tuple(each.isrs), tuple(each.replicas)) for each in rows)
+            return tuple(DescribedPartition(each.leader, tuple(each.isrs), tuple(each.replicas)) for each in rows)
 
         return await self._thread.call(lambda: _guarded(ask))
 
@@ -305,7 +310,7 @@ class ConfluentLibrary:
 
 
 def _guarded(work: Any) -> Any:
-    """What `work()` returns; OperationFailed for what the library raises."""
+    """Call `work()` and return its result. Raises OperationFailed for the library's exceptions."""
     try:
         return work()
     except OperationFailed:
@@ -325,7 +330,7 @@ def _name_of(problem: BaseException) -> str:
 
 
 def _error_name(error: KafkaError) -> str:
-    """Kafka's name of a broker's error, librdkafka's (with an underscore) of its own."""
+    """Return Kafka's name for a broker's error, and librdkafka's name (with an underscore) for its own errors."""
     if error.fatal():
         return "_FATAL"
     return ErrorCode.of(error.code()).name if error.code() > 0 else error.name()

@@ -1,13 +1,16 @@
-"""kafka-python as a workload's library; each client has a thread of its own, beside those that the library starts.
+"""kafka-python as a workload's library; each client has its own thread, besides those that the library starts.
 
-Settings that differ from the library's defaults: `acks`, `enable_idempotence`, `delivery_timeout_ms` and
-`request_timeout_ms` as the workload says, REQUEST_TIMEOUT_MS (30 s) for consumers and admin clients; `max_block_ms` as
-the delivery timeout (60 s); `reconnect_backoff_max_ms` 1000 (30 s), so that a broker that is back is found soon;
-`bootstrap_timeout_ms` BOOTSTRAP_TIMEOUT_MS (30 s); its log is silent; for consumers `enable_auto_commit` False,
-`auto_offset_reset` earliest, and the session timeout and interval of heartbeats of SESSION_TIMEOUT_MS and
-HEARTBEAT_INTERVAL_MS.
+Settings that differ from the library's defaults (in brackets):
+- `acks`, `enable_idempotence`, `delivery_timeout_ms` and `request_timeout_ms` come from the workload; for consumers and
+  admin clients the last is REQUEST_TIMEOUT_MS (30 s).
+- `max_block_ms` is the delivery timeout (60 s).
+- `reconnect_backoff_max_ms` is 1000 (30 s), so that a restarted broker is found soon.
+- `bootstrap_timeout_ms` is BOOTSTRAP_TIMEOUT_MS (30 s).
+- Logging is off.
+- Consumers have `enable_auto_commit` False and `auto_offset_reset` earliest; their session timeout and heartbeat
+  interval are SESSION_TIMEOUT_MS and HEARTBEAT_INTERVAL_MS.
 
-A consumer cannot be dropped without leaving its group: one that is to be dropped leaves.
+A consumer cannot be dropped without leaving its group: a consumer that is to be dropped leaves.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ from importlib import import_module
 from time import monotonic
 from typing import Any, TypeVar
 
-from kraft.sim.chaos.clients import OperationFailed, PartitionState, ProducerSettings, ReadRecord
+from kraft.sim.chaos.clients import DescribedPartition, OperationFailed, ProducerSettings, ReadRecord
 from kraft.sim.chaos.clients.client_thread import SLICE_SECONDS, ClientThread
 from kraft.sim.chaos.clients.outcomes import reason_of, send_failed, topic_change_failed, unknown
 from kraft.sim.chaos.history import Place
 from kraft.wire.error_codes import ErrorCode
 
-kafka: Any = import_module("kafka")  # it has no types
+kafka: Any = import_module("kafka")  # the package has no types
 admin: Any = import_module("kafka.admin")
 errors: Any = import_module("kafka.errors")
 
@@ -36,7 +39,7 @@ HEARTBEAT_INTERVAL_MS = 1_000
 ADMIN_TIMEOUT_MS = 10_000
 CLOSE_TIMEOUT_MS = 2_000
 DELIVERY_GRACE_S = 10.0
-"""How much later than its delivery timeout the library may tell of it."""
+"""How long after its delivery timeout the library may report the expiry."""
 
 Found = TypeVar("Found")
 
@@ -51,7 +54,7 @@ def _common(bootstrap: str, client_id: str) -> dict[str, Any]:
 
 
 class KafkaPythonProducer:
-    """A `kafka.KafkaProducer`. `open` it first."""
+    """A `kafka.KafkaProducer`. Call `open` first."""
 
     def __init__(self, client_id: str, settings: ProducerSettings) -> None:
         self._timeout_s = settings.delivery_timeout_ms / 1000 + DELIVERY_GRACE_S
@@ -61,7 +64,7 @@ class KafkaPythonProducer:
         self._thread = ClientThread(client_id)
 
     async def open(self, bootstrap: str) -> None:
-        """OperationFailed if no broker answers."""
+        """Connect. Raises OperationFailed if no broker answers."""
         is_all = self._settings.acks == "all"
         settings = {
             **_common(bootstrap, self._client_id),
@@ -101,7 +104,7 @@ class KafkaPythonProducer:
 
 
 class KafkaPythonConsumer:
-    """A `kafka.KafkaConsumer`. `open` it first."""
+    """A `kafka.KafkaConsumer`. Call `open` first."""
 
     def __init__(self, client_id: str, group: str | None) -> None:
         self._client_id = client_id
@@ -109,11 +112,11 @@ class KafkaPythonConsumer:
         self._consumer: Any = None
         self._thread = ClientThread(client_id)
         self._rebalances = 0
-        self._told: tuple[frozenset[Place], int] = (frozenset(), 0)
+        self._current_assignment: tuple[frozenset[Place], int] = (frozenset(), 0)
         self._positions: dict[Place, int] = {}
 
     async def open(self, bootstrap: str) -> None:
-        """OperationFailed if no broker answers."""
+        """Connect. Raises OperationFailed if no broker answers."""
         settings = {
             **_common(bootstrap, self._client_id),
             "group_id": self._group,
@@ -133,12 +136,12 @@ class KafkaPythonConsumer:
             self._consumer.seek_to_beginning(*wanted)
 
         await self._thread.call(lambda: _guarded(assign))
-        self._told = (frozenset(places), 0)
+        self._current_assignment = (frozenset(places), 0)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """Ask for the topics first: kafka-python 3.0.12 loses an assignment for good if it joined before it knew them
-        (the leader assigns again when the metadata comes, and if a poll times out just then, nobody applies the
-        assignment)."""
+        """Load the topics' metadata, then subscribe. kafka-python 3.0.12 permanently loses its assignment if the
+        consumer joined the group before it had the topics' metadata. The group leader assigns again when the metadata
+        arrives. If a poll times out at that moment, the new assignment is never applied."""
         listener = _listener(self._count)
 
         def subscribe() -> None:
@@ -152,7 +155,7 @@ class KafkaPythonConsumer:
         self._rebalances += 1
 
     def assignment(self) -> tuple[frozenset[Place], int]:
-        return self._told
+        return self._current_assignment
 
     async def poll(self, timeout_ms: int) -> list[ReadRecord]:
         return await self._thread.call(lambda: _guarded(lambda: self._poll(timeout_ms)))
@@ -169,7 +172,7 @@ class KafkaPythonConsumer:
             for tp in assigned:
                 at = self._consumer.position(tp, timeout_ms=0)
                 self._positions[Place(tp.topic, tp.partition)] = -1 if at is None else int(at)
-        self._told = (frozenset(Place(tp.topic, tp.partition) for tp in assigned), self._rebalances)
+        self._current_assignment = (frozenset(Place(tp.topic, tp.partition) for tp in assigned), self._rebalances)
         return records
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
@@ -198,12 +201,12 @@ class KafkaPythonConsumer:
             try:
                 self._consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
             except BaseException:
-                self._consumer._client.close()  # else its heartbeats would go on
+                self._consumer._client.close()  # otherwise it would continue to send heartbeats
                 raise
 
 
 class KafkaPythonAdmin:
-    """A `kafka.KafkaAdminClient`. `open` it first."""
+    """A `kafka.KafkaAdminClient`. Call `open` first."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -211,7 +214,7 @@ class KafkaPythonAdmin:
         self._thread = ClientThread(client_id)
 
     async def open(self, bootstrap: str) -> None:
-        """OperationFailed if no broker answers."""
+        """Connect. Raises OperationFailed if no broker answers."""
         settings = {**_common(bootstrap, self._client_id), "request_timeout_ms": REQUEST_TIMEOUT_MS}
         self._admin = await _opened(self._thread, lambda: kafka.KafkaAdminClient(**settings))
 
@@ -232,14 +235,15 @@ class KafkaPythonAdmin:
 
         await self._thread.call(change)
 
-    async def partitions(self, topic: str) -> tuple[PartitionState, ...]:
-        def ask() -> tuple[PartitionState, ...]:
+    async def partitions(self, topic: str) -> tuple[DescribedPartition, ...]:
+        def ask() -> tuple[DescribedPartition, ...]:
             [found] = self._admin.describe_topics([topic])
             if found["error_code"]:
                 raise errors.for_code(found["error_code"])
             rows = sorted(found["partitions"], key=lambda row: row["partition_index"])
             return tuple(
-                PartitionState(row["leader_id"], tuple(row["isr_nodes"]), tuple(row["replica_nodes"])) for row in rows
+                DescribedPartition(row["leader_id"], tuple(row["isr_nodes"]), tuple(row["replica_nodes"]))
+                for row in rows
             )
 
         return await self._thread.call(lambda: _guarded(ask))
@@ -278,7 +282,7 @@ class KafkaPythonLibrary:
 
 
 def _listener(notify: Callable[[], None]) -> Any:
-    """A listener that notifies of each rebalance."""
+    """Return a rebalance listener that calls back for each rebalance."""
 
     class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: object) -> None:
@@ -291,7 +295,7 @@ def _listener(notify: Callable[[], None]) -> Any:
 
 
 async def _opened(thread: ClientThread, make: Callable[[], Any]) -> Any:
-    """The client, made in its thread; the thread ends if it cannot be made. OperationFailed."""
+    """Create the client in its thread and return it. If that fails, the thread ends. Raises OperationFailed."""
     made: list[Any] = []
 
     def close() -> None:
@@ -307,7 +311,7 @@ async def _opened(thread: ClientThread, make: Callable[[], Any]) -> Any:
 
 
 def _guarded(work: Callable[[], Found]) -> Found:
-    """What `work()` returns; OperationFailed for what the library raises."""
+    """Call `work()` and return its result. Raises OperationFailed for the library's exceptions."""
     try:
         return work()
     except OperationFailed:
@@ -317,7 +321,7 @@ def _guarded(work: Callable[[], Found]) -> Found:
 
 
 def _name_of(problem: BaseException) -> str:
-    """Kafka's name of a broker's error, else the exception's."""
+    """Return Kafka's name for a broker's error, otherwise the exception's name."""
     if isinstance(problem, errors.BrokerResponseError):
         return ErrorCode.of(problem.errno).name
     return reason_of(problem)

@@ -1,9 +1,11 @@
 """Our own client as a workload's library. It also runs in a simulated world: it has no threads and reads no clock.
 
-Settings that differ from the client's defaults: `acks`, `enable_idempotence`, `delivery_timeout_ms` and
-`request_timeout_ms` as the workload says; `enable_auto_commit` False; `auto_offset_reset` earliest; in a group, the
-session timeout and the interval of heartbeats of SESSION_TIMEOUT_MS and HEARTBEAT_INTERVAL_MS, so that a member that is
-dropped is noticed within a short run; ADMIN_TIMEOUT_MS for each call of an admin client.
+Settings that differ from the client's defaults:
+- `acks`, `enable_idempotence`, `delivery_timeout_ms` and `request_timeout_ms` come from the workload.
+- `enable_auto_commit` is False and `auto_offset_reset` is earliest.
+- In a group, session timeout and heartbeat interval are SESSION_TIMEOUT_MS and HEARTBEAT_INTERVAL_MS, so that a dropped
+  member expires within a short run.
+- Each call of an admin client has the timeout ADMIN_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from kraft.client.admin import Admin, NewTopic
 from kraft.client.core.records import DeliveryFailed, KafkaError
 from kraft.client.rebalancing import RebalanceListener
 from kraft.seam import Seam
-from kraft.sim.chaos.clients import OperationFailed, PartitionState, ProducerSettings, ReadRecord
+from kraft.sim.chaos.clients import DescribedPartition, OperationFailed, ProducerSettings, ReadRecord
 from kraft.sim.chaos.clients.outcomes import reason_of, send_failed, topic_change_failed, unknown
 from kraft.sim.chaos.history import Place
 
@@ -29,8 +31,8 @@ END_OFFSETS_TIMEOUT_MS = 10_000
 REQUEST_TIMEOUT_MS = 5_000
 
 
-class _GivenUp(Exception):
-    """Makes a client end without delivering what it still has."""
+class _Abandoned(Exception):
+    """Exception passed to a client's `__aexit__` to end the client without delivering its pending records."""
 
 
 class KraftProducer:
@@ -42,7 +44,7 @@ class KraftProducer:
     async def send(self, place: Place, value: bytes) -> int:
         try:
             delivery = await self._producer.enqueue(place.topic, value, partition=place.partition)
-        except KafkaError as problem:  # it was not handed over
+        except KafkaError as problem:  # the client did not accept it
             raise send_failed(_name_of(problem), is_certain=True) from problem
         try:
             return (await delivery.wait()).offset
@@ -50,11 +52,11 @@ class KraftProducer:
             raise send_failed(_name_of(problem), is_certain=problem.certain) from problem
 
     async def aclose(self) -> None:
-        await _give_up(self._producer)
+        await _abandon(self._producer)
 
 
 class _Counted(RebalanceListener):
-    """Counts rebalances."""
+    """A rebalance listener that counts rebalances."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -116,8 +118,8 @@ class KraftConsumer:
 
     async def aclose(self, *, leaves: bool = True) -> None:
         if not leaves:
-            self._consumer._group = None  # also a cancelled consumer says goodbye: there is no other way to keep it
-        await _give_up(self._consumer)
+            self._consumer._group = None  # a cancelled consumer leaves its group too: the client cannot end without
+        await _abandon(self._consumer)
 
 
 class KraftAdmin:
@@ -139,13 +141,13 @@ class KraftAdmin:
         except Exception as problem:
             raise topic_change_failed(_name_of(problem)) from problem
 
-    async def partitions(self, topic: str) -> tuple[PartitionState, ...]:
+    async def partitions(self, topic: str) -> tuple[DescribedPartition, ...]:
         try:
             [found] = await self._admin.topics.describe([topic])
         except Exception as problem:
             raise _unknown(problem) from problem
         return tuple(
-            PartitionState(-1 if each.leader is None else each.leader, tuple(each.isr), tuple(each.replicas))
+            DescribedPartition(-1 if each.leader is None else each.leader, tuple(each.isr), tuple(each.replicas))
             for each in found.partitions
         )
 
@@ -154,7 +156,8 @@ class KraftAdmin:
 
 
 class KraftLibrary:
-    """Our own client: `--client kraft`. `seam` is the outside world of its clients: the current one by default."""
+    """Our own client: `--client kraft`. `seam` is the clients' interface to the outside world; by default the current
+    one."""
 
     name = "kraft"
 
@@ -196,15 +199,16 @@ class KraftLibrary:
         return KraftAdmin(await admin.__aenter__())
 
 
-async def _give_up(client: Producer | Consumer) -> None:
-    """End a client as if its block were left by an exception. Raises what its own tasks raised, and Cancelled."""
-    given_up = _GivenUp()
+async def _abandon(client: Producer | Consumer) -> None:
+    """End a client as if an exception had ended its `async with` block. Raises errors of the client's own tasks, and
+    Cancelled."""
+    given_up = _Abandoned()
     try:
-        await client.__aexit__(_GivenUp, given_up, None)
-    except _GivenUp:
+        await client.__aexit__(_Abandoned, given_up, None)
+    except _Abandoned:
         return
     except BaseExceptionGroup as problems:
-        others = problems.split(_GivenUp)[1]
+        others = problems.split(_Abandoned)[1]
         if others is not None:
             raise others from None
 
@@ -214,5 +218,5 @@ def _unknown(problem: Exception) -> OperationFailed:
 
 
 def _name_of(problem: Exception) -> str:
-    """Kafka's name of the error, else the exception's."""
+    """Return Kafka's name of the error, otherwise the exception's name."""
     return problem.code.name if isinstance(problem, KafkaError) else reason_of(problem)

@@ -1,4 +1,4 @@
-"""The client libraries that there are, by the names that `--client` takes. Each is imported when it is asked for."""
+"""The client libraries by their names for `--client`. Each is imported when it is first requested."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ LIBRARIES = MappingProxyType(
 
 
 class UnknownLibrary(ValueError):
-    """There is no such client library, or its package is not installed; the text says what to do."""
+    """The client library is unknown, or its package is not installed; the text says what to do."""
 
 
 def library_of(name: str = DEFAULT_LIBRARY, seam: Seam | None = None) -> ClientLibrary:
-    """The library of this name; `seam` is the outside world of our own client. UnknownLibrary."""
+    """Return the library of this name. `seam` is the interface to the outside world for pykraft's own client. Raises
+    UnknownLibrary."""
     if name not in LIBRARIES:
         raise UnknownLibrary(f"there is no client {name!r}: choose {', '.join(LIBRARIES)}")
     module, kind, package = LIBRARIES[name]

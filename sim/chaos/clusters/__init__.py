@@ -1,2 +1,3 @@
-"""Synchronous: the clusters that a run breaks: our own nodes behind proxies or in namespaces, and one that the user
-brings."""
+"""Synchronous: the clusters that a run injects faults into: our own nodes behind proxies or in namespaces, and a
+cluster that the user brings.
+"""

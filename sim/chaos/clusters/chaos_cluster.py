@@ -1,12 +1,12 @@
-"""ChaosCluster: our own nodes as processes, with a proxy on every directed link between them, and from clients.
+"""ChaosCluster: our own nodes as processes, with a proxy on every directed link between nodes and from clients.
 
-Every node dials every other one through a proxy of its own (`kraft.dial.map`), and clients reach each broker through
-one (the listener CLIENTS is advertised at it). So a link can be cut, slowed or reset in each direction, and nothing by-
-passes it; `direct_servers` is for the observer alone. A node that is down has its proxies down as well: dials to it are
-refused, as the kernel of its host would.
+Every node dials every other node through a separate proxy (`kraft.dial.map`). Clients reach each broker through one
+proxy, whose address the listener CLIENTS advertises. So a link can be cut, slowed or reset in each direction, and no
+traffic bypasses it; `direct_servers` is for the observer only. When a node is down, its proxies are down as well: dials
+to it are refused, as by the kernel of its host.
 
-Invariant: nothing outlives this object's process: the warden ends the nodes and the proxies, and removes what else was
-made. It kills the nodes: a clean stop takes long where links are cut and nodes are frozen.
+Invariant: nothing outlives this object's process: the warden ends the nodes and the proxies, and removes everything
+else that was created. It kills the nodes: a clean stop takes long where links are cut and nodes are frozen.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from kraft.sim.chaos.clusters.first_voters import format_first_voters
 from kraft.sim.chaos.clusters.held_ports import HeldPorts, hold_ports
 from kraft.sim.chaos.clusters.host_faults import HostFaults
 from kraft.sim.chaos.clusters.kafka_cluster import WELL, KafkaCluster, LinkState
-from kraft.sim.chaos.clusters.link_probes import LinkProbes, Times
-from kraft.sim.chaos.clusters.repeated_look import RepeatedLook
+from kraft.sim.chaos.clusters.link_probes import LinkProbes, ProbeTimes
+from kraft.sim.chaos.clusters.repeated_measurement import RepeatedMeasurement
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.proxies.links import LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
-from kraft.sim.chaos.proxies.toxics import Policy, Toxic, Way
+from kraft.sim.chaos.proxies.toxics import ByteConditions, ConnectionPolicy, Toxic
 from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import EVERYWHERE
@@ -50,19 +50,20 @@ from kraft.sim.nemesis.plan import Fault
 CLIENT_LISTENER, BROKER_LISTENER, CONTROLLER_LISTENER = "CLIENTS", "PLAINTEXT", "CONTROLLER"
 _POLL_SECONDS = 0.05
 NODE_LOGS = "nodes"
-"""A run's folder of logs."""
+"""Folder of the nodes' logs in a run folder."""
 Link = tuple[int, int]
-"""Source, which dials, and target."""
+"""The source, which dials, and the target."""
 FAULT_KINDS = (*EVERYWHERE, plan.CLIENTS_CUT, *plan.TOXIC_KINDS, *host_faults.KINDS)
 ENDING_KINDS = (plan.RESET, plan.BYTE_LIMIT, plan.TIMEOUT, plan.RESET_PEER)
-"""Kinds of faults that end connections: they are counted then."""
+"""Kinds of faults that end connections. The run counts ended connections as evidence for them."""
 
 
 class ChaosCluster(KafkaCluster):
-    """See the module. `folder` is where proxies and hosts keep their files; the warden looks after all of it."""
+    """A cluster behind proxies; see the module. `folder` is where proxies and hosts keep their files. The warden cleans
+    up all of it."""
 
     def __init__(self, wanted: ScenarioCluster, folder: Path, warden: Warden, kinds: Collection[str] = ()) -> None:
-        """`kinds` are the kinds of faults that it must be able to have, of those that need preparation."""
+        """Prepare the cluster for `kinds`, the kinds of faults that need preparation and must be possible."""
         super().__init__(
             controllers=None if wanted.combined else wanted.controllers,
             brokers=None if wanted.combined else wanted.brokers,
@@ -77,13 +78,13 @@ class ChaosCluster(KafkaCluster):
         self._proxies: list[LinkProxies] = []
         self._kinds = frozenset(kinds)
         self._hosts = HostFaults(kinds, warden)
-        self._look = RepeatedLook(self._hosts.ask, host_faults.ASK_SECONDS)
+        self._disk_queries = RepeatedMeasurement(self._hosts.ask, host_faults.ASK_SECONDS)
         self._ends: ConnectionEnds | None = None
         self._probes: list[LinkProbes] = []
         self._toxics: dict[Link, dict[str, Toxic]] = {}
-        """Link → kind of a fault → what it does there, where no quality can say it."""
-        self._broken: dict[Link, tuple[str | None, Way]] = {}
-        """Link that is broken → the manner of its cut, and how bytes fare."""
+        """Link → kind of fault → its toxic, for faults that no LinkQuality can express."""
+        self._broken: dict[Link, tuple[str | None, ByteConditions]] = {}
+        """Each link that has a fault → the manner of its cut, and the conditions of its bytes."""
 
     @property
     def fault_kinds(self) -> tuple[str, ...]:  # type: ignore[override]  # depends on what was prepared
@@ -96,7 +97,7 @@ class ChaosCluster(KafkaCluster):
         self._probes = [LinkProbes(proxies.addresses) for proxies in self._proxies]
         for probes in self._probes:
             probes.begin()
-        self._look.begin()
+        self._disk_queries.begin()
 
     def _new_folder(self) -> Path:
         folder = Path(tempfile.gettempdir()) / f"kraft-cluster-{secrets.token_hex(8)}"
@@ -112,8 +113,8 @@ class ChaosCluster(KafkaCluster):
         return replace(zygote, wait=lambda: self._wait_zygote(zygote))
 
     def _wait_zygote(self, zygote: ZygoteStart) -> None:
-        """Until the zygote has ended, whom its connection no longer holds: it stops nodes in order, which takes long
-        while a cluster starts, so they are killed as they come."""
+        """Wait until the zygote has ended. It ends when its connection closes, but first stops its nodes cleanly, which
+        takes long while a cluster starts. So nodes are killed as soon as they appear."""
         identity = identify(zygote.pid)
         while identity is not None and identity.is_alive:
             for node in self.node_ids:
@@ -124,7 +125,7 @@ class ChaosCluster(KafkaCluster):
         zygote.wait()
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
-        """Put the proxies up, and tell every node where it dials the others."""
+        """Start the proxies, and configure every node with the addresses at which it dials the others."""
         self._server = ToxiproxyServer(self._files, environment=self._warden.environment)
         self._server.start()
         clients = self._hold_client_ports(layout)
@@ -146,7 +147,7 @@ class ChaosCluster(KafkaCluster):
             format_first_voters(folder, self._cluster_id, controllers)
 
     def _start_failed(self, folder: ClusterFolder) -> None:
-        """Keep the nodes' logs, which say why."""
+        """Keep the nodes' logs, which show the cause."""
         kept = self._files / NODE_LOGS
         kept.mkdir(exist_ok=True)
         for node in self.node_ids:
@@ -154,7 +155,7 @@ class ChaosCluster(KafkaCluster):
                 shutil.copyfile(folder.node(node) / "node.log", kept / f"{node}.log")
 
     def _hold_client_ports(self, layout: ClusterLayout) -> dict[int, int]:
-        """Broker → the port on which it listens for clients."""
+        """Hold and return the port on which each broker listens for clients."""
         brokers = [node.node_id for node in layout.nodes() if node.broker_port is not None]
         first, self._client_ports = hold_ports(range(len(brokers)))
         return {node: first + number for number, node in enumerate(brokers)}
@@ -178,7 +179,7 @@ class ChaosCluster(KafkaCluster):
         return found
 
     def _own_settings(self, node: NodePlan, client_port: int | None) -> dict[str, str]:
-        """What `server.properties` of this node has beside what all clusters have."""
+        """Return the settings of this node's `server.properties` that only this kind of cluster has."""
         listeners = zip((BROKER_LISTENER, CONTROLLER_LISTENER), self._proxies, strict=True)
         dialled = [
             f"{target}:{listener}@{proxies.address((source, target))}"
@@ -204,14 +205,15 @@ class ChaosCluster(KafkaCluster):
         }
 
     def _bootstrap_servers_of(self, node: NodePlan) -> dict[str, str]:
-        """Where this node finds the quorum that no configuration names, behind its own proxies."""
+        """Return the bootstrap setting by which this node finds a quorum without configured voters, through its own
+        proxies."""
         others = [self._proxies[1].address(link) for link in self._proxies[1].links if link[0] == node.node_id]
         own = [] if node.controller_port is None else [Address(HOST, node.controller_port)]
         servers = ",".join(map(str, [*own, *others]))
         return {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": servers}
 
     def close(self) -> None:
-        """End all nodes and proxies at once, and remove what they wrote."""
+        """Kill all nodes and proxies at once, and remove what they wrote."""
         with ExitStack() as leftovers:
             ports, self._client_ports = self._client_ports, None
             if ports is not None:
@@ -224,20 +226,20 @@ class ChaosCluster(KafkaCluster):
             for probes in self._probes:
                 leftovers.callback(probes.close)
             leftovers.callback(self._hosts.close)
-            leftovers.callback(self._look.close)
+            leftovers.callback(self._disk_queries.close)
             super().close()
 
     def facts(self) -> Mapping[str, float]:
-        """Measurements for an observer: see HostFaults, LinkProbes and ConnectionEnds. ToxiproxyError if toxiproxy has
-        ended: then nothing that is seen of the cluster is the cluster's."""
+        """Return measurements for an observer: those of HostFaults, LinkProbes and ConnectionEnds. Raises
+        ToxiproxyError if toxiproxy has ended, because the measurements would no longer describe the cluster."""
         if self._server is not None:
             self._server.require_running()
-        self._look.require_well()
+        self._disk_queries.raise_failure()
         found = self._hosts.facts()
         for probes in self._probes:
             found |= probes.facts()
         if self._ends is not None:
-            self._ends.look()
+            self._ends.update()
             found |= self._ends.facts()
         return found
 
@@ -260,13 +262,14 @@ class ChaosCluster(KafkaCluster):
         super()._start(node)
 
     def _dial_refused(self, node: int) -> None:
-        """Refuse dials to a node that has ended, as its host would: a proxy alone accepts, and closes then."""
+        """Refuse dials to a node that has ended, as its host would. An enabled proxy would accept and then close
+        them."""
         for proxies in self._proxies:
             proxies.node_down(node)
 
     @property
     def proxy_log(self) -> Path:
-        """The file to which toxiproxy logs."""
+        """The log file of toxiproxy."""
         assert self._server is not None
         return self._server.log_path
 
@@ -279,45 +282,47 @@ class ChaosCluster(KafkaCluster):
 
     # links
 
-    def _untold(self, node: int) -> dict[int, LinkState]:
-        """Nothing: the proxies break links, the nodes know nothing of it."""
+    def _unsent_states(self, node: int) -> dict[int, LinkState]:
+        """Return nothing: the proxies carry out link faults, and the nodes are not informed."""
         return {}
 
     def _cut_links(self) -> None:
-        """See BreakableLinks: all of it is the proxies' business, whether the nodes run or not."""
+        """Apply all cuts and link qualities to the proxies, whether the nodes run or not; see BreakableLinks."""
         for proxies in self._proxies:
             proxies.apply(self._ways(), self._policies())
         self._probe_changes()
 
     def _probe_changes(self) -> None:
-        """Probe the links that have just become worse, or better: whichever end dials, bytes of one way pass."""
+        """Probe the links whose faults have just changed, from both ends: a connection dialled from either end carries
+        bytes of the changed direction."""
         ways = self._ways()
-        broken = {link: (self._cuts.get(link), ways.get(link, Way())) for link in {*self._cuts, *ways}}
+        broken = {link: (self._cuts.get(link), ways.get(link, ByteConditions())) for link in {*self._cuts, *ways}}
         before, self._broken = self._broken, broken
         worse = {link for link, state in broken.items() if before.get(link) != state}
         is_partial = any(toxic.toxicity < 1 for link in worse for toxic in broken[link][1].toxics)
         for probes in self._probes:
-            probes.look({link: self._added(link) for link in _either_way(worse)}, partly=is_partial)
+            probes.probe({link: self._added(link) for link in _either_way(worse)}, partly=is_partial)
             probes.refresh(_either_way(before.keys() - broken.keys()) - _either_way(broken))
 
-    def _added(self, link: Link) -> Times:
-        """What a probe takes longer now that dials over this link: its bytes go both ways."""
-        there, back = (added_of(self._broken.get(one, (None, Way()))[1]) for one in (link, link[::-1]))
+    def _added(self, link: Link) -> ProbeTimes:
+        """Return by how much the faults delay a probe that dials over this link now. Its bytes pass in both directions,
+        so the delays of both are added."""
+        there, back = (added_of(self._broken.get(one, (None, ByteConditions()))[1]) for one in (link, link[::-1]))
         return there.combine(operator.add, back)
 
-    def _ways(self) -> dict[Link, Way]:
+    def _ways(self) -> dict[Link, ByteConditions]:
         hung = {link for link, manner in self._cuts.items() if manner == plan.HANG}
         return {link: self._way(link) for link in {*self._qualities, *self._toxics, *hung}}
 
-    def _way(self, link: Link) -> Way:
+    def _way(self, link: Link) -> ByteConditions:
         return replace(
             way_of(self._qualities.get(link, WELL)),
             is_hung=self._cuts.get(link) == plan.HANG,
             toxics=tuple(self._toxics.get(link, {}).values()),
         )
 
-    def _policies(self) -> dict[Link, Policy]:
-        return {link: Policy(manner) for link, manner in self._cuts.items() if manner != plan.HANG}
+    def _policies(self) -> dict[Link, ConnectionPolicy]:
+        return {link: ConnectionPolicy(manner) for link, manner in self._cuts.items() if manner != plan.HANG}
 
     def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
         if fault.kind == plan.RESET:
@@ -329,7 +334,7 @@ class ChaosCluster(KafkaCluster):
         return super().begin_fault(fault)
 
     def _begin_toxic(self, fault: Fault) -> Callable[[], None] | None:
-        """One of each kind on a link at a time."""
+        """Add the fault's toxic to its links; None if one of them already has a fault of this kind."""
         links, toxic = self._links_that_fare_badly(fault), toxic_of(fault)
         if any(fault.kind in self._toxics.get(link, ()) for link in links):
             return None
@@ -351,17 +356,17 @@ class ChaosCluster(KafkaCluster):
         super().heal()
 
     def _reset(self, fault: Fault) -> Callable[[], None]:
-        """End the connections between two nodes, which may dial anew at once."""
+        """End the connections between two nodes; they may dial again at once."""
         for proxies in self._proxies:
             proxies.reset(_either_way([(end_of(fault.node), end_of(fault.other))]))
         return lambda: None
 
 
 def _links_to(target: NodePlan, nodes: Iterable[NodePlan]) -> list[Link]:
-    """The links from every other node."""
+    """Return the links from every other node."""
     return [(source.node_id, target.node_id) for source in nodes if source.node_id != target.node_id]
 
 
 def _either_way(links: Iterable[Link]) -> set[Link]:
-    """These links, and the same with the other end as the one that dials."""
+    """Return these links together with the links in the opposite direction."""
     return {one for source, target in links for one in ((source, target), (target, source))}

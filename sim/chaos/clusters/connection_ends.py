@@ -1,6 +1,6 @@
-"""ConnectionEnds: how many connections over each proxied link have ended so far, by the kernel's own table.
+"""ConnectionEnds: how many connections over each proxied link have ended so far, from the kernel's TCP table.
 
-Those that the run itself makes to look at a link come and go without a fault: they do not count.
+Connections of the run's own probes open and close without a fault, so they do not count.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ _TCP_TABLE = Path("/proc/net/tcp")
 
 
 class ConnectionEnds:
-    """`ports`: port of a proxy → its link. `is_ignored`: whether connections from this local port do not count. A
-    connection that comes and goes between two looks is not seen."""
+    """Counts ended connections. `ports`: port of a proxy → its link. `is_ignored`: whether connections from this local
+    port do not count. A connection that opens and closes between two updates is not seen."""
 
     def __init__(self, ports: Mapping[int, Link], is_ignored: Callable[[int], bool] = lambda port: False) -> None:
         self._ports = ports
         self._is_ignored = is_ignored
         self._seen: set[tuple[int, str]] = set()
-        """Port of a proxy and the other end of a connection to it."""
+        """Port of a proxy, and the remote address of a connection to it."""
         self._ended: Counter[Link] = Counter()
 
-    def look(self) -> None:
-        """Compare with the last look."""
+    def update(self) -> None:
+        """Read the table, and count the connections that have disappeared since the last call."""
         now = set(self._established())
         self._ended.update(self._ports[port] for port, _ in self._seen - now)
         self._seen = now
 
     def facts(self) -> dict[str, float]:
-        """ "connections ended SOURCE->TARGET": how many so far, 0 too."""
+        """Return "connections ended SOURCE->TARGET": the count so far of each link, including 0."""
         return {
             f"connections ended {source}->{target}": float(self._ended[source, target])
             for source, target in self._ports.values()
@@ -47,5 +47,5 @@ class ConnectionEnds:
 
 
 def _port_of(end: str) -> int:
-    """Of an end of a connection in the kernel's table."""
+    """Return the port of an address in the kernel's table."""
     return int(end.rpartition(":")[2], 16)

@@ -1,5 +1,6 @@
-"""Pure: the toxic of toxiproxy that a fault of a link is, where kraft.seam.LinkQuality cannot say it, and what toxics
-add to the times of a probe."""
+"""Pure: the toxic of toxiproxy for a link fault that kraft.seam.LinkQuality cannot express, and how much toxics add to
+the times of a probe.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +8,18 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from kraft.seam import LinkQuality
-from kraft.sim.chaos.clusters.link_probes import Times
-from kraft.sim.chaos.proxies.toxics import Policy, Toxic, Way, toxics_of
+from kraft.sim.chaos.clusters.link_probes import ProbeTimes
+from kraft.sim.chaos.proxies.toxics import ByteConditions, ConnectionPolicy, Toxic, toxics_of
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.plan import Fault
 
 STREAMS = MappingProxyType({"": "", "up": "upstream", "down": "downstream"})
-"""Of a fault → of a toxic, which is given for the way on which bytes fare badly."""
+"""`stream` of a fault → `stream` of its toxic, relative to the direction that has the fault."""
 
 
 def toxic_of(fault: Fault) -> Toxic:
-    """For the way from the fault's node to its other. ToxiproxyError if its values make no sense; KeyError if it is of
-    another kind."""
+    """Return the toxic for the direction from the fault's node to its other end. ToxiproxyError if its values are
+    invalid; KeyError if its kind has no toxic."""
     toxic = _quality_of(fault) if fault.kind in plan.QUALITY_KINDS else _of_kind(fault)
     return replace(toxic, toxicity=fault.toxicity_percent / 100, stream=STREAMS[fault.stream])
 
@@ -35,9 +36,9 @@ def _of_kind(fault: Fault) -> Toxic:
     return Toxic(name, {attribute: fault.amount})
 
 
-def way_of(quality: LinkQuality) -> Way:
-    """How bytes fare."""
-    return Way(
+def way_of(quality: LinkQuality) -> ByteConditions:
+    """Convert a link quality to the conditions of the bytes that flow over the link."""
+    return ByteConditions(
         latency_ms=quality.latency_ms,
         jitter_ms=quality.jitter_ms,
         bytes_per_second=quality.bytes_per_second,
@@ -46,19 +47,20 @@ def way_of(quality: LinkQuality) -> Way:
 
 
 def _quality_of(fault: Fault) -> Toxic:
-    """Each kind of quality is one toxic."""
-    (toxic,) = toxics_of(way_of(fault.quality), Policy.OPEN, "upstream").values()
+    """Return the single toxic of a fault whose kind is a link quality."""
+    (toxic,) = toxics_of(way_of(fault.quality), ConnectionPolicy.OPEN, "upstream").values()
     return toxic
 
 
-def added_of(way: Way) -> Times:
-    """What it adds at least to the times of a probe, as far as its toxics say it; 0 where they do not."""
+def added_of(way: ByteConditions) -> ProbeTimes:
+    """Return the minimum delay that these conditions add to each time of a probe; 0 for a time that their toxics do not
+    determine."""
     latencies = [_latency_of(way.latency_ms, 0)]
     latencies += [_latency_of(**toxic.attributes) for toxic in way.toxics if toxic.type == "latency"]
     closes = [toxic.attributes["delay"] for toxic in way.toxics if toxic.type == "slow_close"]
-    return Times(float(sum(latencies)), float(sum(closes)))
+    return ProbeTimes(float(sum(latencies)), float(sum(closes)))
 
 
 def _latency_of(latency: int, jitter: int) -> int:
-    """Jitter goes both ways."""
+    """Return the minimum latency of a toxic. toxiproxy adds or subtracts the jitter."""
     return max(0, latency - jitter)

@@ -1,4 +1,4 @@
-"""The first voters of a cluster of processes whose configuration does not name them: all controllers (KIP-853)."""
+"""The initial voters of a cluster of processes without configured voters: all controllers (KIP-853)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kraft.storage.meta_properties import MetaProperties, write_meta_properties
 
 
 def format_first_voters(folder: ClusterFolder, cluster_id: str, controllers: Mapping[int, int]) -> None:
-    """Format the controllers' directories, each with a checkpoint that names all of them. `controllers`: node → port of
-    its controller listener. *Blocking.* Not to be called from within trio."""
+    """Format the controllers' directories, each with a checkpoint that names all controllers as voters. `controllers`:
+    node → port of its controller listener. *Blocking.* Must not be called from within trio."""
     trio.run(_format, folder, cluster_id, controllers)
 
 

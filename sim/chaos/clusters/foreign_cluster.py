@@ -1,6 +1,6 @@
-"""ForeignCluster: what all clusters have in common whose nodes are not this package's processes.
+"""ForeignCluster: the common part of all clusters whose nodes are not this package's processes.
 
-Their state is what their brokers answer, and their requests cannot be spoiled: they have no door for that.
+Their state is what their brokers return, and their requests cannot be tampered with: there is no hook for that.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from kraft.wire.reply_policy import ReplyRule
 
 
 class ForeignCluster(BreakableCluster):
-    """See the module."""
+    """A cluster of foreign nodes; see the module."""
 
     no_rules: ClassVar[str]
-    """The error of whoever wants a fault of requests."""
+    """Error text for a fault of requests."""
 
     @abstractmethod
     def _addresses(self) -> Mapping[int, str]:
-        """Of the brokers that can answer now."""
+        """Return the addresses of the brokers that can answer now."""
 
     def active_controller(self) -> int | None:
-        from kraft.sim.chaos.clusters.onlooker import find_controller
+        from kraft.sim.chaos.clusters.cluster_queries import find_controller
 
         return find_controller(",".join(self._addresses().values()))
 
@@ -42,13 +42,13 @@ class ForeignCluster(BreakableCluster):
         raise ClusterError(self.no_rules)
 
     def _partitions(self) -> list[FoundPartition] | None:
-        from kraft.sim.chaos.clusters.onlooker import find_partitions
+        from kraft.sim.chaos.clusters.cluster_queries import find_partitions
 
         found = find_partitions(",".join(self._addresses().values()))
         return None if found is None else [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.clusters.onlooker import find_partition
+        from kraft.sim.chaos.clusters.cluster_queries import find_partition
 
         found = find_partition(self._addresses(), topic, partition)
         return found.leader, found.isr

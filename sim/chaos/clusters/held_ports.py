@@ -1,8 +1,8 @@
-"""Ports that nobody else gets while a cluster has them, also while its nodes are down or not started yet.
+"""Ports that stay reserved for a cluster, also while its nodes are down or not started yet.
 
-A port is held by a socket that is bound and never listens. It is bound alone, so that two holders never share a port
-(other test processes hold theirs in the same way), and lets itself be joined afterwards: a node's listener binds beside
-it. Whoever dials a held port on which no node listens is refused.
+A port is held by a socket that is bound and never listens. The socket is first bound exclusively, so that two holders
+never share a port (other test processes hold theirs in the same way). Then it allows sharing, so that a node's listener
+can bind to the same port. A dial to a held port on which no node listens is refused.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kraft.deploy.launch.layout import HOST
 from kraft.sim.shapes import ClusterError
 
 FIRST_PORT, LAST_PORT = 10_000, 32_000
-"""Below those that the system gives to clients."""
+"""First and last port that may be held. They are below the range from which the system draws clients' ports."""
 TRIES_MAX = 200
 
 
 class HeldPorts:
-    """So many sockets, one for each port."""
+    """A socket for each held port."""
 
     def __init__(self, ports: Iterable[int]) -> None:
-        """OSError if one is taken."""
+        """Bind a socket to each port. OSError if one is in use."""
         self._sockets: list[socket.socket] = []
         try:
             for port in ports:
@@ -45,9 +45,9 @@ class HeldPorts:
 
 
 def hold_ports(offsets: Iterable[int]) -> tuple[int, HeldPorts]:
-    """A first port, drawn at random, such that it and all at these distances from it are ours now. ClusterError."""
+    """Hold a random first port and all ports at these distances from it. ClusterError if none are free."""
     wanted = sorted(offsets)
-    draw = random.SystemRandom()  # tests may have seeded the common source, each process in the same way
+    draw = random.SystemRandom()  # the global random source may be seeded equally in each test process
     for _ in range(TRIES_MAX):
         first = draw.randrange(FIRST_PORT, LAST_PORT - wanted[-1])
         try:

@@ -1,11 +1,11 @@
-"""HostFaults: what goes wrong with the hosts of a ChaosCluster's nodes: clocks and disks.
+"""HostFaults: faults of the hosts of a ChaosCluster's nodes: clocks and disks.
 
-- `clock`: libfaketime stands between each process and the system's clock (see kraft.sim.chaos.hosts.clocks).
-- `full disk`: each broker has a small file system of its own (see kraft.sim.chaos.hosts.disks).
+- `clock`: libfaketime sits between each process and the system's clock (see kraft.sim.chaos.hosts.clocks).
+- `full disk`: each broker has its own small file system (see kraft.sim.chaos.hosts.disks).
 - `slow disk`, `failing sync`: the node's own seam delays or fails its syncs (see kraft.runtime.disk_faults).
 - `empty disk`: the process is killed, and its data is removed.
 
-What a cluster does not need is not made: clocks and small disks only where a fault of that kind is among `kinds`.
+Clocks and small disks are created only if a fault of that kind is among `kinds`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kraft.deploy.launch.errors import LaunchError
 from kraft.deploy.launch.fault_client import FaultClient
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.node_command import NodeCommand
-from kraft.sim.chaos.hosts.clocks import CannotMoveClock, NodeClock, measure_offset_ms
+from kraft.sim.chaos.hosts.clocks import CannotMoveClock, ProcessClock, measure_offset_ms
 from kraft.sim.chaos.hosts.disks import CannotMount, NodeDisk
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.nemesis import plan
@@ -31,18 +31,18 @@ from kraft.sim.shapes import ClusterError
 CLOCK, FULL_DISK, SLOW_DISK, FAILING_SYNC = "clock", "full disk", "slow disk", "failing sync"
 KINDS = (CLOCK, FULL_DISK, SLOW_DISK, FAILING_SYNC, plan.EMPTY_DISK)
 PREPARED_KINDS = (CLOCK, FULL_DISK)
-"""Those that cannot be had where they were not prepared."""
+"""Kinds that are possible only if they were prepared."""
 DISK_BYTES = 256 << 20
 SLOW_SYNC_MS = 800
 ASK_SECONDS = 0.1
-"""Between two rounds of questions to nodes (HostFaults.ask)."""
+"""Pause between two rounds of queries to nodes (HostFaults.ask)."""
 
 End = Callable[[], None]
 
 
 @contextmanager
 def _cluster_errors() -> Iterator[None]:
-    """What a host cannot be given is what the cluster cannot do."""
+    """Turn errors of host resources into ClusterError."""
     try:
         yield
     except (LaunchError, CannotMount, CannotMoveClock) as problem:
@@ -50,12 +50,12 @@ def _cluster_errors() -> Iterator[None]:
 
 
 def without_unprepared(kinds: Iterable[str], prepared: Collection[str]) -> tuple[str, ...]:
-    """Of these kinds of faults those that a cluster can have for which `prepared` was prepared."""
+    """Return the kinds of faults that a cluster prepared for `prepared` can have."""
     return tuple(kind for kind in kinds if kind not in PREPARED_KINDS or kind in prepared)
 
 
 class Hosted(Protocol):
-    """What a host's faults do to the node on it."""
+    """The cluster's methods that a host fault calls on a node."""
 
     def kill(self, node: int) -> None: ...
 
@@ -65,22 +65,24 @@ class Hosted(Protocol):
 
 
 class HostFaults:
-    """See the module. `prepare` is called when the nodes' folders are there and no node runs."""
+    """Clock and disk faults of a cluster; see the module. Call `prepare` when the nodes' folders exist and no node
+    runs."""
 
     def __init__(self, kinds: Collection[str], warden: Warden) -> None:
         self._kinds = kinds
         self._warden = warden
-        self._clocks: dict[int, NodeClock] = {}
+        self._clocks: dict[int, ProcessClock] = {}
         self._disks: dict[int, NodeDisk] = {}
-        self._ailing: set[int] = set()
-        """Nodes whose disk has a fault now."""
+        self._faulty: set[int] = set()
+        """Nodes whose disk currently has a fault."""
         self._offsets: dict[int, int] = {}
-        """Node → how far its clock was ahead of ours, in ms, when it was asked last."""
+        """Node → how far its clock was ahead of ours, in ms, when it was last queried."""
         self._slow_syncs: dict[int, int] = {}
         self._failed_syncs: dict[int, int] = {}
 
     def prepare(self, folder: ClusterFolder, nodes: Iterable[int], brokers: Collection[int]) -> None:
-        """Make what the faults need. ClusterError says what this machine does not allow."""
+        """Create the clocks and disks that the faults need. Raises ClusterError with what this machine does not
+        allow."""
         self._folder = folder
         try:
             for node in nodes:
@@ -89,10 +91,10 @@ class HostFaults:
                 if FULL_DISK in self._kinds and node in brokers:
                     self._give_disk(node)
         except (CannotMoveClock, CannotMount) as problem:
-            raise ClusterError(f"a fault of this scenario cannot be had here: {problem}") from problem
+            raise ClusterError(f"a fault of this scenario is not possible here: {problem}") from problem
 
     def close(self) -> None:
-        """Remove it; the nodes have ended."""
+        """Remove clocks and disks; the nodes must have ended."""
         for clock in self._clocks.values():
             clock.close()
         for disk in self._disks.values():
@@ -100,24 +102,25 @@ class HostFaults:
 
     @_cluster_errors()
     def begin(self, fault: Fault, cluster: Hosted) -> End | None:
-        """Begin one of KINDS; what ends it, None if this node has such a fault already. Both raise ClusterError."""
+        """Begin a fault of one of KINDS and return the function that ends it; None if this node already has such a
+        fault. Both raise ClusterError."""
         if fault.kind == CLOCK:
             return self._step_clock(fault)
         if fault.kind == plan.EMPTY_DISK:
             return self._lose_disk(fault.node, cluster)
-        if fault.node in self._ailing:
+        if fault.node in self._faulty:
             return None
         return self._break_disk(fault, cluster)
 
     def ask(self) -> None:
-        """Ask the nodes whose disk has a fault for what `facts` tells; takes long where one does not answer."""
-        for node in [*self._ailing]:
+        """Query the nodes whose disk has a fault for the measurements of `facts`. Takes long if one does not answer."""
+        for node in [*self._faulty]:
             with suppress(LaunchError):
                 self._slow_syncs[node], self._failed_syncs[node] = self._node(node).syncs_broken()
 
     def facts(self) -> dict[str, float]:
-        """By node: free bytes of small disks, how far clocks were found to be moved, and as it was asked last, how many
-        syncs were slow or failed since the node started."""
+        """Return measurements by node: free bytes of small disks, measured clock offsets, and from the last query, how
+        many syncs were slow or failed since the node started."""
         return {
             **{f"free bytes {node}": float(disk.free_bytes) for node, disk in self._disks.items()},
             **{f"clock offset ms {node}": float(offset) for node, offset in [*self._offsets.items()]},
@@ -128,7 +131,7 @@ class HostFaults:
     # clocks
 
     def _give_clock(self, node: int) -> None:
-        clock = NodeClock(self._folder.node(node), self._warden)
+        clock = ProcessClock(self._folder.node(node), self._warden)
         clock.open()
         self._clocks[node] = clock
         self._offsets[node] = 0
@@ -137,7 +140,7 @@ class HostFaults:
         replace(command, environment={**command.environment, **clock.environment}).write(folder)
 
     def _step_clock(self, fault: Fault) -> End:
-        """A step stays: a node whose clock was moved is not corrected by anybody."""
+        """Step a node's clock. The step stays: its end does not correct the clock."""
         clock = self._clocks[fault.node]
         clock.set_offset_ms(clock.offset_ms + fault.amount)
         self._offsets[fault.node] = measure_offset_ms(self._node(fault.node))
@@ -162,7 +165,7 @@ class HostFaults:
         node = fault.node
         if fault.kind == FULL_DISK:
             if node not in self._disks:
-                raise ClusterError(f"node {node} is no broker: brokers alone have a small disk that can be full")
+                raise ClusterError(f"node {node} is not a broker: only brokers have a small disk that can be full")
             self._disks[node].fill()
             heal: Callable[[], object] = self._disks[node].free
         elif fault.kind == SLOW_DISK:
@@ -171,12 +174,12 @@ class HostFaults:
         else:
             self._node(node).fail_syncs(True)
             heal = partial(self._node(node).fail_syncs, False)
-        self._ailing.add(node)
+        self._faulty.add(node)
 
         @_cluster_errors()
         def end() -> None:
-            self._ailing.discard(node)
-            with suppress(LaunchError):  # a node that has stopped for it has forgotten it
+            self._faulty.discard(node)
+            with suppress(LaunchError):  # a node that stopped because of the fault no longer has it
                 heal()
 
         return end

@@ -1,10 +1,10 @@
-"""KafkaCluster: a cluster of real processes on real sockets, for the time of a `with` block or of a test run.
+"""KafkaCluster: a cluster of real processes on real sockets, for the duration of a `with` block or a test run.
 
     with KafkaCluster() as cluster:                              # or KafkaCluster(controllers=3, brokers=3)
         Producer({"bootstrap.servers": cluster.bootstrap_servers})        # any client of any library
 
-Invariants: its ports are its own, also against other test processes; nothing of it outlives the process that opened it,
-whatever ends that. Its folder is a temporary one.
+Invariants: no other process uses its ports, not even other test processes. Nothing of it outlives the process that
+opened it, however that process ends. Its folder is temporary.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ LOG_LINES_SHOWN = 10
 _POLL_SECONDS = 0.02
 
 OPEN = "open"
-"""The policy of a link that is not cut; the others are CUT_MANNERS."""
+"""Policy of a link that is not cut. The policies of cut links are CUT_MANNERS."""
 WELL = LinkQuality()
 LinkState = tuple[str, LinkQuality, LinkQuality]
-"""What a node does with the links to a peer: the policy, and how that fares which it sends, and receives."""
+"""A node's links to one peer: the policy, and the quality of what it sends and of what it receives."""
 UNTOUCHED: LinkState = (OPEN, WELL, WELL)
 UNCLEAR: LinkState = ("", WELL, WELL)
-"""Where a node was told and has not answered."""
+"""Placeholder for the state of a node's link while a change was sent to the node and the node has not confirmed it."""
 CLEAN_EXIT = "exit code 0"
 SERVING = ("ready", "running")
-"""States of a node that serves; the second is what is known where the launcher has ended, and starts wait."""
+"""States in which a node serves. The launcher reports "running" instead of "ready" if it ended while it waited for
+nodes to start."""
 
 
 @contextmanager
 def _cluster_errors() -> Iterator[None]:
-    """What the launcher cannot do is what the cluster cannot do."""
+    """Turn errors of the launcher into ClusterError."""
     try:
         yield
     except LaunchError as problem:
@@ -62,8 +63,8 @@ def _cluster_errors() -> Iterator[None]:
 
 
 class KafkaCluster(BlockingTopics):
-    """See the module. The shape is one node of both roles unless it is said; `settings` are those of every node
-    (`server.properties`). Verbs block until what they say is so."""
+    """A cluster of our own processes; see the module. The default shape is one node with both roles. `settings` apply
+    to every node (`server.properties`). Methods block until their effect is complete."""
 
     cut_manners: ClassVar[tuple[str, ...]] = CUT_MANNERS
 
@@ -78,12 +79,12 @@ class KafkaCluster(BlockingTopics):
         super().__init__(shape_of(controllers, brokers, combined, settings, default=ONE_NODE))
         self._ports: HeldPorts | None = None
         self._cluster: LocalCluster | None = None
-        self._told: dict[int, dict[int, LinkState]] = {}
-        """Node → peer → what its process was told of the links to it."""
-        self._coming: set[int] = set()
-        """Nodes that were started and not seen ready: they may not listen yet."""
-        self._going: set[int] = set()
-        """Nodes that were asked to stop: they may listen no more."""
+        self._sent_states: dict[int, dict[int, LinkState]] = {}
+        """Node → peer → the link state last sent to the node's process."""
+        self._starting: set[int] = set()
+        """Nodes that were started and have not been seen ready yet: they may not listen yet."""
+        self._stopping: set[int] = set()
+        """Nodes that were sent SIGTERM: they may have stopped listening."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -95,7 +96,7 @@ class KafkaCluster(BlockingTopics):
         self.close()
 
     def open(self) -> None:
-        """Start all nodes and wait until they serve. ClusterError says what went wrong."""
+        """Start all nodes and wait until they serve. Raises ClusterError with the reason if that fails."""
         if self._cluster is not None:
             raise ClusterError("this cluster is open already")
         shape = self.shape
@@ -135,13 +136,13 @@ class KafkaCluster(BlockingTopics):
         return spawn_zygote()
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
-        """Called once when the nodes' folders are there and none of them has been started."""
+        """Called once when the nodes' folders exist and no node has been started."""
 
     def _start_failed(self, folder: ClusterFolder) -> None:
-        """Called before what the nodes wrote is removed."""
+        """Called after a failed start, before the nodes' files are removed."""
 
     def close(self) -> None:
-        """End all nodes at once, and remove what they wrote."""
+        """Kill all nodes at once, and remove what they wrote."""
         cluster, self._cluster = self._cluster, None
         ports, self._ports = self._ports, None
         with ExitStack() as leftovers:
@@ -155,14 +156,14 @@ class KafkaCluster(BlockingTopics):
                 cluster.down()
 
     def reset(self) -> None:
-        """As it was when it was opened: mended, without topics, groups and changed settings. ClusterError if that is
-        not possible; then it is best closed."""
-        from kraft.sim.chaos.clusters.onlooker import clean
+        """Restore the state after opening: healed, without topics, groups and changed settings. Raises ClusterError if
+        that is not possible; then close the cluster."""
+        from kraft.sim.chaos.clusters.cluster_queries import clean
 
         self.mend()
         clean(self.bootstrap_servers, self.broker_ids, self.shape.overrides)
 
-    # what tests ask
+    # queries of tests
 
     @property
     def bootstrap_servers(self) -> str:
@@ -170,31 +171,32 @@ class KafkaCluster(BlockingTopics):
 
     @property
     def direct_servers(self) -> str:
-        """Where the brokers are asked how the cluster is: faults of the links of clients do not reach there."""
+        """Broker addresses for queries about the cluster's state. Faults of client links do not affect them."""
         return self._open_cluster.bootstrap_servers
 
     @property
     def folder(self) -> Path:
-        """Where the nodes' logs and data are, as `kraft up --data` lays them out; it goes with the cluster."""
+        """The folder of the nodes' logs and data, with the layout of `kraft up --data`; it is removed with the
+        cluster."""
         return self._open_cluster.folder.path
 
     def pid(self, node: int) -> int | None:
-        """The process id of a node; None if it does not run."""
+        """The process id of a node; None if it is not running."""
         self._require(node)
         return self._status(node).pid
 
     def wait_until(self, condition: Callable[[], object], *, timeout_s: float = WAIT_SECONDS_MAX) -> None:
-        """Block until the condition holds. ClusterError if it does not in time."""
+        """Block until the condition holds. Raises ClusterError on timeout."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
-                raise ClusterError(f"what was waited for did not come within {timeout_s:g} s")
+                raise ClusterError(f"the condition did not hold within {timeout_s:g} s")
             time.sleep(_POLL_SECONDS)
 
     def carry_out(self, faults: Iterable[Fault]) -> list[str]:
-        """Let these faults happen, each when its time has come from now on; blocks until the last is over. Gives what
-        was done, line by line. ClusterError names one that cannot be here. What they have begun ends with this call,
-        however that ends."""
+        """Inject these faults, each at its time counted from now, and block until the last is over. Returns the log of
+        what was done, line by line. Raises ClusterError for a fault that is not possible here. Every fault still active
+        ends when this call returns or raises."""
         run = FaultRun(self, faults, lambda: int(1000 * time.monotonic()))
         with closing(run.steps()) as steps:
             for at_ms in steps:
@@ -202,29 +204,31 @@ class KafkaCluster(BlockingTopics):
         return run.history
 
     def rolling_restart(self, *, back_ms: int = 0) -> list[str]:
-        """Stop each node in turn in order, and start it again after `back_ms`, the next one when every replica is in
-        sync; blocks until the last is back. Gives what was done, line by line."""
+        """Restart the nodes one by one: stop each cleanly and start it again after `back_ms`. The next node follows
+        when every replica is in sync. Blocks until the last node is back, and returns the log of what was done, line by
+        line."""
         return self.carry_out([Fault(at_ms=0, kind=ROLLING, back_ms=back_ms)])
 
     @_cluster_errors()
     def begin_fault(self, fault: Fault) -> Callable[[], None] | None:
-        """A reset: either end drops what it has dialled to the other, and may dial anew at once. What is cut stays."""
+        """Begin a fault. For a reset, each end drops the connections that it dialled to the other and may dial again at
+        once. Cuts stay."""
         if fault.kind != RESET:
             return super().begin_fault(fault)
         for node, peer in ((fault.node, fault.other), (fault.other, fault.node)):
             if not self.is_cut(node, peer) and self._is_listening(node):
-                self._told.setdefault(node, {})[peer] = UNCLEAR
+                self._sent_states.setdefault(node, {})[peer] = UNCLEAR
                 self._faults_of(node).link(peer, RESET)
-                self._tell_cuts(node)
+                self._send_states(node)
         return lambda: None
 
     def active_controller(self) -> int | None:
-        from kraft.sim.chaos.clusters.onlooker import find_controller
+        from kraft.sim.chaos.clusters.cluster_queries import find_controller
 
         return find_controller(",".join(self._addresses().values()))
 
     def describe(self) -> str:
-        """Each node's state, and what it logged last."""
+        """Describe each node's state and its last log lines."""
         if self._cluster is None:
             return "this cluster is closed"
         lines = []
@@ -245,7 +249,7 @@ class KafkaCluster(BlockingTopics):
         return self._cluster
 
     def _addresses(self) -> dict[int, str]:
-        """Of the brokers that can answer now."""
+        """Return the addresses of the brokers that can answer now."""
         servers = self.direct_servers.split(",")
         return {node: servers[node - self.broker_ids[0]] for node in self._listening()}
 
@@ -256,7 +260,7 @@ class KafkaCluster(BlockingTopics):
     @_cluster_errors()
     def _stop(self, node: int) -> None:
         self._open_cluster.ask_to_stop(node)
-        self._going.add(node)
+        self._stopping.add(node)
 
     @_cluster_errors()
     def _wait_ended(self, node: int) -> None:
@@ -264,21 +268,22 @@ class KafkaCluster(BlockingTopics):
 
     @_cluster_errors()
     def _start(self, node: int) -> None:
-        self._told.pop(node, None)
-        self._leave_untold(node)
-        self._going.discard(node)
-        self._coming.add(node)
+        self._sent_states.pop(node, None)
+        self._write_states(node)
+        self._stopping.discard(node)
+        self._starting.add(node)
         self._open_cluster.start(node, until_ready=False, formats=self._is_wiped(node))
 
     def _is_wiped(self, node: int) -> bool:
-        """Whether a node that was started before has lost all that was on its disk."""
+        """Return whether a node that was started before has lost all data on its disk."""
         data = self.folder / str(node) / "data"
         return not data.exists() or not any(data.iterdir())
 
     @_cluster_errors()
     def _wait_ready(self, node: int) -> None:
-        """A node that is cut off is told so before it serves, and not waited for: it may never get ready. One that was
-        cut off when it started, and is no more, is told that on the way: it would not find the others."""
+        """Wait until a started node serves. A node that is cut off receives its cuts before it serves and is not waited
+        for, because it may never become ready. If a cut that existed at its start has ended since, the node is notified
+        while it starts; otherwise it would not reach the other nodes."""
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not self._follow_start(node):
             if time.monotonic() > deadline:
@@ -295,14 +300,14 @@ class KafkaCluster(BlockingTopics):
                 raise ClusterError(f"node {node} did not start: {status.ended}; {self._hint(node)}")
             return True
         if status.state in SERVING:
-            self._coming.discard(node)  # from here on it can be told
-            self._tell_cuts(node)
+            self._starting.discard(node)  # from here on it accepts link states
+            self._send_states(node)
             return True
-        self._tell_cuts(node)
-        return bool(self._cuts_of(node)) and not self._untold(node)
+        self._send_states(node)
+        return bool(self._cuts_of(node)) and not self._unsent_states(node)
 
     def _hint(self, node: int) -> str:
-        return f"the end of {self.folder / str(node) / 'node.log'} says more"
+        return f"see the end of {self.folder / str(node) / 'node.log'}"
 
     @_cluster_errors()
     def _pause(self, node: int) -> None:
@@ -325,27 +330,28 @@ class KafkaCluster(BlockingTopics):
     def _is_listening(self, node: int) -> bool:
         if not super()._is_listening(node):
             return False
-        if self._is_coming_or_going(node):
+        if self._is_starting_or_stopping(node):
             with suppress(LaunchError):
                 self._faults_of(node).listed()
                 return True
             return False
         return True
 
-    def _is_coming_or_going(self, node: int) -> bool:
-        return node in self._coming or node in self._going
+    def _is_starting_or_stopping(self, node: int) -> bool:
+        return node in self._starting or node in self._stopping
 
     def _cut_links(self) -> None:
-        with ExitStack() as telling:  # a node that cannot be told keeps no other from being told
+        with ExitStack() as sending:  # a node that fails must not keep others from their update
             for node in reversed(self.node_ids):
-                telling.callback(self._tell_cuts, node)
+                sending.callback(self._send_states, node)
 
     def _cuts_of(self, node: int) -> set[int]:
-        """The peers with which this node cannot have a connection: that takes both ways."""
+        """The peers to which this node cannot have a connection, because a connection needs both directions."""
         return {peer for link in self._cuts if node in link for peer in link if peer != node}
 
     def _state(self, node: int, peer: int) -> LinkState:
-        """What a node is to do with the links to a peer. What is cut one way still passes the other way."""
+        """Return the required state of a node's links to a peer. A cut in one direction leaves the other direction
+        open."""
         there, back = (node, peer), (peer, node)
         cuts = [link in self._cuts for link in (there, back)]
         if all(cuts):
@@ -354,40 +360,40 @@ class KafkaCluster(BlockingTopics):
         sends, receives = (replace(way, is_cut=is_cut) for way, is_cut in zip(ways, cuts, strict=True))
         return OPEN, sends, receives
 
-    def _untold(self, node: int) -> dict[int, LinkState]:
-        """Peer → what this node's process is to do with the links to it, where it may be doing something else."""
-        told = self._told.get(node, {})
+    def _unsent_states(self, node: int) -> dict[int, LinkState]:
+        """Return peer → required link state, for each peer where the state in the node's process may differ."""
+        sent = self._sent_states.get(node, {})
         peers = {peer for link in (*self._cuts, *self._qualities) if node in link for peer in link if peer != node}
-        wanted = {peer: self._state(node, peer) for peer in sorted(peers | told.keys())}
-        return {peer: state for peer, state in wanted.items() if state != told.get(peer, UNTOUCHED)}
+        wanted = {peer: self._state(node, peer) for peer in sorted(peers | sent.keys())}
+        return {peer: state for peer, state in wanted.items() if state != sent.get(peer, UNTOUCHED)}
 
     @_cluster_errors()
-    def _tell_cuts(self, node: int) -> None:
-        """Tell a node's process what has changed of whom it reaches, if it listens."""
-        untold = self._untold(node)
-        if untold and node in self._coming:
-            self._leave_untold(node)  # before its socket is tried: it may open that just now
-        if not untold or not self._is_listening(node):
+    def _send_states(self, node: int) -> None:
+        """Send a node's process the link states that have changed, if it listens."""
+        unsent = self._unsent_states(node)
+        if unsent and node in self._starting:
+            self._write_states(node)  # written before its socket is tried: the node may be opening it just now
+        if not unsent or not self._is_listening(node):
             return
-        told = self._told.setdefault(node, {})
+        sent = self._sent_states.setdefault(node, {})
         try:
-            for peer, arguments in self._arguments(untold).items():
-                told[peer] = UNCLEAR
+            for peer, arguments in self._arguments(unsent).items():
+                sent[peer] = UNCLEAR
                 self._faults_of(node).link(peer, **arguments)
-                told[peer] = untold[peer]
+                sent[peer] = unsent[peer]
         except LaunchError:
-            if not self._is_coming_or_going(node):
+            if not self._is_starting_or_stopping(node):
                 raise
 
-    def _leave_untold(self, node: int) -> None:
-        """Write down what a node that starts is to do of it before anything else."""
-        untold = self._untold(node)
-        self._faults_of(node).leave(self._arguments(untold))
-        self._told.setdefault(node, {}).update(dict.fromkeys(untold, UNCLEAR))
+    def _write_states(self, node: int) -> None:
+        """Write the link states to a file that a starting node applies before anything else."""
+        unsent = self._unsent_states(node)
+        self._faults_of(node).leave(self._arguments(unsent))
+        self._sent_states.setdefault(node, {}).update(dict.fromkeys(unsent, UNCLEAR))
 
     @staticmethod
     def _arguments(states: Mapping[int, LinkState]) -> dict[int, dict[str, Any]]:
-        """By peer, as FaultClient.link takes them."""
+        """Return the states by peer, as arguments of FaultClient.link."""
         found: dict[int, dict[str, Any]] = {}
         for peer, (policy, *ways) in states.items():
             named = zip(("sends", "receives"), ways, strict=True)
@@ -402,7 +408,7 @@ class KafkaCluster(BlockingTopics):
         return self._faults_of(node).reply(**rule_fields(rule))
 
     def _remove_rule(self, node: int, number: int) -> None:
-        with suppress(LaunchError):  # it is used up, or its node has ended by itself
+        with suppress(LaunchError):  # the rule has expired, or its node has ended
             self._faults_of(node).clear(number)
 
     @_cluster_errors()
@@ -410,13 +416,13 @@ class KafkaCluster(BlockingTopics):
         return self._faults_of(node).applied(number)
 
     def _partitions(self) -> list[FoundPartition] | None:
-        from kraft.sim.chaos.clusters.onlooker import find_partitions
+        from kraft.sim.chaos.clusters.cluster_queries import find_partitions
 
         found = find_partitions(",".join(self._addresses().values()))
         return None if found is None else [FoundPartition(one.leader, one.isr, one.replicas) for one in found]
 
     def _find(self, topic: str, partition: int) -> tuple[int | None, Sequence[int]]:
-        from kraft.sim.chaos.clusters.onlooker import find_partition
+        from kraft.sim.chaos.clusters.cluster_queries import find_partition
 
         found = find_partition(self._addresses(), topic, partition)
         return found.leader, found.isr

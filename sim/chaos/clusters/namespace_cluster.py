@@ -1,9 +1,10 @@
-"""NamespaceCluster: our own nodes as processes, each in a network namespace of its own, as a host would have.
+"""NamespaceCluster: our own nodes as processes, each in its own network namespace, as on a separate host.
 
-It shows what proxies cannot: a cut drops packets, so a dial times out, and no end of a connection passes; packets are
-delayed, lost and limited by the kernel (`tc`). It takes root, `ip` and `tc`, and for latency a kernel with netem (see
-kraft.sim.chaos.hosts.namespaces). The observer and the clients live on the host: who cuts clients off blinds the
-observer too. Cuts have one manner, the hang; connections are not reset, and do not end after some bytes.
+It shows what proxies cannot. A cut drops packets: a dial times out, and the end of a connection is not seen by the
+peer. The kernel delays, drops and rate-limits packets (`tc`). It requires root, `ip` and `tc`, and for latency a kernel
+with netem (see kraft.sim.chaos.hosts.namespaces). The observer and the clients run on the host, so cutting clients off
+also blinds the observer. The only manner of a cut is the hang. Connections cannot be reset, or ended after a number of
+bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from kraft.deploy.launch.node_command import NodeCommand
 from kraft.sim.chaos.clusters import host_faults
 from kraft.sim.chaos.clusters.host_faults import HostFaults
 from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster, LinkState
-from kraft.sim.chaos.clusters.repeated_look import RepeatedLook
-from kraft.sim.chaos.hosts.namespaces import NodeNetworks, Way
+from kraft.sim.chaos.clusters.repeated_measurement import RepeatedMeasurement
+from kraft.sim.chaos.hosts.namespaces import NodeNetworks, PacketConditions
 from kraft.sim.chaos.hosts.network_commands import CannotUseNamespaces, can_use_netem
 from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.scenarios.scenario import ScenarioCluster
@@ -32,11 +33,12 @@ from kraft.sim.shapes import ClusterError
 NOT_HERE = (plan.BYTE_LIMIT, plan.RESET)
 FAULT_KINDS = (*(kind for kind in EVERYWHERE if kind not in NOT_HERE), plan.CLIENTS_CUT, *host_faults.KINDS)
 COUNT_SECONDS = 0.5
-"""Between two looks at the kernel's counters, each of which runs a command per node."""
+"""Interval between two reads of the kernel's counters; each runs one command per node."""
 
 
 class NamespaceCluster(KafkaCluster):
-    """See the module. ClusterError if namespaces cannot be had here, or a fault of `kinds` takes more than there is."""
+    """A cluster in namespaces; see the module. ClusterError if namespaces are not available here, or a fault of `kinds`
+    needs something that is not."""
 
     cut_manners: ClassVar[tuple[str, ...]] = (plan.HANG,)
 
@@ -48,16 +50,16 @@ class NamespaceCluster(KafkaCluster):
             settings=wanted.settings,
         )
         if wanted.dynamic_voters:
-            raise ClusterError("voters that change at run time are not to be had with --namespaces")
+            raise ClusterError("dynamic voters are not possible with --namespaces")
         if plan.LATENCY in kinds and (reason := can_use_netem()):
-            raise ClusterError(f"latency cannot be had with --namespaces here: {reason}")
+            raise ClusterError(f"latency is not possible with --namespaces here: {reason}")
         self._networks = NodeNetworks(self.node_ids, warden)
         self._kinds = frozenset(kinds)
         self._hosts = HostFaults(kinds, warden)
         self._packets: dict[str, float] = {}
-        self._looks = (
-            RepeatedLook(self._hosts.ask, host_faults.ASK_SECONDS),
-            RepeatedLook(self._count_packets, COUNT_SECONDS),
+        self._measurements = (
+            RepeatedMeasurement(self._hosts.ask, host_faults.ASK_SECONDS),
+            RepeatedMeasurement(self._count_packets, COUNT_SECONDS),
         )
 
     @property
@@ -67,11 +69,11 @@ class NamespaceCluster(KafkaCluster):
 
     def open(self) -> None:
         super().open()
-        for look in self._looks:
-            look.begin()
+        for measurement in self._measurements:
+            measurement.begin()
 
     def _before_start(self, folder: ClusterFolder, layout: ClusterLayout) -> None:
-        """Make the namespaces, and let every node live in its own."""
+        """Create the namespaces, and configure every node to run in its own."""
         try:
             self._networks.open()
         except CannotUseNamespaces as problem:
@@ -85,12 +87,12 @@ class NamespaceCluster(KafkaCluster):
         self._hosts.prepare(folder, self.node_ids, self.broker_ids)
 
     def close(self) -> None:
-        """End all nodes at once, and remove what was made for them."""
+        """Kill all nodes at once, and remove what was created for them."""
         with ExitStack() as leftovers:
             leftovers.callback(self._networks.close)
             leftovers.callback(self._hosts.close)
-            for look in self._looks:
-                leftovers.callback(look.close)
+            for measurement in self._measurements:
+                leftovers.callback(measurement.close)
             super().close()
 
     @property
@@ -109,9 +111,9 @@ class NamespaceCluster(KafkaCluster):
         return super().begin_fault(fault)
 
     def facts(self) -> Mapping[str, float]:
-        """See HostFaults; and "packets into a cut SOURCE->TARGET", counted while a link is cut."""
-        for look in self._looks:
-            look.require_well()
+        """Return measurements: see HostFaults; and "packets into a cut SOURCE->TARGET", counted while a link is cut."""
+        for measurement in self._measurements:
+            measurement.raise_failure()
         return {**self._hosts.facts(), **self._packets}
 
     def _count_packets(self) -> None:
@@ -130,13 +132,13 @@ class NamespaceCluster(KafkaCluster):
 
     # links
 
-    def _untold(self, node: int) -> dict[int, LinkState]:
-        """Nothing: the kernel breaks links, the nodes know nothing of it."""
+    def _unsent_states(self, node: int) -> dict[int, LinkState]:
+        """Return nothing: the kernel carries out link faults, and the nodes are not informed."""
         return {}
 
     def _cut_links(self) -> None:
-        ways = {link: Way.of(quality) for link, quality in self._qualities.items()}
-        ways |= {link: Way(is_cut=True) for link in self._cuts}
+        ways = {link: PacketConditions.of(quality) for link, quality in self._qualities.items()}
+        ways |= {link: PacketConditions(is_cut=True) for link in self._cuts}
         try:
             self._networks.apply(ways)
         except CannotUseNamespaces as problem:

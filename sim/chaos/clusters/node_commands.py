@@ -1,7 +1,7 @@
-"""NodeCommands: how the nodes of a cluster that the user brought are killed, stopped, started, paused and resumed: by
-the user's own shell commands, from a TOML file.
+"""NodeCommands: how the nodes of a user's cluster are killed, stopped, started, paused and resumed: by the user's own
+shell commands, from a TOML file.
 
-    timeout_s = 30                               # each command has so long; default 30
+    timeout_s = 30                               # of each command; default 30
 
     [node.1]                                     # by node id, as the cluster has it
     kill = "docker kill kafka-1"
@@ -10,7 +10,7 @@ the user's own shell commands, from a TOML file.
     pause = "docker pause kafka-1"
     resume = "docker unpause kafka-1"
 
-Commands run with `sh -c` in the file's folder. A command that starts a node returns, and the node runs on.
+Commands run with `sh -c` in the file's folder. A command that starts a node returns while the node continues to run.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from kraft.sim.shapes import ClusterError
 
 VERBS = KILL, STOP, START, PAUSE, RESUME = ("kill", "stop", "start", "pause", "resume")
 ENDED_BY: Mapping[str, str] = MappingProxyType({KILL: START, STOP: START, PAUSE: RESUME})
-"""Verb → the one that takes it back: a file that has the first has the second."""
+"""Command → the command that undoes it. A control file that has the command must also have the command that undoes it.
+"""
 TIMEOUT_S = 30.0
 OUTPUT_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCommands:
-    """`commands`: node → verb → shell command. `source` names the file in errors."""
+    """Commands of a control file. `commands`: node → name → shell command. `source` is the file, for errors."""
 
     source: Path
     commands: Mapping[int, Mapping[str, str]]
@@ -46,7 +47,7 @@ class NodeCommands:
 
     @classmethod
     def read(cls, path: Path) -> NodeCommands:
-        """ClusterError names what is wrong with the file, and what is expected."""
+        """Read a control file. Raises ClusterError with what is wrong in the file, and what is expected."""
         try:
             found = tomllib.loads(path.read_text())
         except OSError as problem:
@@ -64,11 +65,11 @@ class NodeCommands:
         return cls(path, {_node_id(path, name): _verbs(path, name, verbs) for name, verbs in nodes.items()}, timeout_s)
 
     def has(self, nodes: Iterable[int], verb: str) -> bool:
-        """Whether each of these nodes has a command for this."""
+        """Return whether each of these nodes has this command."""
         return all(verb in self.commands.get(node, {}) for node in nodes)
 
     def words(self, node: int, verb: str) -> list[str]:
-        """The command line. ClusterError if there is none."""
+        """Return the command line for a node's command. Raises ClusterError if the control file has none."""
         command = self.commands.get(node, {}).get(verb)
         if command is None:
             raise ClusterError(f"{self.source} has no command for this: expected {verb} in [node.{node}]")
@@ -76,10 +77,10 @@ class NodeCommands:
         return ["sh", "-c", f'cd {folder} && eval "$1"', "sh", command]
 
     def run(self, node: int, verb: str) -> None:
-        """Run it to its end. ClusterError if it fails or takes too long."""
+        """Run a command to its end. ClusterError if it fails or times out."""
         words = self.words(node, verb)
         where = f"{verb} of [node.{node}] in {self.source}"
-        with tempfile.TemporaryFile() as output:  # no pipe: what a command starts may keep it open
+        with tempfile.TemporaryFile() as output:  # no pipe: a process that the command starts may keep it open
             process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )

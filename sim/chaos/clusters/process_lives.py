@@ -1,4 +1,4 @@
-"""ProcessLives: which nodes run, and how often each was started, as samples see it."""
+"""ProcessLives: which nodes run, and how often each was started, derived from periodic samples of their processes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from kraft.deploy.launch.processes import ProcessIdentity
 
 
 class ProcessLives:
-    """Is given the process of each node again and again; a restart between two samples shows in its count."""
+    """Receives the process of each node at every sample. A restart between two samples is noticed too, because the
+    process is a different one."""
 
     def __init__(self) -> None:
         self._last: dict[int, ProcessIdentity] = {}
         self._starts: Counter[int] = Counter()
 
     def running(self, identities: Mapping[int, ProcessIdentity | None]) -> tuple[int, ...]:
-        """The nodes whose process runs and is not frozen; each process that is new is counted."""
+        """Return the nodes whose process runs and is not frozen; count each new process."""
         for node, identity in identities.items():
             if identity is not None and self._last.get(node) != identity:
                 self._last[node] = identity
@@ -24,5 +25,5 @@ class ProcessLives:
         return tuple(node for node, one in identities.items() if one and one.is_alive and not one.is_stopped)
 
     def facts(self) -> dict[str, float]:
-        """ "starts NODE": how many processes of the node were seen."""
+        """Return "starts NODE": how many processes of the node were seen."""
         return {f"starts {node}": float(count) for node, count in self._starts.items()}

@@ -1,7 +1,9 @@
-"""A seam whose dials go where a map says: so proxies can stand between our client and brokers that somebody else runs.
+"""A seam whose network redirects dials by a map, so that proxies can be put between pykraft's client and brokers of
+another operator.
 
-A client dials the addresses that brokers advertise. Each of these is replaced by its proxy's, also where it is a
-bootstrap address. Invariant: an address without a proxy is not dialled at all, so nothing by-passes the proxies.
+A client dials the addresses that brokers advertise. The network dials the proxy's address instead of each of them,
+including bootstrap addresses. Invariant: an address without a proxy is never dialled, so no traffic bypasses the
+proxies.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ C = TypeVar("C", bound=Connection)
 
 
 class RoutedNetwork:
-    """A Network that dials `routes[address]` instead of a peer's address. DialFailed for a peer that has no route."""
+    """A Network that dials `routes[address]` instead of a peer's address. Raises DialFailed for a peer without a
+    route."""
 
     def __init__(self, network: Network, routes: Mapping[Address, Address]) -> None:
         self._network = network
@@ -47,7 +50,7 @@ class RoutedNetwork:
         route = self._routes.get(peer.address)
         if route is None:
             known = ", ".join(map(str, self._routes))
-            raise DialFailed(peer, DialOutcome.UNREACHABLE, f"no proxy stands before it; there are some before {known}")
+            raise DialFailed(peer, DialOutcome.UNREACHABLE, f"it has no proxy; proxies exist for {known}")
         return await self._network.dial(replace(peer, address=route), make_connection, timeout_ms=timeout_ms)
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
@@ -59,7 +62,7 @@ class RoutedNetwork:
 
 @asynccontextmanager
 async def routed_seam(routes: Mapping[Address, Address], *, node_name: str = "client") -> AsyncIterator[Seam]:
-    """A real seam for clients whose connections take these routes: advertised address → proxy. Certificates cannot be
-    checked by host name this way."""
+    """Open a real seam for clients whose connections take these routes: advertised address → proxy. TLS certificates
+    cannot be verified by host name this way."""
     async with open_seam(node_name=node_name) as seam:
         yield replace(seam, network=RoutedNetwork(seam.network, routes))

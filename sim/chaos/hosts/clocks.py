@@ -1,14 +1,14 @@
-"""NodeClock: the wall clock of one node's process is moved, by libfaketime, while it runs.
+"""ProcessClock: the wall clock of one node's process, which libfaketime moves while the process runs.
 
-    clock = NodeClock(node_folder, warden)              # CannotMoveClock names what is missing
+    clock = ProcessClock(node_folder, warden)              # CannotMoveClock names what is missing
     clock.open()
     NodeCommand(environment=clock.environment).write(node_folder)        # from its next start on
-    clock.set_offset_ms(5_000)                          # takes effect with the node's next look at its clock
+    clock.set_offset_ms(5_000)                          # takes effect when the node next reads its clock
 
-The library stands between the process and the system's clock. The monotonic clock, and with it every timeout, is left
-alone, as on a host whose time is stepped. So are the times of files. `FaultClient.wall_ms` asks the node what it
-believes; `measure_offset_ms` compares that with our own clock, which is the evidence. Python's time.sleep fails in such
-a process (EINVAL); nodes wait in other ways.
+The library sits between the process and the system's clock. The monotonic clock, and with it every timeout, is
+unchanged, as on a host whose time is stepped. File times are unchanged too. `FaultClient.wall_ms` asks the node for its
+time; `measure_offset_ms` compares that with our own clock, which is the evidence. Python's time.sleep fails in such a
+process (EINVAL); nodes wait in other ways.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from kraft.deploy.launch.fault_client import FaultClient
-from kraft.sim.chaos.hosts.warden import Thing, Warden
+from kraft.sim.chaos.hosts.warden import HeldResource, Warden
 
 LIBRARIES = ("libfaketimeMT.so.1", "libfaketime.so.1")
-"""In order: the first one is for processes with threads."""
+"""In order of preference: the first one is for processes with threads."""
 FOLDERS = ("usr/lib/*/faketime", "usr/lib/faketime", "usr/lib64/faketime", "usr/local/lib/faketime")
 OFFSET_FILE = "faketime"
 SHARED = Path("/dev/shm")
@@ -32,23 +32,23 @@ SHARED_BYTES = 4096
 
 
 class CannotMoveClock(Exception):
-    """A process cannot be given a clock of its own here; the text says what to install."""
+    """A process cannot have its own clock on this machine; the text says what to install."""
 
 
-class NodeClock:
-    """See the module. `folder` is the node's."""
+class ProcessClock:
+    """The movable clock of a node; see the module. `folder` is the node's folder."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
         self._library = find_library()
         self._file = folder / OFFSET_FILE
         self._name = f"kraft-chaos-{secrets.token_hex(6)}"
         self._warden = warden
-        self._held: list[Thing] = []
+        self._held: list[HeldResource] = []
         self._offset_ms = 0
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which the node is to be started."""
+        """Environment variables with which the node must be started."""
         return {
             "LD_PRELOAD": str(self._library),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
@@ -61,12 +61,12 @@ class NodeClock:
 
     @property
     def offset_ms(self) -> int:
-        """How far the node's clock is to be ahead (negative: behind)."""
+        """How far the node's clock is set ahead (negative: behind)."""
         return self._offset_ms
 
     def open(self) -> None:
-        """Make what the library needs, before the node starts. It would make its own semaphore and shared memory per
-        process, and a killed process leaves those behind; these are made and removed here."""
+        """Create the library's semaphore and shared memory before the node starts. The library would create its own per
+        process, and a killed process would leave those behind. These are created and removed here."""
         self._held = [self._warden.file(path) for path in self._shared_files]
         libc = ctypes.CDLL(None, use_errno=True)
         libc.sem_open.restype = ctypes.c_void_p
@@ -76,19 +76,19 @@ class NodeClock:
         self.set_offset_ms(0)
 
     def set_offset_ms(self, offset_ms: int) -> None:
-        """Let the node's clock be so far ahead of the system's from now on, also when it is started again."""
+        """Set the node's clock this far ahead of the system's from now on, also after a restart."""
         draft = self._file.with_name(OFFSET_FILE + ".tmp")
         draft.write_text(f"{offset_ms / 1000:+.3f}\n")
         draft.replace(self._file)
         self._offset_ms = offset_ms
 
     def close(self) -> None:
-        """Remove what was made; the node must have ended."""
+        """Remove the semaphore and the shared memory that `open` created. The node must have ended."""
         for path in (*self._shared_files, self._file):
             with suppress(FileNotFoundError):
                 path.unlink()
-        for thing in self._held:
-            self._warden.release(thing)
+        for resource in self._held:
+            self._warden.release(resource)
         self._held = []
 
     @property
@@ -97,7 +97,7 @@ class NodeClock:
 
 
 def find_library(root: Path = Path("/")) -> Path:
-    """Where libfaketime is below a root folder. CannotMoveClock."""
+    """Return the path of libfaketime below a root folder. Raises CannotMoveClock."""
     for folder in FOLDERS:
         for name in LIBRARIES:
             found = sorted(root.glob(f"{folder}/{name}"))
@@ -110,7 +110,7 @@ def find_library(root: Path = Path("/")) -> Path:
 
 
 def can_move_clocks() -> str:
-    """ "" if processes can be given clocks of their own, else why not."""
+    """Return "" if processes can have their own clocks, otherwise the reason why not."""
     try:
         find_library()
     except CannotMoveClock as problem:
@@ -119,7 +119,8 @@ def can_move_clocks() -> str:
 
 
 def measure_offset_ms(node: FaultClient) -> int:
-    """How far a running node's clock is ahead of ours, to a few ms. LaunchError if the node does not answer."""
+    """Return how far a running node's clock is ahead of ours, accurate to a few ms. LaunchError if the node does not
+    answer."""
     before_ns = time.time_ns()
     theirs_ms = node.wall_ms()
     after_ns = time.time_ns()

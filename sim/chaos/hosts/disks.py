@@ -1,16 +1,16 @@
-"""NodeDisk: a small file system of one node's own, which can be filled to the last byte and emptied again.
+"""NodeDisk: a small file system for one node, which can be filled to the last byte and emptied again.
 
     if reason := can_mount():
-        …                                        # the fault cannot be had here, and why
+        …                                        # the fault is not available here, and why
     disk = NodeDisk(node_folder / "data", 64 << 20, warden)
     disk.mount()                                 # before the node starts
     disk.fill()                                  # the node's next append that needs a block fails with ENOSPC
     disk.free()
 
-It is a tmpfs, so it takes root (CAP_SYS_ADMIN), and memory: as much as is written to it. What it cannot show: a sync
-costs nothing on it, and blocks that were promised (fallocate, delayed allocation) are never taken back.
-A file that has begun a block may still grow within it. Nodes that delete old segments make room again: see
-`free_bytes`, and `fill` again.
+The file system is a tmpfs, so it requires root (CAP_SYS_ADMIN), and as much memory as is written to it. It differs from
+a real disk in two ways: a sync costs nothing, and promised blocks (fallocate, delayed allocation) are never withdrawn.
+A file may still grow within its last block when the disk is full. Nodes that delete old segments free space again: see
+`free_bytes`, and call `fill` again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from kraft.sim.chaos.hosts.warden import Thing, Warden
+from kraft.sim.chaos.hosts.warden import HeldResource, Warden
 
 BALLAST = ".ballast"
-"""The file that takes the room. Nodes look at folders only."""
+"""Name of the file that fills the disk. Nodes ignore it, because they read only folders."""
 BLOCK_BYTES = 4096
 SIZE_BYTES_MIN = 1 << 20
 MNT_DETACH = 2
@@ -37,12 +37,12 @@ MS_NOSUID_NODEV = 2 | 4
 
 
 class CannotMount(Exception):
-    """File systems cannot be mounted here; the text says why and what would be needed."""
+    """File systems cannot be mounted here; the text gives the reason and what is needed."""
 
 
 class NodeDisk:
-    """A file system of `size_bytes` on the folder at `path`, which exists and is empty. Unmounted by `warden` if by
-    nobody else."""
+    """A file system of `size_bytes` on the folder at `path`, which must exist and be empty. If the caller does not
+    unmount it, `warden` does at the end of the run."""
 
     def __init__(self, path: Path, size_bytes: int, warden: Warden) -> None:
         if size_bytes < SIZE_BYTES_MIN:
@@ -50,7 +50,7 @@ class NodeDisk:
         self.path = path
         self.size_bytes = size_bytes
         self._warden = warden
-        self._held: Thing | None = None
+        self._held: HeldResource | None = None
 
     @property
     def is_mounted(self) -> bool:
@@ -58,17 +58,17 @@ class NodeDisk:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the ballast is there."""
+        """Whether the ballast file exists."""
         return self._ballast.exists()
 
     @property
     def ballast_bytes(self) -> int:
-        """How much of the disk the ballast takes."""
+        """Size of the ballast file."""
         return self._ballast.stat().st_size if self.is_filled else 0
 
     @property
     def free_bytes(self) -> int:
-        """What may still be written."""
+        """Number of bytes that can still be written."""
         state = os.statvfs(self.path)
         return state.f_bavail * state.f_frsize
 
@@ -82,7 +82,7 @@ class NodeDisk:
             raise
 
     def unmount(self) -> None:
-        """Unmount it, at once if nobody uses it, and else when that ends; all that is in it is gone."""
+        """Unmount it: at once if it is not in use, otherwise as soon as it is not. Its contents are lost."""
         if self.is_mounted:
             unmount(self.path)
         if self._held is not None:
@@ -90,8 +90,8 @@ class NodeDisk:
             self._held = None
 
     def fill(self, leave_bytes: int = 0) -> int:
-        """Take all room but `leave_bytes`, rounded down to blocks. Gives the bytes that are free then: what the node
-        makes of that, it decides. A disk that is filled already is filled up."""
+        """Fill the disk except for `leave_bytes`, rounded down to blocks, and return the free bytes. How the node
+        reacts is up to the node. May be called again on a filled disk."""
         self._require_mounted()
         descriptor = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -101,7 +101,7 @@ class NodeDisk:
         return self.free_bytes
 
     def free(self) -> int:
-        """Give back the room that `fill` took, if it did. Gives the bytes that are free then."""
+        """Release the space that `fill` took, if any, and return the free bytes."""
         with suppress(FileNotFoundError):
             self._ballast.unlink()
         return self.free_bytes
@@ -111,12 +111,12 @@ class NodeDisk:
         return self.path / BALLAST
 
     def _require_mounted(self) -> None:
-        if not self.is_mounted:  # else it would be the machine's own disk that fills
+        if not self.is_mounted:  # otherwise the machine's own disk would be filled
             raise CannotMount(f"no file system of the run's own is mounted at {self.path}")
 
 
 def _take_room(descriptor: int, wanted: Callable[[], int]) -> None:
-    """Grow a file until there is no more room, or no more is wanted."""
+    """Grow the ballast file until the disk is full or the file has the requested size."""
     chunk = max(BLOCK_BYTES, wanted() // BLOCK_BYTES * BLOCK_BYTES)
     while chunk >= BLOCK_BYTES and wanted() >= BLOCK_BYTES:
         chunk = min(chunk, wanted() // BLOCK_BYTES * BLOCK_BYTES)
@@ -130,7 +130,8 @@ def _take_room(descriptor: int, wanted: Callable[[], int]) -> None:
 
 @cache
 def can_mount() -> str:
-    """ "" if this process may mount file systems, else why not: found out by doing it on a temporary folder."""
+    """Return "" if this process may mount file systems, otherwise the reason why not: determined by mounting on a
+    temporary folder."""
     folder = tempfile.mkdtemp(prefix="kraft-mount-")
     try:
         mount_tmpfs(Path(folder), SIZE_BYTES_MIN)
@@ -143,7 +144,7 @@ def can_mount() -> str:
 
 
 def mount_tmpfs(path: Path, size_bytes: int) -> None:
-    """Mount an empty file system in memory. CannotMount."""
+    """Mount an empty file system in memory. Raises CannotMount."""
     if not sys.platform.startswith("linux"):
         raise CannotMount("a full disk needs a tmpfs, which only Linux has")
     libc = ctypes.CDLL(None, use_errno=True)
@@ -154,7 +155,7 @@ def mount_tmpfs(path: Path, size_bytes: int) -> None:
 
 
 def unmount(path: Path) -> None:
-    """Unmount a file system; one that is busy goes when its last user does. CannotMount."""
+    """Unmount a file system; a busy one is removed when its last user ends. Raises CannotMount."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(path), 0) and libc.umount2(os.fsencode(path), MNT_DETACH):
         raise CannotMount(f"cannot unmount {path}: {os.strerror(ctypes.get_errno())}")

@@ -1,8 +1,8 @@
-"""Leash: ends processes and removes folders once the process that holds them is gone, even after `kill -9`.
+"""Leash: ends processes and removes folders once the process that created the leash is gone, even after `kill -9`.
 
-A shell reads from a pipe that only the holder can write to, so the end of the pipe is the end of the holder. The shell
-has a session of its own: an interrupt from a terminal does not reach it. Invariant: a process that `start` has started
-is held before its command runs.
+A shell reads from a pipe that only the holder of the leash can write to, so the pipe ends when the holder ends. The
+shell has its own session: an interrupt from a terminal does not reach it. Invariant: a process started by `start` is on
+the leash before its command runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from pathlib import Path
 from typing import Any
 
 _WATCH = "trap '' HUP INT TERM; last=:; while IFS= read -r line; do last=$line; done; eval \"$last\""
-"""Each line is all that is to be done at the end; the last one counts."""
+"""Shell script that reads the pipe. Each line lists everything that is to be done when the pipe ends; the last line
+counts."""
 _GATE = 'read -r go || exit 1; exec "$@" < /dev/null'
-"""A child waits for a line before it becomes its command, and ends if its parent is gone instead."""
+"""Shell script around a started command: it waits for a line on its input before it executes the command, and exits if
+the parent ends first."""
 _REMOVE_TRIES = 100
-"""A process that was killed may write a moment longer; 0.1 s between tries."""
+"""Attempts to remove a folder, 0.1 s apart: a killed process may write to it a moment longer."""
 _PR_SET_PDEATHSIG = 1
 
 
 class Leash:
-    """See the module. May be used by several threads. `let_go` ends it; a leash that was let go holds nothing."""
+    """Holds processes and folders that must not outlive this process; see the module. May be used by several threads.
+    After `release` it holds nothing."""
 
     def __init__(self) -> None:
         self._shell = subprocess.Popen(["sh", "-c", _WATCH], stdin=subprocess.PIPE, text=True, start_new_session=True)
@@ -39,14 +42,14 @@ class Leash:
         self._lock = threading.Lock()
 
     def hold(self, pids: Iterable[int]) -> None:
-        """Hold these processes from now on, and no others than those of `start`. Another process may get the id of one
-        that has ended."""
+        """Replace the held processes by these; processes of `start` stay held. Call this when a process has ended,
+        because another process may get its id."""
         with self._lock:
             self._pids = tuple(pids)
             self._write()
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a command and hold its process; `options` are those of Popen, without stdin, which is empty."""
+        """Start a command and hold its process. `options` are those of Popen except stdin, which is empty."""
         with self._lock:
             process = subprocess.Popen(["sh", "-c", _GATE, "sh", *command], stdin=subprocess.PIPE, **options)
             assert process.stdin is not None
@@ -58,23 +61,25 @@ class Leash:
                 process.stdin.close()
             except BrokenPipeError:
                 pass  # killed already
-            process.stdin = None  # communicate() must not use it
+            process.stdin = None  # communicate() must not use the pipe
         return process
 
     def hold_folder(self, path: Path) -> None:
-        """Remove this folder, which need not exist yet, once all held processes have been killed."""
+        """Register a folder, which need not exist yet: the leash removes it at the end, after all held processes have
+        been killed."""
         with self._lock:
             self._folders = (*self._folders, path.absolute())
             self._write()
 
     def at_end(self, *commands: Sequence[str]) -> None:
-        """Run these commands, and no others, after held processes have been killed and before folders are removed."""
+        """Replace the commands that the leash runs at the end, after held processes have been killed and before folders
+        are removed."""
         with self._lock:
             self._commands = tuple(map(shlex.join, commands))
             self._write()
 
-    def let_go(self) -> None:
-        """Hold nothing any more. Does nothing the second time."""
+    def release(self) -> None:
+        """Release everything. Does nothing the second time."""
         with self._lock:
             if self._shell.poll() is None:
                 assert self._shell.stdin is not None
@@ -85,7 +90,7 @@ class Leash:
     def _write(self) -> None:
         self._started = [process for process in self._started if process.poll() is None]
         if self._shell.poll() is not None:
-            raise RuntimeError("this leash was let go and holds nothing any more")
+            raise RuntimeError("this leash was released and holds nothing")
         pids = [*self._pids, *(process.pid for process in self._started)]
         steps = ["kill -KILL " + " ".join(map(str, pids))] if pids else []
         steps += [f"{command} < /dev/null > /dev/null 2>&1" for command in self._commands]
@@ -103,7 +108,8 @@ class Leash:
 
 @contextmanager
 def leashed(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that does not outlive the block, nor this process: where it still runs at the end, it is killed."""
+    """Run a process that outlives neither the block nor this process: if it is still running at the end, it is
+    killed."""
     leash = Leash()
     try:
         process = leash.start(command, **options)
@@ -117,11 +123,11 @@ def leashed(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
             if process.stderr is not None:
                 process.stderr.close()
     finally:
-        leash.let_go()
+        leash.release()
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process, a fork, once the thread that forked it has ended. Linux only."""
+    """Make the kernel kill this process, a fork, once the thread that forked it has ended. Linux only."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -129,9 +135,10 @@ def end_with_parent() -> None:
 
 
 def exit_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise SystemExit in the main thread, as ctrl-C raises KeyboardInterrupt: blocks are left,
-    and what they hold is ended. Without this they end Python at once, and a leash does the rest. All after the first
-    are ignored: `timeout` and `make` send more than one, and one within the clean-up would end that."""
+    """Make SIGTERM and SIGHUP raise SystemExit in the main thread, as ctrl-C raises KeyboardInterrupt, so that `with`
+    blocks end normally and release their resources. Without this the signals end Python at once, and only a leash
+    cleans up. All signals after the first are ignored: `timeout` and `make` send more than one, and a second one would
+    interrupt the clean-up."""
 
     def leave(number: int, _frame: object) -> None:
         for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

@@ -1,21 +1,22 @@
-"""NodeNetworks: a network namespace per node, joined by a bridge, on whose ways packets are cut, lost or delayed.
+"""NodeNetworks: a network namespace per node, joined by a bridge. Packets can be cut, dropped or delayed in each
+direction.
 
     if reason := can_use_namespaces():
-        …                                              # this cannot be had here, and why
+        …                                              # not available here, and why
     networks = NodeNetworks([1, 2, 3, 101], warden)
     networks.open()
     networks.command_prefix(1)                         # starts a node inside
     networks.address(1)                                # what its listeners bind and advertise; clients reach it
-    networks.apply({(1, 2): Way(is_cut=True)})         # nothing that 1 sends to 2 arrives
+    networks.apply({(1, 2): PacketConditions(is_cut=True)})         # nothing that 1 sends to 2 arrives
 
-It shows what a proxy cannot: SYNs and FINs that are lost, packets that are retransmitted, and peers that time out
-without a word. 0 (`CLIENTS`) is the host's side of the bridge: clients, and whatever else runs there.
+It shows what a proxy cannot: lost SYNs and FINs, retransmitted packets, and peers that time out silently. 0 (`CLIENTS`)
+is the host's side of the bridge: clients, and whatever else runs there.
 
-Every peer has a fixed MAC address. A cut sets, at the sender, the target's to one that nobody has: its frames are
-dropped, also those of connections that are open, and the sender is not told. No firewall is needed for it. What is sent
-to each target goes through a class of its own (htb), which counts it, holds its rate, and carries netem if a way has
-latency, loss, reordering or duplicates. Kernels without netem (`can_use_netem`) can cut and limit the rate; they can
-lose packets by nftables at the receiver, if that is installed (`can_lose_packets`), but not those to the host.
+Every peer has a fixed MAC address. A cut sets, at the sender, the target's MAC address to an unused one: the frames are
+dropped, also on open connections, and the sender gets no error. No firewall is needed. Packets to each target go
+through a separate htb class, which counts them and limits their rate. It carries netem if the direction has latency,
+loss, reordering or duplicates. Kernels without netem (`can_use_netem`) can cut and limit the rate. With nftables
+(`can_lose_packets`) they can drop packets at the receiver, but not packets to the host.
 """
 
 from __future__ import annotations
@@ -38,27 +39,28 @@ from kraft.sim.chaos.hosts.network_commands import (
     run,
     run_batch,
 )
-from kraft.sim.chaos.hosts.warden import Thing, Warden
+from kraft.sim.chaos.hosts.warden import HeldResource, Warden
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
 DEVICE = "eth0"
 """The node's end of its veth pair, in its namespace."""
 NODES_MAX = 200
-NOBODY = 255
+NO_HOST = 255
 HOST = 1
-"""Last parts of addresses: one that nobody has, and the host's. Nodes have those from 2 on."""
+"""Last parts of IPv4 addresses: one that no node has, and the host's. Nodes use the numbers from 2 on."""
 UNLIMITED = "32gbit"
 DRAWS_MAX = 100
 REORDER_LATENCY_MS = 10
-"""Packets that overtake others need others that are late."""
+"""Latency that reordering adds, because packets can overtake only delayed packets."""
 
 CLASS_SHOWN = re.compile(r"^class htb 1:(\w+) .*\n Sent \d+ bytes (\d+) pkt", re.MULTILINE)
-"""Host and packets of a class, as `tc -s class show` prints it; it prints no JSON of that."""
+"""Pattern for the host and the packet count of a class in the output of `tc -s class show`, which offers no JSON for
+it."""
 
 LEAF_SHOWN = re.compile(r"^qdisc netem 1(\w\w): .*\n Sent .* \(dropped (\d+),", re.MULTILINE)
-"""Host and lost packets of a class's netem."""
+"""Pattern for the host and the dropped packets of a class's netem."""
 RULE_SHOWN = re.compile(r"ip saddr (\S+) numgen .* counter packets (\d+) ")
-"""Source and lost packets of a rule of nft."""
+"""Pattern for the source and the dropped packets of an nft rule."""
 LOSS_TABLE = "kraft"
 LOSS_PARTS = 100_000
 VOTERS = "controller.quorum.voters"
@@ -69,16 +71,16 @@ Link = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """How packets fare that one node sends to another. Shares are from 0 to 1. Latency comes with up to `jitter_ms`
-    more or less, and then packets overtake each other. Segments of TCP that are sent at once are lost, delayed or
-    repeated together, as the kernel hands them over."""
+class PacketConditions:
+    """Conditions of the packets that one node sends to another. Shares are from 0 to 1. Latency varies by up to
+    `jitter_ms` in both directions, so packets may overtake each other. TCP segments that are sent at once are dropped,
+    delayed or duplicated together, as the kernel hands them over."""
 
     is_cut: bool = False
     latency_ms: int = 0
     jitter_ms: int = 0
     bytes_per_second: int = 0
-    """0: no limit."""
+    """0: unlimited."""
     loss: float = 0.0
     reorder: float = 0.0
     duplicate: float = 0.0
@@ -90,13 +92,16 @@ class Way:
             raise ValueError(f"loss, reorder and duplicate are shares from 0 to 1: {self}")
 
     @staticmethod
-    def of(quality: LinkQuality) -> Way:
-        """The same as a quality of a link. Latency there is L to L + J; here it is M - J/2 to M + J/2. CannotUse… for a
-        limit of bytes per connection: packets know no connections."""
+    def of(quality: LinkQuality) -> PacketConditions:
+        """Convert a link quality. A link quality with latency L and jitter J means L to L + J; conditions with latency
+        M and jitter J mean M - J/2 to M + J/2. Raises CannotUseNamespaces for a limit of bytes per connection, because
+        packets are not assigned to connections here."""
         if quality.bytes_max:
-            raise CannotUseNamespaces("a network namespace cannot end a connection after so many bytes; use a proxy")
+            raise CannotUseNamespaces(
+                "a network namespace cannot end a connection after a number of bytes; use a proxy"
+            )
         half_ms = quality.jitter_ms // 2
-        return Way(
+        return PacketConditions(
             is_cut=quality.is_cut,
             latency_ms=quality.latency_ms + half_ms,
             jitter_ms=half_ms,
@@ -117,15 +122,16 @@ class Way:
 
     @property
     def rate(self) -> str:
-        """The rate of tc's htb, with what may be sent at once."""
+        """The rate of tc's htb, with its burst size."""
         return f"{8 * self.bytes_per_second}bit" if self.bytes_per_second else f"{UNLIMITED} burst 1mb cburst 1mb"
 
 
-WELL = Way()
+WELL = PacketConditions()
 
 
 class NodeNetworks:
-    """See the module. Names and the network 10.X.Y.0/24 are drawn; names are at most 15 letters long."""
+    """The namespaces of a cluster's nodes; see the module. Names and the network 10.X.Y.0/24 are random; names have at
+    most 15 letters."""
 
     def __init__(self, node_ids: Sequence[int], warden: Warden) -> None:
         if len(node_ids) > NODES_MAX:
@@ -135,8 +141,8 @@ class NodeNetworks:
         self._hosts = {CLIENTS: HOST, **{node: HOST + 1 + index for index, node in enumerate(node_ids)}}
         self._parts = (0, 0)
         self._warden = warden
-        self._held: list[Thing] = []
-        self._ways: dict[Link, Way] = {}
+        self._held: list[HeldResource] = []
+        self._ways: dict[Link, PacketConditions] = {}
 
     # names
 
@@ -146,8 +152,8 @@ class NodeNetworks:
         return f"{self._word}b"
 
     @property
-    def ways(self) -> Mapping[Link, Way]:
-        """What was applied last; a way that is missing fares well."""
+    def ways(self) -> Mapping[Link, PacketConditions]:
+        """Direction → the conditions that were applied last. A direction that is not listed has none."""
         return dict(self._ways)
 
     def namespace(self, node: int) -> str:
@@ -155,7 +161,7 @@ class NodeNetworks:
         return f"{self._word}n{node}"
 
     def address(self, node: int) -> str:
-        """The node's IPv4 address; CLIENTS: the host's."""
+        """Return the node's IPv4 address; for CLIENTS the host's."""
         return f"{self._network}.{self._hosts[node]}"
 
     @property
@@ -163,12 +169,13 @@ class NodeNetworks:
         return f"10.{self._parts[0]}.{self._parts[1]}"
 
     def command_prefix(self, node: int) -> list[str]:
-        """The words before a command that is to run inside; it is executed in place, with the same process id."""
+        """Return the words that make a command run in the node's namespace when they are put before it. They exec the
+        command, so it keeps the process id."""
         return inside(self.namespace(node))
 
     def properties(self, node: int, properties: Mapping[str, str]) -> dict[str, str]:
-        """A node's properties for its life inside: listeners are bound and advertised at its address, and voters are at
-        theirs. Ports stay."""
+        """Return a node's properties for running inside: listeners are bound to and advertised at its address, and
+        voters at theirs. Ports are unchanged."""
         moved = dict(properties)
         for key in ("listeners", "advertised.listeners"):
             if key in moved:
@@ -180,10 +187,10 @@ class NodeNetworks:
             )
         return moved
 
-    # life
+    # lifecycle
 
     def open(self) -> None:
-        """Make all of it. CannotUseNamespaces; then nothing is left."""
+        """Create all namespaces and links. Raises CannotUseNamespaces; then nothing remains."""
         reason = can_use_namespaces()
         if reason:
             raise CannotUseNamespaces(reason)
@@ -202,23 +209,23 @@ class NodeNetworks:
             raise
 
     def close(self) -> None:
-        """Remove all of it. Processes inside must have ended: they would keep their namespace."""
-        for thing in self._held:
-            noun = ("netns", "del") if thing.kind == "namespace" else ("link", "del")
-            subprocess.run(["ip", *noun, thing.name], capture_output=True, timeout=COMMAND_SECONDS_MAX, check=False)
-            self._warden.release(thing)
+        """Remove all namespaces and links. Processes inside must have ended: they would keep their namespace."""
+        for resource in self._held:
+            noun = ("netns", "del") if resource.kind == "namespace" else ("link", "del")
+            subprocess.run(["ip", *noun, resource.name], capture_output=True, timeout=COMMAND_SECONDS_MAX, check=False)
+            self._warden.release(resource)
         self._held = []
         self._ways = {}
 
-    # ways
+    # directions
 
-    def apply(self, ways: Mapping[Link, Way]) -> None:
-        """Let all ways be as these say, and those that are missing fare well. Packets that are on their way arrive.
-        CannotUseNamespaces if the kernel has no netem and a way needs it; then nothing changes."""
+    def apply(self, ways: Mapping[Link, PacketConditions]) -> None:
+        """Apply these conditions, and remove all conditions from directions that are not given. Packets in flight still
+        arrive. Raises CannotUseNamespaces if a direction needs netem and the kernel has none; then nothing changes."""
         wanted = {link: way for link, way in ways.items() if way != WELL}
         for link in wanted:
             if link[0] == link[1] or not {*link} <= self._hosts.keys():
-                raise ValueError(f"{link} is no way between two of {sorted(self._hosts)}")
+                raise ValueError(f"{link} is no direction between two of {sorted(self._hosts)}")
         _require_possible(wanted)
         changed = [link for link in {**self._ways, **wanted} if self._ways.get(link, WELL) != wanted.get(link, WELL)]
         for source in sorted({link[0] for link in changed}):
@@ -234,13 +241,14 @@ class NodeNetworks:
             self._lose_at_receivers(lossy.intersection(changed), wanted)
         self._ways = wanted
 
-    def _lose_at_receivers(self, changed: Iterable[Link], wanted: Mapping[Link, Way]) -> None:
+    def _lose_at_receivers(self, changed: Iterable[Link], wanted: Mapping[Link, PacketConditions]) -> None:
         for target in sorted({link[1] for link in changed}):
             shares = {source: way.loss for (source, to), way in wanted.items() if to == target and way.loss}
             run(inside(self.namespace(target), "nft", "-f", "-"), text=self._loss_rules(shares))
 
     def lost_packets(self) -> dict[Link, int]:
-        """How many packets were lost on each way that has loss now, since the ways to its target changed last."""
+        """Return how many packets were dropped in each direction that has loss now, since the conditions of its target
+        last changed."""
         found: dict[Link, int] = {}
         hosts = {self.address(node): node for node in self._hosts}
         for target in {link[1] for link, way in self._ways.items() if way.loss}:
@@ -254,8 +262,8 @@ class NodeNetworks:
         return found
 
     def sent_packets(self) -> dict[Link, int]:
-        """How many packets were sent on each way since it was made, also those that were lost on a cut: if this rises
-        while a way is cut, the cut has had an effect."""
+        """Return how many packets were sent in each direction since its creation, including those dropped by a cut. If
+        the number increases while a direction is cut, the cut has had an effect."""
         found: dict[Link, int] = {}
         hosts = {host: node for node, host in self._hosts.items()}
         for source in self._hosts:
@@ -300,12 +308,13 @@ class NodeNetworks:
             *(self._neighbour_line(node, other, WELL) for other in others),
         ]
 
-    def _neighbour_line(self, source: int, target: int, way: Way) -> str:
-        mac = self._mac(NOBODY if way.is_cut else self._hosts[target])
+    def _neighbour_line(self, source: int, target: int, way: PacketConditions) -> str:
+        mac = self._mac(NO_HOST if way.is_cut else self._hosts[target])
         return f"neighbour replace {self.address(target)} lladdr {mac} dev {self._device(source)} nud permanent"
 
     def _class_lines(self, source: int) -> list[str]:
-        """A class for each target, found by its address; what goes elsewhere (nothing does) is not classed."""
+        """Return tc lines that create a class for each target, selected by its address. Packets to other addresses,
+        which do not occur, have no class."""
         device = self._device(source)
         lines = [f"qdisc add dev {device} root handle 1: htb"]
         for target in [node for node in self._hosts if node != source]:
@@ -317,13 +326,13 @@ class NodeNetworks:
             ]
         return lines
 
-    def _class_line(self, verb: str, source: int, target: int, way: Way) -> str:
+    def _class_line(self, verb: str, source: int, target: int, way: PacketConditions) -> str:
         name = f"1:{self._hosts[target]:x}"
         return f"class {verb} dev {self._device(source)} parent 1: classid {name} htb rate {way.rate} quantum 60000"
 
-    def _way_lines(self, source: int, target: int, old: Way, new: Way) -> list[str]:
+    def _way_lines(self, source: int, target: int, old: PacketConditions, new: PacketConditions) -> list[str]:
         device, host = self._device(source), self._hosts[target]
-        if can_use_netem():  # then the receiver loses packets
+        if can_use_netem():  # then the receiver drops packets
             old, new = replace(old, loss=0), replace(new, loss=0)
         lines = [self._class_line("change", source, target, new)] if old.rate != new.rate else []
         leaf = f"dev {device} parent 1:{host:x} handle {0x100 + host:x}:"
@@ -334,7 +343,8 @@ class NodeNetworks:
         return lines
 
     def _loss_rules(self, shares: Mapping[int, float]) -> str:
-        """All of a target's rules, by source; they replace those that there were."""
+        """Return the nft lines with all loss rules of a target, one for each source. They replace the
+        existing rules."""
         rules = [
             f"ip saddr {self.address(source)} numgen random mod {LOSS_PARTS} <= {_last_lost(share)} counter drop"
             for source, share in shares.items()
@@ -354,8 +364,8 @@ class NodeNetworks:
         return run(["tc", *where, *words])
 
 
-def _require_possible(ways: Mapping[Link, Way]) -> None:
-    """CannotUseNamespaces if the kernel has no netem and these need it."""
+def _require_possible(ways: Mapping[Link, PacketConditions]) -> None:
+    """Raise CannotUseNamespaces if these conditions need netem and the kernel has none."""
     reason = can_use_netem()
     if reason and any(replace(way, loss=0).netem for way in ways.values()):
         raise CannotUseNamespaces(reason)
@@ -366,12 +376,12 @@ def _require_possible(ways: Mapping[Link, Way]) -> None:
 
 
 def _last_lost(share: float) -> int:
-    """Of the numbers from 0 below LOSS_PARTS the last one with which a packet is lost."""
+    """Return the highest random number, from 0 to LOSS_PARTS - 1, at which a packet is dropped."""
     return max(1, round(LOSS_PARTS * share)) - 1
 
 
 def _draw_network() -> tuple[int, int]:
-    """The two middle parts of a network 10.X.Y.0/24 to which the host has no route yet."""
+    """Return random middle parts of a network 10.X.Y.0/24 to which the host has no route yet."""
     routes = json.loads(run(["ip", "-j", "-4", "route"]))
     taken = {tuple(row.get("dst", "").split(".")[:3]) for row in routes}
     chance = random.SystemRandom()

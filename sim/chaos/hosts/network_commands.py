@@ -1,4 +1,4 @@
-"""The commands that make networks: ip, tc and nft; and whether this machine has them and lets us use them."""
+"""The commands that create networks: ip, tc and nft; and whether they are available and allowed on this machine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ ip saddr 10.0.0.1 numgen random mod 9 < 1 counter drop
 
 
 class CannotUseNamespaces(Exception):
-    """Network namespaces, or what is wanted of them, cannot be had here; the text says why."""
+    """Network namespaces, or a requested property of them, are not available here; the text gives the reason."""
 
 
 @cache
 def can_use_namespaces() -> str:
-    """ "" if this process may make network namespaces and has the tools, else why not: found out by making one."""
+    """Return "" if this process may create network namespaces and has the tools, otherwise the reason why not:
+    determined by creating one."""
     return _probe(
         "qdisc add dev lo root handle 1: htb",
         "filter add dev lo parent 1: protocol ip prio 1 u32 match ip dst 10.0.0.1/32 flowid 1:1",
@@ -36,14 +37,15 @@ def can_use_namespaces() -> str:
 
 @cache
 def can_use_netem() -> str:
-    """ "" if packets can be delayed, lost, reordered and repeated as well, else why not."""
+    """Return "" if packets can be delayed, dropped, reordered and duplicated as well, otherwise the reason why not."""
     reason = can_use_namespaces() or _probe("qdisc add dev lo root netem delay 1ms")
     return reason and f"latency, loss, reordering and duplicates need tc's netem (module sch_netem): {reason}"
 
 
 @cache
 def can_lose_packets() -> str:
-    """ "" if packets can be lost, else why not: by netem, or where the kernel has none by nftables at the receiver."""
+    """Return "" if packets can be dropped, otherwise the reason why not: by netem, or without netem in the kernel by
+    nftables at the receiver."""
     without_netem = can_use_netem()
     if not without_netem or can_use_namespaces():
         return without_netem
@@ -53,14 +55,14 @@ def can_lose_packets() -> str:
 
 
 def inside(namespace: str, *words: str) -> list[str]:
-    """The command that runs these words in a namespace, in place."""
+    """Return the command that runs these words in a namespace by exec."""
     return ["nsenter", f"--net=/run/netns/{namespace}", "--", *words]
 
 
 def _probe(*lines: str, filters: str = "") -> str:
-    """Why these lines of tc, and filters of nft, cannot be carried out in a namespace of our own; "" if they can."""
+    """Apply these lines of tc or nft in a temporary namespace; return the reason if that fails, "" if it succeeds."""
     if not sys.platform.startswith("linux"):
-        return "network namespaces are there on Linux only"
+        return "network namespaces exist on Linux only"
     missing = [command for command in COMMANDS if shutil.which(command) is None]
     if missing:
         return f"not found: {', '.join(missing)}; install Debian's packages iproute2 and util-linux"
@@ -84,14 +86,14 @@ def _probe(*lines: str, filters: str = "") -> str:
 
 
 def run_batch(command: str, lines: Sequence[str], *, namespace: str = "") -> None:
-    """Carry out lines of ip or tc in one process, on the host or in a namespace."""
+    """Run lines of ip or tc in one process, on the host or in a namespace."""
     if lines:
         where = ["-n", namespace] if namespace else []
         run([command, *where, "-batch", "-"], text="\n".join(lines) + "\n")
 
 
 def run(words: Sequence[str], *, text: str = "") -> str:
-    """What a command prints. CannotUseNamespaces if it fails."""
+    """Run a command and return its output. CannotUseNamespaces if it fails."""
     try:
         done = subprocess.run(
             words, input=text, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False

@@ -1,4 +1,4 @@
-"""Warden: a small process that cleans up after a run, whatever ends the run: also kill -9.
+"""Warden: a small process that cleans up after a run, however the run ends, including kill -9.
 
     with Warden() as warden:
         warden.folder(path)                      # before anything is in it
@@ -6,17 +6,18 @@
         held = warden.process(sleeper.pid)
         …
         warden.release(held)                     # it has ended in another way
-    assert not warden.left
+    assert not warden.leftovers
 
-The process reads one JSON line per thing from a pipe that only the runner can write to. The end of the pipe is the end
-of the runner. Then it kills the processes and their children, unmounts, deletes namespaces and links, and removes
-files and folders, in this order. It has a session of its own: ctrl-C in the terminal does not reach it.
+The process reads one JSON line per registered resource from a pipe that only the runner can write to. The end of the
+pipe is the end of the runner. Then it kills the processes and their children, unmounts, deletes namespaces and links,
+and removes files and folders, in this order. It has its own session: ctrl-C in the terminal does not reach it.
 
-Invariant: only what is provably the run's is touched. A process is known by its start time, or by a random mark in the
-environment that it was started with, which also covers the moment before it is registered. Anything else must not exist
-when it is registered (a folder may, if it is empty), so register it first and make it then.
+Invariant: only resources that are provably the run's are touched. A process is identified by its start time, or by a
+random mark in the environment that it was started with. The mark also covers the moment before the registration.
+Anything else must not exist when it is registered (a folder may, if it is empty), so register it first and create it
+then.
 
-A process that is forked without exec holds the pipe as well; whoever forks must close it (`Warden.fileno`).
+A process that is forked without exec holds the pipe as well; the forking code must close it there (`Warden.fileno`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import kraft
 from kraft.deploy.launch.processes import identify
 
 CLOSE_SECONDS_MAX = 60.0
-"""How long `close` waits for the cleaning; it takes well below a second unless something hangs in the kernel."""
+"""How long `close` waits for the clean-up, which takes well below a second unless something hangs in the kernel."""
 MARK = "KRAFT_CHAOS_RUN"
 """The variable in the environment of a run's processes; its value is random."""
 NETWORK_NAMES = Path("/sys/class/net")
@@ -44,13 +45,13 @@ NAMESPACES = Path("/run/netns")
 
 
 class WardenError(Exception):
-    """Something cannot be registered: it is not provably the run's, or the warden has ended. The text says which."""
+    """A resource cannot be registered: it is not provably the run's, or the warden has ended. The text says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """Something that the warden cleans. `kind` is process, mark, folder, mount, namespace, link or file. `proof` is a
-    process's start time, or device and inode of a folder that existed; it must be the same then."""
+class HeldResource:
+    """A resource that the warden cleans up. `kind` is process, mark, folder, mount, namespace, link or file. `proof` is
+    a process's start time, or device and inode of a folder that existed; it must be unchanged at the clean-up."""
 
     kind: str
     name: str
@@ -61,10 +62,11 @@ class Thing:
 
 
 class Warden:
-    """See the module. Methods that register give the thing, for `release`; WardenError if they cannot."""
+    """The run's side of a warden process; see the module. Methods that register a resource return it, for `release`.
+    They raise WardenError if they cannot."""
 
     def __init__(self) -> None:
-        # A folder with the package in it, so that the warden starts quickly: without the site's packages.
+        # A folder that contains only the package, so that the warden starts quickly, without the site's packages.
         environment = {
             "PYTHONPATH": str(Path(kraft.__file__).parent.parent),
             "PATH": os.environ.get("PATH", os.defpath),
@@ -79,11 +81,12 @@ class Warden:
         )
         self._left: tuple[str, ...] | None = None
         self._mark = secrets.token_hex(16)
-        self._hold(Thing("mark", f"{MARK}={self._mark}"))
+        self._hold(HeldResource("mark", f"{MARK}={self._mark}"))
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for the environment of the run's processes: those that have them are killed in the end."""
+        """Variables for the environment of the run's processes: at the end the warden kills every process that has
+        them."""
         return {MARK: self._mark}
 
     @property
@@ -92,24 +95,24 @@ class Warden:
         return self._process.pid
 
     @property
-    def left(self) -> tuple[str, ...]:
-        """What could not be cleaned, in words; () before `close`."""
+    def leftovers(self) -> tuple[str, ...]:
+        """Descriptions of what could not be cleaned up; () before `close`."""
         return self._left or ()
 
     def fileno(self) -> int:
-        """The writing end of the pipe."""
+        """Return the writing end of the pipe."""
         assert self._process.stdin is not None
         return self._process.stdin.fileno()
 
-    def process(self, pid: int) -> Thing:
-        """Kill this process, and all processes below it, in the end."""
+    def process(self, pid: int) -> HeldResource:
+        """Register this process: it and all its descendants are killed at the end."""
         identity = identify(pid)
         if identity is None:
             raise WardenError(f"process {pid} does not run: register it while it does")
-        return self._hold(Thing("process", str(pid), identity.started))
+        return self._hold(HeldResource("process", str(pid), identity.started))
 
-    def folder(self, path: str | os.PathLike[str]) -> Thing:
-        """Remove this folder, which is empty or not there yet, and all that will be in it."""
+    def folder(self, path: str | os.PathLike[str]) -> HeldResource:
+        """Register this folder, which is empty or does not exist yet: it is removed with all that will be in it."""
         where = _own_path(path)
         proof = ""
         if where.is_symlink() or (where.exists() and not where.is_dir()):
@@ -119,43 +122,45 @@ class Warden:
                 raise WardenError(f"the folder {where} is not empty: register it before anything is in it")
             state = where.stat()
             proof = f"{state.st_dev}:{state.st_ino}"
-        return self._hold(Thing("folder", str(where), proof))
+        return self._hold(HeldResource("folder", str(where), proof))
 
-    def file(self, path: str | os.PathLike[str]) -> Thing:
-        """Remove this file, which does not exist yet."""
+    def file(self, path: str | os.PathLike[str]) -> HeldResource:
+        """Register this file, which does not exist yet: it is removed."""
         where = _own_path(path)
         if where.exists() or where.is_symlink():
-            raise WardenError(f"the file {where} exists already: register it before it is made")
-        return self._hold(Thing("file", str(where)))
+            raise WardenError(f"the file {where} exists already: register it before it is created")
+        return self._hold(HeldResource("file", str(where)))
 
-    def mount(self, path: str | os.PathLike[str]) -> Thing:
-        """Unmount what will be mounted at this path, at which nothing is mounted yet."""
+    def mount(self, path: str | os.PathLike[str]) -> HeldResource:
+        """Register this path, at which nothing is mounted yet: a later mount there is unmounted."""
         where = _own_path(path)
         if os.path.ismount(where):
             raise WardenError(f"something is mounted at {where} already: register it before it is mounted")
-        return self._hold(Thing("mount", str(where)))
+        return self._hold(HeldResource("mount", str(where)))
 
-    def namespace(self, name: str) -> Thing:
-        """Delete the network namespace of this name, which does not exist yet, and end the processes in it."""
+    def namespace(self, name: str) -> HeldResource:
+        """Register the network namespace of this name, which does not exist yet: it is deleted, and the processes in it
+        are killed."""
         _require_name(name)
         if (NAMESPACES / name).exists():
-            raise WardenError(f"the network namespace {name} exists already: register it before it is made")
-        return self._hold(Thing("namespace", name))
+            raise WardenError(f"the network namespace {name} exists already: register it before it is created")
+        return self._hold(HeldResource("namespace", name))
 
-    def link(self, name: str) -> Thing:
-        """Delete the network link (a bridge, an end of a veth pair) of this name, which does not exist yet."""
+    def link(self, name: str) -> HeldResource:
+        """Register the network link (a bridge, an end of a veth pair) of this name, which does not exist yet: it is
+        deleted."""
         _require_name(name)
         if (NETWORK_NAMES / name).exists():
-            raise WardenError(f"the network link {name} exists already: register it before it is made")
-        return self._hold(Thing("link", name))
+            raise WardenError(f"the network link {name} exists already: register it before it is created")
+        return self._hold(HeldResource("link", name))
 
-    def release(self, thing: Thing) -> None:
-        """Leave this thing alone: it is gone already, or is to stay. Nothing once the warden is closed."""
+    def release(self, resource: HeldResource) -> None:
+        """Unregister this resource: it is gone already, or is to stay. Does nothing once the warden is closed."""
         if self._left is None:
-            self._tell("release", thing)
+            self._send("release", resource)
 
     def close(self) -> tuple[str, ...]:
-        """Clean all that is registered, and wait until that is done. Gives what could not be cleaned, in words."""
+        """Clean up all registered resources, wait until that is done, and describe what could not be cleaned up."""
         if self._left is None:
             try:
                 with suppress(BrokenPipeError):
@@ -173,27 +178,27 @@ class Warden:
     ) -> None:
         self.close()
 
-    def _hold(self, thing: Thing) -> Thing:
-        self._tell("hold", thing)
-        return thing
+    def _hold(self, resource: HeldResource) -> HeldResource:
+        self._send("hold", resource)
+        return resource
 
-    def _tell(self, verb: str, thing: Thing) -> None:
+    def _send(self, verb: str, resource: HeldResource) -> None:
         if self._left is not None:
             raise WardenError("the warden is closed")
         assert self._process.stdin is not None
         try:
-            os.write(self._process.stdin.fileno(), json.dumps({"verb": verb, **asdict(thing)}).encode() + b"\n")
+            os.write(self._process.stdin.fileno(), json.dumps({"verb": verb, **asdict(resource)}).encode() + b"\n")
         except BrokenPipeError:
-            raise WardenError(f"the warden (pid {self.pid}) has ended; nothing would clean up {thing}") from None
+            raise WardenError(f"the warden (pid {self.pid}) has ended; nothing would clean up {resource}") from None
 
 
 def _own_path(path: str | os.PathLike[str]) -> Path:
-    """The path from the root without symbolic links above it. WardenError if no run can have made it."""
+    """Return the absolute path without symbolic links above it. WardenError if no run can have created it."""
     given = Path(os.path.abspath(path))
     where = given.parent.resolve() / given.name
     kept = {Path.home().resolve(), Path.cwd(), Path(sys.executable).resolve(), Path(kraft.__file__).resolve()}
     if len(where.parts) < 3 or any(item.is_relative_to(where) for item in kept):
-        raise WardenError(f"{where} is not a run's own: a run's paths are below a folder that it has made")
+        raise WardenError(f"{where} is not a run's own: a run's paths are below a folder that it has created")
     return where
 
 

@@ -1,8 +1,9 @@
-"""The warden's own process: reads what to clean until the pipe ends, cleans it, and prints what it could not clean.
+"""The warden's own process: reads the registered resources until the pipe ends, cleans them up, and prints what it
+could not clean up.
 
-It imports little, so that it is small, starts quickly, and has nothing left to import when the time has come. The
-order: processes first, because they use the rest; then mounts, because folders are below them; then namespaces, links,
-files and folders.
+It imports few modules, so that it is small, starts quickly, and imports nothing during the clean-up. Processes are
+ended first, because they use the other resources. Then mounts are removed, because folders are below them, and then
+namespaces, links, files and folders.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ MNT_DETACH = 2
 NAMESPACES = "/run/netns"
 
 Key = tuple[str, str, str]
-"""Kind, name and proof."""
+"""Identity of a registered resource: kind, name and proof."""
 
 
 def main() -> None:
-    """Read until the end of the pipe, then clean."""
+    """Read registered resources until the pipe ends, then clean them up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     held: dict[Key, None] = {}
@@ -51,12 +52,13 @@ def main() -> None:
     left = clean(held)
     try:
         print(json.dumps(left), flush=True)
-    except OSError:  # no runner reads it
+    except OSError:  # the runner no longer reads it
         os._exit(0)
 
 
 def clean(held: Iterable[Key]) -> list[str]:
-    """Clean these things, the newest of a kind first. Gives those that are left, with the reason."""
+    """Clean up these resources, the newest of each kind first. Return those that could not be cleaned up, with the
+    reason."""
     newest_first = list(held)[::-1]
     left: list[str] = []
 
@@ -81,7 +83,8 @@ def clean(held: Iterable[Key]) -> list[str]:
 
 
 def kill_processes(waiting: list[ProcessIdentity], left: list[str]) -> None:
-    """Kill processes and all below them. Each is frozen before its children are looked for, so that it has no more."""
+    """Kill processes and their descendants. Each process is frozen before its children are listed, so that it cannot
+    fork more."""
     found: dict[int, ProcessIdentity] = {}
     while waiting:
         identity = waiting.pop()
@@ -93,7 +96,8 @@ def kill_processes(waiting: list[ProcessIdentity], left: list[str]) -> None:
 
 
 def wait_frozen(identity: ProcessIdentity) -> None:
-    """Until SIGSTOP has arrived; a process that the kernel holds back cannot fork either."""
+    """Wait until SIGSTOP has taken effect on a process, or the process is blocked in the kernel: then it cannot fork
+    either."""
     deadline = time.monotonic() + FREEZE_SECONDS_MAX
     while identity.is_alive and not identity.is_stopped and time.monotonic() < deadline:
         time.sleep(FREEZE_POLL_SECONDS)
@@ -113,7 +117,7 @@ def end(identities: Iterable[ProcessIdentity], left: list[str]) -> None:
 
 
 def marked(words: set[str]) -> list[ProcessIdentity]:
-    """The processes that were started with any of these words (NAME=VALUE) in their environment."""
+    """Return the processes that were started with any of these words (NAME=VALUE) in their environment."""
     wanted = set(map(str.encode, words))
     found = []
     for pid in process_ids():
@@ -128,7 +132,7 @@ def marked(words: set[str]) -> list[ProcessIdentity]:
 
 
 def children_of(parent: int) -> list[ProcessIdentity]:
-    """The processes that this one has started and that run."""
+    """Return the running children of this process."""
     found = []
     for pid in process_ids():
         try:
@@ -146,7 +150,7 @@ def process_ids() -> list[int]:
 
 
 def end_processes_inside(name: str, _: str) -> str:
-    """End what runs in a network namespace: only the run can have put it there."""
+    """End the processes in a network namespace. Only the run can have started processes there."""
     try:
         inode = os.stat(f"{NAMESPACES}/{name}").st_ino
     except FileNotFoundError:
@@ -165,7 +169,7 @@ def end_processes_inside(name: str, _: str) -> str:
 
 
 def unmount(path: str, _: str = "") -> str:
-    """Unmount all that is mounted at a path: at once if it is not busy, else as soon as it is not."""
+    """Unmount everything that is mounted at a path: at once if it is not busy, otherwise as soon as it is not."""
     libc = ctypes.CDLL(None, use_errno=True)
     while os.path.ismount(path):
         if libc.umount2(os.fsencode(path), 0) and libc.umount2(os.fsencode(path), MNT_DETACH):
@@ -174,7 +178,8 @@ def unmount(path: str, _: str = "") -> str:
 
 
 def delete(trace: str, *words: str) -> str:
-    """Run `ip` with these words if the trace of the thing exists. A veth pair goes with either end."""
+    """Delete a resource by running `ip` with these words, if the file that shows the resource exists. Deleting either
+    end of a veth pair deletes the pair."""
     if not os.path.exists(trace):
         return ""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False)
@@ -190,7 +195,7 @@ def remove_file(path: str, _: str) -> str:
 
 
 def remove_folder(path: str, proof: str) -> str:
-    """Remove a folder if it is the one that was registered; what is mounted below it is unmounted first."""
+    """Remove a folder if it is the one that was registered; mounts below it are unmounted first."""
     if not os.path.lexists(path):
         return ""
     state = os.lstat(path)
@@ -200,7 +205,7 @@ def remove_folder(path: str, proof: str) -> str:
         why = unmount(mounted)
         if why:
             return f"{mounted} cannot be unmounted: {why}"
-    for _ in range(BUSY_TRIES):  # a file may come while the folder is emptied
+    for _ in range(BUSY_TRIES):  # a file may be created while the folder is emptied
         shutil.rmtree(path, ignore_errors=True)
         if not os.path.lexists(path):
             return ""
@@ -210,7 +215,7 @@ def remove_folder(path: str, proof: str) -> str:
 
 
 def mounts_below(path: str) -> list[str]:
-    """Mount points in a folder, the innermost first."""
+    """Return the mount points in a folder, the innermost first."""
     with open("/proc/self/mountinfo", "rb") as file:
         escaped = [line.split()[4] for line in file]
     points = [os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), one)) for one in escaped]

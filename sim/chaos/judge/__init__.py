@@ -1,7 +1,8 @@
-"""Pure: from the files of a run to its verdict: anomalies, evidence that each fault took effect, availability, latency.
+"""Pure: derives the verdict of a run from its files: anomalies, evidence that each fault took effect, availability,
+latency.
 
-The anomalies of sends and polls are found by `kraft.sim.check.histories.client_histories`, orders of metadata
-operations by `kraft.sim.check.histories.linearizability`: one library for both worlds.
+`kraft.sim.check.histories.client_histories` finds anomalies of sends and polls.
+`kraft.sim.check.histories.linearizability` checks the order of metadata operations. Both are shared with the simulator.
 """
 
 from __future__ import annotations
@@ -15,48 +16,49 @@ VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAnomaly:
-    """A reason for which a run is invalid. At most EVIDENCE_MAX of a name are kept, the smallest first."""
+    """A reason for which a run is invalid. At most EVIDENCE_MAX anomalies of a name are kept, the smallest first."""
 
     name: str
     text: str
-    """One sentence that says why it must not be."""
+    """One sentence that says what is wrong."""
     place: str
-    """TOPIC-PARTITION, a topic, a group; "" if it is of none."""
+    """TOPIC-PARTITION, a topic or a group; "" if the anomaly concerns none of them."""
     evidence: Mapping[str, Any]
     operations: tuple[int, ...]
-    """Indexes of the history's events that prove it."""
+    """Indexes of the history events that prove it."""
     is_allowed: bool = False
-    """The scenario's settings permit it."""
+    """Whether the scenario's settings permit it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultEffect:
-    """Whether a fault took effect, and by what one sees it."""
+    """Whether a fault took effect, and the evidence for it."""
 
     fault: int
-    """Its number among the run's faults, from 0."""
+    """Index of the fault among the run's faults, from 0."""
     is_seen: bool
     evidence: str
-    """In words: "ISR of chaos-0 went from 1,2,3 to 2,3 after 0.21 s", or what was looked for in vain."""
+    """In words: "ISR of chaos-0 went from 1,2,3 to 2,3 after 0.21 s", or the evidence that was not found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """The longest time without a success after a fault, over the operations that it could hit."""
+    """The longest time without a success after a fault, among the operations that the fault could affect."""
 
     fault: int
     f: str
-    """Function of the history: send, create topic, poll."""
+    """Function of the operations, as the history names it: send, create topic, poll."""
     gap_ms: float
     first_success_ms: float | None
-    """Time from the begin of the fault to the first success behind the gap; None: there was none."""
+    """Time from the begin of the fault to the first success after the gap; None if there was none."""
     places: tuple[str, ...] = ()
-    """The partitions of which the gap is."""
+    """The partitions that had the gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseStatistics:
-    """Operations of a function in a phase: before faults, fault N, between faults, after heal."""
+    """Statistics of one function's operations in a phase of the run. Phases: before faults, fault N, between faults,
+    after heal."""
 
     phase: str
     begin_ms: float
@@ -72,23 +74,24 @@ class PhaseStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """`verdict`: invalid if an anomaly is not allowed, else unknown if there are `reasons`, else valid."""
+class RunVerdict:
+    """The verdict of a run. `verdict`: invalid if there is an anomaly that is not allowed, otherwise unknown if there
+    are `reasons`, otherwise valid."""
 
     verdict: str
     reasons: tuple[str, ...] = ()
-    """Why nothing is known, each a sentence."""
+    """Why the verdict is unknown, each a sentence."""
     anomalies: tuple[FoundAnomaly, ...] = ()
     anomaly_counts: Mapping[str, int] = field(default_factory=dict)
-    """Name → how many there are, also beyond those that are kept."""
+    """Name → number of anomalies found, including those whose details are not kept."""
     effects: tuple[FaultEffect, ...] = ()
     gaps: tuple[Gap, ...] = ()
     phases: tuple[PhaseStatistics, ...] = ()
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Function → ok, fail, info → how many."""
+    """Function → outcome (ok, fail, info) → number of operations."""
     errors: Mapping[str, int] = field(default_factory=dict)
-    """Reason of a fail or info → how often."""
+    """Reason of a fail or info → number of operations."""
     checked: Mapping[str, int] = field(default_factory=dict)
-    """Invariant → how much was looked at that could have broken it."""
+    """Invariant → how many items were checked that could have violated it."""
     throughput: Sequence[tuple[float, float]] = ()
     """(ms, acknowledged records per second) for each second of the run."""

@@ -1,12 +1,14 @@
 """Anomalies of sends and polls, with the operations of the history that prove each one.
 
-`kraft.sim.check.histories.client_histories` finds them; here the history is put into its words, and what it finds is
-led back to the history's events. Three rules make findings sound on histories of real clients:
+`kraft.sim.check.histories.client_histories` finds them. This module converts the history to its input, and maps its
+findings back to the history's events. Three rules make findings sound for histories of real clients:
 
-- What the final reader was not given proves nothing behind the place where it stopped, unless it had reached the end.
-- A member of a group begins at the committed offset after each rebalance, and a poll may contain the rebalance. So a
-  member's poll with an `assign` directly behind it need not follow anything, nor its own records each other.
-- An acknowledgement without an offset (librdkafka's, of a sequence that the broker has already) promises no place.
+- Records that the final reader did not receive prove nothing after the offset where it stopped, unless it had reached
+  the end.
+- A member of a group starts at the committed offset after each rebalance, and a poll may contain the rebalance. So a
+  member's poll with an `assign` directly after it need not continue an earlier read, and its own records need not be
+  consecutive.
+- An acknowledgement without an offset (librdkafka's, for a sequence that the broker already has) promises no offset.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, Place
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType, Place
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import sentence_of
-from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of, of
+from kraft.sim.chaos.judge.operations import HistoryOperation, lineage_of, name_of, of
 from kraft.sim.check.histories.client_histories import (
     LOST_WRITE,
     UNSEEN,
@@ -28,30 +30,36 @@ from kraft.sim.check.histories.client_histories import (
     VANISHED,
     Anomaly,
     Dropped,
-    Outcome,
     Poll,
     Reading,
-    Send,
+    SendOutcome,
+    SentValue,
     judge,
 )
 
 EVIDENCE_MAX = 32
-"""Anomalies of one name that are kept."""
+"""Maximum number of anomalies of one name that are kept."""
 SHOWN_MAX = 8 * EVIDENCE_MAX
-"""Anomalies of one name among which the smallest are looked for: those at the lowest offsets."""
+"""Number of anomalies of one name from which the smallest are selected; these are the anomalies at the lowest offsets.
+"""
 NEEDS_THE_END = (LOST_WRITE, UNSEEN, VANISHED)
-"""Anomalies that say that the final reader was not given a record."""
+"""Anomalies whose proof is that the final reader did not receive a record."""
 OPERATIONS_MAX = 8
-"""Events that are named for one anomaly."""
+"""Maximum number of events that prove one anomaly."""
 
 _OUTCOMES = MappingProxyType(
-    {EventType.OK: Outcome.ACKNOWLEDGED, EventType.FAIL: Outcome.FAILED, EventType.INFO: Outcome.UNKNOWN}
+    {
+        HistoryEventType.OK: SendOutcome.ACKNOWLEDGED,
+        HistoryEventType.FAIL: SendOutcome.FAILED,
+        HistoryEventType.INFO: SendOutcome.UNKNOWN,
+    }
 )
 
 
 @dataclass(slots=True)
 class LogFindings:
-    """`reasons`: why the absence of anomalies would say nothing. `seen`: invariant → how much was looked at."""
+    """Result of the check of sends and polls. `reasons`: why the absence of anomalies would prove nothing. `seen`:
+    invariant → number of checked items."""
 
     anomalies: list[FoundAnomaly] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -59,18 +67,21 @@ class LogFindings:
     seen: Counter[str] = field(default_factory=Counter)
 
 
-def find_log_anomalies(operations: Sequence[Operation], allowed: Collection[str], has_application: bool) -> LogFindings:
-    """Judge all sends and polls. `allowed` are the names that the scenario's settings permit. With an application of
-    the user's, records of topics to which no client of ours sent are the application's: nobody knows whether it did."""
+def find_log_anomalies(
+    operations: Sequence[HistoryOperation], allowed: Collection[str], has_application: bool
+) -> LogFindings:
+    """Check all sends and polls. `allowed` are the names of anomalies that the scenario's settings permit. If the
+    user's application is the workload, its sends are not in the history. Then records in topics to which none of our
+    clients sent count as sent by the application."""
     found = LogFindings()
     readings = readings_of(operations)
-    final = FinalReader(operations, readings.get(FINAL_READER, ()))
+    final = FinalReaderCoverage(operations, readings.get(FINAL_READER, ()))
     if of(operations, Function.SEND, Function.POLL):
         found.reasons += final.reasons
     sends = [_send_of(operation, final) for operation in of(operations, Function.SEND)]
     judgement = judge(sends, readings, FINAL_READER)
     found.seen.update(judgement.seen)
-    proofs = Proofs(operations, readings, final)
+    proofs = ProofFinder(operations, readings, final)
     sent_topics = {send.place[0] for send in sends}
     by_name: dict[str, list[Anomaly]] = defaultdict(list)
     for anomaly in judgement.anomalies:
@@ -89,18 +100,18 @@ def find_log_anomalies(operations: Sequence[Operation], allowed: Collection[str]
 
 
 def smallest(anomalies: Iterable[FoundAnomaly]) -> list[FoundAnomaly]:
-    """At most EVIDENCE_MAX: those with the fewest operations first, and among them the earliest."""
+    """Return at most EVIDENCE_MAX anomalies: those with the fewest operations, and among equals the earliest."""
     return sorted(anomalies, key=lambda one: (len(one.operations), one.operations[:1]))[:EVIDENCE_MAX]
 
 
-def _send_of(operation: Operation, final: FinalReader) -> Send:
+def _send_of(operation: HistoryOperation, final: FinalReaderCoverage) -> SentValue:
     values = operation.values
     acks, value = str(values.get("acks", "all")), values["value"]
     offset = values.get("offset")
     if operation.is_ok and (offset is None or offset < 0):
         offset = final.offset_of(operation.place, value)
     is_nowhere = operation.is_ok and offset is None
-    return Send(
+    return SentValue(
         process=operation.process,
         place=operation.place,
         value=value.encode(),
@@ -111,14 +122,14 @@ def _send_of(operation: Operation, final: FinalReader) -> Send:
     )
 
 
-# what was read
+# reads
 
 
-def readings_of(operations: Sequence[Operation]) -> dict[str, list[Reading]]:
-    """Process → what it was given, in its order. All processes of the final reader are one."""
-    by_process: dict[str, list[Operation]] = defaultdict(list)
+def readings_of(operations: Sequence[HistoryOperation]) -> dict[str, list[Reading]]:
+    """Return process → its reads in order. All processes of the final reader count as one process."""
+    by_process: dict[str, list[HistoryOperation]] = defaultdict(list)
     members: set[str] = set()
-    """Lineages that are in a group."""
+    """Lineages of processes that are in a group."""
     for operation in operations:
         if operation.f in (Function.POLL, Function.ASSIGN):
             is_final = lineage_of(operation.process) == FINAL_READER
@@ -128,9 +139,9 @@ def readings_of(operations: Sequence[Operation]) -> dict[str, list[Reading]]:
     return {process: list(_readings(each, lineage_of(process) in members)) for process, each in by_process.items()}
 
 
-def _readings(operations: Sequence[Operation], is_member: bool) -> Iterator[Reading]:
+def _readings(operations: Sequence[HistoryOperation], is_member: bool) -> Iterator[Reading]:
     read: dict[Place, None] = {}
-    """Places of which it was given something: all that it could drop."""
+    """Partitions from which the process has received records. An assignment can drop only these."""
     process = operations[0].process if operations else ""
     for number, operation in enumerate(operations):
         is_rebalanced = is_member and any(after.f is Function.ASSIGN for after in operations[number + 1 : number + 2])
@@ -150,13 +161,14 @@ def _readings(operations: Sequence[Operation], is_member: bool) -> Iterator[Read
                 yield Poll(place, told)
 
 
-class FinalReader:
-    """How far the final reader came, and so what its silence proves. It reads on until it is at the end of every
-    partition, so it is there if its last operation succeeded."""
+class FinalReaderCoverage:
+    """How far the final reader came in each partition. A missing record is proven lost only if the final reader came
+    far enough. The reader stops when it is at the end of every partition, so it reached the end if its last operation
+    succeeded."""
 
-    def __init__(self, operations: Sequence[Operation], readings: Sequence[Reading]) -> None:
+    def __init__(self, operations: Sequence[HistoryOperation], readings: Sequence[Reading]) -> None:
         self._offsets: dict[Place, dict[bytes, int]] = defaultdict(dict)
-        """Place → value → the first offset at which the final reader was given it."""
+        """Partition → value → the first offset at which the final reader received it."""
         self._reached: dict[Place, int] = {}
         for poll in (each for each in readings if isinstance(each, Poll)):
             place = Place(*poll.place)
@@ -172,7 +184,7 @@ class FinalReader:
         }
         self.reasons = self._reasons(own)
 
-    def _reasons(self, own: Sequence[Operation]) -> list[str]:
+    def _reasons(self, own: Sequence[HistoryOperation]) -> list[str]:
         if not any(operation.is_ok for operation in own):
             return ["No final reader read the partitions after the run: whether records are lost is not known."]
         if self.is_at_end:
@@ -183,18 +195,19 @@ class FinalReader:
         ]
 
     def proves(self, name: str, place: Place, offset: int) -> bool:
-        """Whether the final reader came far enough to prove an anomaly of this name at this offset (-1: at none)."""
+        """Return whether the final reader came far enough to prove an anomaly of this name at this offset (-1: the
+        anomaly has no offset)."""
         if name not in NEEDS_THE_END or self.is_at_end or place not in self._unreached:
             return True
         return 0 <= offset <= self._reached.get(place, -1)
 
     def offset_of(self, place: Place, value: str) -> int | None:
-        """Where the final reader found this value first."""
+        """Return the offset at which the final reader first received this value."""
         return self._offsets[place].get(value.encode())
 
 
-def _known_ends(operations: Sequence[Operation]) -> dict[Place, int]:
-    """Place → the highest offset that any client was told of, in an acknowledgement or by a poll."""
+def _known_ends(operations: Sequence[HistoryOperation]) -> dict[Place, int]:
+    """Return partition → the highest offset that any client received, in an acknowledgement or by a poll."""
     ends: dict[Place, int] = {}
     for operation in operations:
         if operation.is_ok and operation.f is Function.SEND:
@@ -206,21 +219,24 @@ def _known_ends(operations: Sequence[Operation]) -> dict[Place, int]:
     return ends
 
 
-# what proves it
+# proof of an anomaly
 
 
-class Proofs:
-    """From an anomaly's values to the events that tell of them."""
+class ProofFinder:
+    """Finds the history events that prove an anomaly."""
 
     def __init__(
-        self, operations: Sequence[Operation], readings: Mapping[str, Sequence[Reading]], final: FinalReader
+        self,
+        operations: Sequence[HistoryOperation],
+        readings: Mapping[str, Sequence[Reading]],
+        final: FinalReaderCoverage,
     ) -> None:
-        self._sends: dict[tuple[Place, str], Operation] = {}
-        self._polls: dict[Place, dict[int, list[tuple[str, Operation]]]] = defaultdict(lambda: defaultdict(list))
-        """Place → offset → (value, poll) of each that gave it."""
-        self._of_reader: dict[str, list[Operation]] = defaultdict(list)
+        self._sends: dict[tuple[Place, str], HistoryOperation] = {}
+        self._polls: dict[Place, dict[int, list[tuple[str, HistoryOperation]]]] = defaultdict(lambda: defaultdict(list))
+        """Partition → offset → (value, poll) of each poll that returned a record there."""
+        self._of_reader: dict[str, list[HistoryOperation]] = defaultdict(list)
         self._steps: dict[str, dict[tuple[Place, int, int], tuple[int, int]]] = {}
-        """Reader → (place, offset before, offset) → the events of both."""
+        """Reader → (partition, previous offset, offset) → the history events of the two reads."""
         for operation in operations:
             if operation.f is Function.SEND:
                 self._sends.setdefault((operation.place, operation.values["value"]), operation)
@@ -232,7 +248,7 @@ class Proofs:
                         self._polls[place][offset].append((value, operation))
 
     def shown(self, name: str, anomaly: Anomaly, is_allowed: bool) -> FoundAnomaly:
-        """The anomaly with its sentence, and the events that prove it, in order."""
+        """Return the anomaly with a sentence that explains it, and with the events that prove it, in order."""
         place, told = Place(*anomaly.place), anomaly.evidence
         evidence = {key: _plain(value) for key, value in told.items()}
         indexes: list[int] = []
@@ -260,7 +276,7 @@ class Proofs:
         )
 
     def _readers_of(self, name: str, place: Place, evidence: Mapping[str, Any]) -> list[int]:
-        """The first poll that gave each (offset, value) of which the evidence speaks."""
+        """Return the first poll that returned each (offset, value) pair of the evidence."""
         at = [*evidence.get("offsets", ()), *([evidence["offset"]] if "offset" in evidence else [])]
         if evidence.get("bound") is not None:
             at.append(evidence["bound"])
@@ -270,8 +286,8 @@ class Proofs:
                 found.setdefault((offset, value), poll.index)
         return list(found.values())
 
-    def _sender_at(self, place: Place, process: str, offset: int, later: Operation | None) -> int | None:
-        """The send of this process that was acknowledged at this offset before."""
+    def _sender_at(self, place: Place, process: str, offset: int, later: HistoryOperation | None) -> int | None:
+        """Return the earlier send of this process that was acknowledged at this offset."""
         for operation in self._sends.values():
             is_it = operation.process == process and operation.place == place and operation is not later
             if is_it and operation.is_ok and operation.values.get("offset") == offset:
@@ -279,7 +295,7 @@ class Proofs:
         return None
 
     def _step(self, reader: str, place: Place, before: int, offset: int) -> tuple[int, ...]:
-        """The polls in which a reader was given one offset directly after another."""
+        """Return the two polls in which a reader received one offset and then, as its next record, the other."""
         if reader not in self._steps:
             self._steps[reader] = self._steps_of(reader)
         return self._steps[reader].get((place, before, offset), ())
@@ -297,7 +313,7 @@ class Proofs:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Convert a value to JSON's types."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return [_plain(each) for each in value] if isinstance(value, list | tuple | set | frozenset) else value

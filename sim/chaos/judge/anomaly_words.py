@@ -1,4 +1,6 @@
-"""One plain sentence for each anomaly, from its evidence. `RUN_ANOMALIES` are those that are not of one log."""
+"""Plain sentences that explain anomalies, made from their evidence. `RUN_ANOMALIES` are the anomalies that do not
+concern a single log.
+"""
 
 from __future__ import annotations
 
@@ -32,97 +34,99 @@ RUN_ANOMALIES = MappingProxyType(
     {
         NOT_LINEARIZABLE: ("R20", "no order of the operations explains the answers"),
         TOPIC_ID_TWICE: ("M17", "two topics have one id"),
-        STALE_GROUP_POSITION: ("G3", "a committed offset of a group went back"),
+        STALE_GROUP_POSITION: ("G3", "a committed offset of a group moved back"),
         UNAVAILABLE: ("L7", "a client has no success after everything was healed"),
         NOT_WHOLE: ("L5", "long after everything was healed a controller, a broker, a leader or a replica is missing"),
         GAP_TOO_LONG: ("L7", "there was no success for longer than the scenario allows"),
         APPLICATION_FAILED: ("L7", "the user's application ended with an error"),
     }
 )
-"""Name → the invariant that it breaks, and what it is."""
+"""Name → the invariant that the anomaly violates, and the meaning of the name."""
 MEANINGS = MappingProxyType({**ANOMALIES, **RUN_ANOMALIES})
-"""The same of all anomalies."""
+"""Name of an anomaly → the invariant that it violates and its meaning, for all anomalies."""
 
-_Told = Mapping[str, Any]
-
-
-def sentence_of(name: str, place: str, told: _Told) -> str:
-    """Why this must not be, with names and numbers. `place` is TOPIC-PARTITION."""
-    return _SENTENCES[name](place, told)
+_Evidence = Mapping[str, Any]
 
 
-def _lost(place: str, told: _Told) -> str:
+def sentence_of(name: str, place: str, facts: _Evidence) -> str:
+    """Return a sentence that explains the anomaly with names and numbers. `place` is TOPIC-PARTITION."""
+    return _SENTENCES[name](place, facts)
+
+
+def _lost(place: str, facts: _Evidence) -> str:
     return (
-        f"record {told['value']} was acknowledged at {place}@{told['offset']} and never read, "
-        f"though offset {told['bound']} was"
+        f"record {facts['value']} was acknowledged at {place}@{facts['offset']} and never read, "
+        f"though offset {facts['bound']} was"
     )
 
 
-def _unseen(place: str, told: _Told) -> str:
-    at = f"{place}@{told['offset']}" if told["offset"] >= 0 else place
-    end = f"; that offset holds {told['found']}" if told.get("found") is not None else ""
-    return f"record {told['value']} was acknowledged at {at}, and the final reader was not given it{end}"
+def _unseen(place: str, facts: _Evidence) -> str:
+    at = f"{place}@{facts['offset']}" if facts["offset"] >= 0 else place
+    end = f"; that offset holds {facts['found']}" if facts.get("found") is not None else ""
+    return f"record {facts['value']} was acknowledged at {at}, and the final reader did not receive it{end}"
 
 
-def _misplaced(place: str, told: _Told) -> str:
-    found = told["found"] if told["found"] is not None else "nothing"
+def _misplaced(place: str, facts: _Evidence) -> str:
+    found = facts["found"] if facts["found"] is not None else "nothing"
     return (
-        f"record {told['value']} was acknowledged at {place}@{told['offset']}, where the final reader found {found}; "
-        "it stands at another offset"
+        f"record {facts['value']} was acknowledged at {place}@{facts['offset']}, where the final reader found {found}; "
+        "it is at another offset"
     )
 
 
-def _inconsistent(place: str, told: _Told) -> str:
+def _inconsistent(place: str, facts: _Evidence) -> str:
     return (
-        f"{place}@{told['offset']} is {told['value']} for {told['reader']} and {told['other']} for "
-        f"{told['other_reader']}"
+        f"{place}@{facts['offset']} is {facts['value']} for {facts['reader']} and {facts['other']} for "
+        f"{facts['other_reader']}"
     )
 
 
-def _vanished(place: str, told: _Told) -> str:
-    return f"{told['reader']} read {told['value']} at {place}@{told['offset']}, which the final reader was not given"
-
-
-def _duplicate(place: str, told: _Told) -> str:
-    return f"record {told['value']} of an idempotent producer stands in {place} at offsets {_all(told['offsets'])}"
-
-
-def _aborted(place: str, told: _Told) -> str:
-    why = f" ({told['error']})" if told.get("error") else ""
-    return f"the send of {told['value']} failed{why}, and it was read at {place}@{_all(told['offsets'])}"
-
-
-def _unsent(place: str, told: _Told) -> str:
-    return f"{told['value']} was read at {place}@{_all(told['offsets'])}, and no client sent it"
-
-
-def _send_order(place: str, told: _Told) -> str:
+def _vanished(place: str, facts: _Evidence) -> str:
     return (
-        f"{told.get('process', 'a producer')} sent {told['value']} after the record at {place}@{told['before']}, and "
-        f"it was acknowledged at offset {told['offset']}"
+        f"{facts['reader']} read {facts['value']} at {place}@{facts['offset']}, which the final reader did not receive"
     )
 
 
-def _skip(place: str, told: _Told) -> str:
+def _duplicate(place: str, facts: _Evidence) -> str:
+    return f"record {facts['value']} of an idempotent producer is in {place} at offsets {_all(facts['offsets'])}"
+
+
+def _aborted(place: str, facts: _Evidence) -> str:
+    why = f" ({facts['error']})" if facts.get("error") else ""
+    return f"the send of {facts['value']} failed{why}, and it was read at {place}@{_all(facts['offsets'])}"
+
+
+def _unsent(place: str, facts: _Evidence) -> str:
+    return f"{facts['value']} was read at {place}@{_all(facts['offsets'])}, and no client sent it"
+
+
+def _send_order(place: str, facts: _Evidence) -> str:
     return (
-        f"{told['reader']} was given {place}@{told['offset']} directly after offset {told['before']}, though there are "
-        "records between them"
+        f"{facts.get('process', 'a producer')} sent {facts['value']} after the record at {place}@{facts['before']}, "
+        f"and it was acknowledged at offset {facts['offset']}"
     )
 
 
-def _back(place: str, told: _Told) -> str:
-    return f"{told['reader']} went back: it was given {place}@{told['offset']} after offset {told['before']}"
+def _skip(place: str, facts: _Evidence) -> str:
+    return (
+        f"{facts['reader']} received {place}@{facts['offset']} directly after offset {facts['before']}, though there "
+        "are records between them"
+    )
 
 
-def _inside(sentence: Callable[[str, _Told], str]) -> Callable[[str, _Told], str]:
-    return lambda place, told: f"{sentence(place, told)}, within one poll"
+def _back(place: str, facts: _Evidence) -> str:
+    return f"{facts['reader']} went back: it received {place}@{facts['offset']} after offset {facts['before']}"
+
+
+def _inside(sentence: Callable[[str, _Evidence], str]) -> Callable[[str, _Evidence], str]:
+    return lambda place, facts: f"{sentence(place, facts)}, within one poll"
 
 
 def _all(offsets: list[int]) -> str:
     return ", ".join(map(str, offsets))
 
 
-_SENTENCES: Mapping[str, Callable[[str, _Told], str]] = MappingProxyType(
+_SENTENCES: Mapping[str, Callable[[str, _Evidence], str]] = MappingProxyType(
     {
         INCONSISTENT_OFFSETS: _inconsistent,
         VANISHED: _vanished,

@@ -1,4 +1,6 @@
-"""The user's own program in the verdict: a bad exit code is an anomaly, one that came too early for faults a reason."""
+"""How the user's own program affects the verdict: a bad exit code is an anomaly; an exit before the first fault makes
+the verdict unknown.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ LINES_SHOWN = 10
 
 
 def application_anomaly(counted_exit: int | None, output: Sequence[OutputLine]) -> FoundAnomaly | None:
-    """The anomaly of a program whose exit code, as RunInfo.application_exit has it, is not 0; its last lines are the
-    evidence. None: it says nothing, or all is well."""
+    """Return the anomaly of a program that ended with an exit code (RunInfo.application_exit) other than 0; its last
+    lines are the evidence. Return None for exit code 0 or an unknown one."""
     if not counted_exit:
         return None
     last = [line.text for line in output[-LINES_SHOWN:]]
@@ -28,7 +30,7 @@ def application_anomaly(counted_exit: int | None, output: Sequence[OutputLine]) 
 
 
 def application_reasons(end_ms: float, faults: Sequence[FaultRecord]) -> tuple[str, ...]:
-    """Why nothing is known of a program that ended at this time: it was over before any fault began."""
+    """Return the reason why the verdict is unknown if the program ended at this time, before any fault began."""
     begins = [fault.begin_ms for fault in faults if not fault.missed]
     if begins and end_ms < min(begins):
         return (

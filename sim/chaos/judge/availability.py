@@ -1,9 +1,9 @@
-"""How long nothing worked after each fault, how long operations took in each phase, and how many succeeded.
+"""Gaps without a success after each fault, latencies in each phase, and numbers of successes.
 
-A gap is the time between two successes in a row of one partition, or, if none follows, up to where the fault's time
-ends: when its clients stop trying, the next fault begins, or GAP_WINDOW_MS after the fault has ended. It is of a fault
-if it begins before that has been over for GAP_BEGIN_MS. The part of a gap that lies behind the begin of the next fault
-is that fault's.
+A gap is the time between two consecutive successes of one partition. If no success follows, the gap lasts until the
+period of its fault ends. That is when the clients stop trying, when the next fault begins, or GAP_WINDOW_MS after the
+fault's end. A gap belongs to a fault if it begins at most GAP_BEGIN_MS after the fault's end. The part of a gap after
+the begin of the next fault belongs to that fault.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType
 from kraft.sim.chaos.judge import Gap, PhaseStatistics
-from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
+from kraft.sim.chaos.judge.operations import HistoryOperation, lineage_of, name_of
 from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 
 GAP_WINDOW_MS = 30_000
-"""So long after its end a fault is taken for the cause of a gap."""
+"""Time after the end of a fault during which the fault can be the cause of a gap, in ms."""
 GAP_BEGIN_MS = 1_000
 """A gap that begins later than this after the fault's end has another cause."""
 GAP_FUNCTIONS = (Function.SEND, Function.CREATE_TOPIC, Function.POLL)
@@ -30,8 +30,8 @@ BEFORE, BETWEEN, AFTER_HEAL, WHOLE_RUN = "before faults", "between faults", "aft
 Window = tuple[float, float]
 
 
-def find_gaps(info: RunInfo, operations: Sequence[Operation], faults: Sequence[FaultRecord]) -> list[Gap]:
-    """The longest gap after each fault that happened, for each function that had a success."""
+def find_gaps(info: RunInfo, operations: Sequence[HistoryOperation], faults: Sequence[FaultRecord]) -> list[Gap]:
+    """Return the longest gap after each fault that was carried out, for each function that had a success."""
     activities = {function: activities_of(operations, function, info.duration_ms) for function in GAP_FUNCTIONS}
     found: list[Gap] = []
     for number, fault in enumerate(faults):
@@ -61,15 +61,18 @@ def find_gaps(info: RunInfo, operations: Sequence[Operation], faults: Sequence[F
 
 @dataclass(slots=True)
 class Activity:
-    """When operations succeeded, in order, and until when any was under way (ms)."""
+    """Times (ms) of successful operations in order, and the time until which any operation was in progress."""
 
     successes: list[float] = field(default_factory=list)
     tried_until_ms: float = float("-inf")
 
 
-def activities_of(operations: Iterable[Operation], function: Function, duration_ms: float) -> dict[str, Activity]:
-    """Partition, "" for functions without one, → what was done there until the work ended. A poll succeeds where it
-    gives records, and nobody knows what it tried; the final reader's do not count."""
+def activities_of(
+    operations: Iterable[HistoryOperation], function: Function, duration_ms: float
+) -> dict[str, Activity]:
+    """Return partition ("" for functions without a partition) → its activity until the clients' work ended. A poll is a
+    success in the partitions of which it returns records; a failed poll belongs to no partition. Polls of the final
+    reader do not count."""
     found: dict[str, Activity] = defaultdict(Activity)
     for operation in operations:
         if operation.f is not function or operation.begin_ms > duration_ms:
@@ -85,7 +88,7 @@ def activities_of(operations: Iterable[Operation], function: Function, duration_
     return {place: activity for place, activity in found.items() if activity.successes}
 
 
-def _places_of(operation: Operation) -> list[str]:
+def _places_of(operation: HistoryOperation) -> list[str]:
     if operation.f is Function.SEND:
         return [name_of(operation.place)]
     if operation.f is not Function.POLL:
@@ -96,7 +99,7 @@ def _places_of(operation: Operation) -> list[str]:
 
 
 def _limit_of(info: RunInfo, fault: FaultRecord, faults: Sequence[FaultRecord]) -> float:
-    """Where the time of a fault ends."""
+    """Return the time at which the period of a fault ends."""
     end_ms = _end_of(info, fault)
     later = [other.begin_ms for other in faults if other.begin_ms > end_ms and not other.missed]
     return min([info.duration_ms, end_ms + GAP_WINDOW_MS, *later])
@@ -107,8 +110,8 @@ def _end_of(info: RunInfo, fault: FaultRecord) -> float:
 
 
 def _longest(activity: Activity, begin_ms: float, until_ms: float, limit_ms: float) -> tuple[float, float | None]:
-    """The longest gap of those that end after `begin_ms` and begin before `until_ms`, and when it ended (None: it did
-    not before `limit_ms`)."""
+    """Return the longest of the gaps that end after `begin_ms` and begin before `until_ms`, and its end (None: it had
+    not ended at `limit_ms`)."""
     times = activity.successes
     edges = times[max(bisect_right(times, begin_ms) - 1, 0) :]
     gaps: list[tuple[float, float | None]] = [
@@ -122,8 +125,10 @@ def _longest(activity: Activity, begin_ms: float, until_ms: float, limit_ms: flo
 # phases
 
 
-def find_phases(info: RunInfo, operations: Sequence[Operation], faults: Sequence[FaultRecord]) -> list[PhaseStatistics]:
-    """What operations were like that were invoked in each phase, function by function."""
+def find_phases(
+    info: RunInfo, operations: Sequence[HistoryOperation], faults: Sequence[FaultRecord]
+) -> list[PhaseStatistics]:
+    """Return statistics of the operations that were invoked in each phase, function by function."""
     by_function = {function: [each for each in operations if each.f is function] for function in Function}
     return [
         _statistics(phase, (windows[0][0], windows[-1][1]), function, inside)
@@ -136,7 +141,7 @@ def find_phases(info: RunInfo, operations: Sequence[Operation], faults: Sequence
 
 
 def phases_of(info: RunInfo, faults: Sequence[FaultRecord]) -> dict[str, list[Window]]:
-    """Phase → its times, which do not overlap. Those of two faults may."""
+    """Return phase → its time windows. Windows of one phase do not overlap; windows of two faults may."""
     happened = {number: fault for number, fault in enumerate(faults) if not fault.missed}
     if not happened:
         return {WHOLE_RUN: [(0.0, info.duration_ms)]}
@@ -164,7 +169,7 @@ def _is_in(time_ms: float, windows: Sequence[Window]) -> bool:
     return any(begin_ms <= time_ms < end_ms for begin_ms, end_ms in windows)
 
 
-def _statistics(phase: str, hull: Window, function: Function, inside: Sequence[Operation]) -> PhaseStatistics:
+def _statistics(phase: str, hull: Window, function: Function, inside: Sequence[HistoryOperation]) -> PhaseStatistics:
     outcomes = Counter(operation.outcome for operation in inside)
     took = sorted(operation.took_ms for operation in inside if operation.is_ok and operation.took_ms is not None)
     return PhaseStatistics(
@@ -172,9 +177,9 @@ def _statistics(phase: str, hull: Window, function: Function, inside: Sequence[O
         begin_ms=hull[0],
         end_ms=hull[1],
         f=function.value,
-        ok=outcomes[EventType.OK],
-        fail=outcomes[EventType.FAIL],
-        info=outcomes[EventType.INFO],
+        ok=outcomes[HistoryEventType.OK],
+        fail=outcomes[HistoryEventType.FAIL],
+        info=outcomes[HistoryEventType.INFO],
         p50_ms=quantile(took, 0.5),
         p95_ms=quantile(took, 0.95),
         p99_ms=quantile(took, 0.99),
@@ -183,15 +188,16 @@ def _statistics(phase: str, hull: Window, function: Function, inside: Sequence[O
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least this share of them do not exceed; None if there are none."""
+    """Return the quantile: the smallest value such that at least this share of all values are not larger. None if there
+    are no values."""
     return ordered[max(ceil(share * len(ordered)) - 1, 0)] if ordered else None
 
 
 # over the run
 
 
-def throughput_of(info: RunInfo, operations: Iterable[Operation]) -> tuple[tuple[float, float], ...]:
-    """(begin in ms, acknowledged records) of each second of the clients' work, also of those with none."""
+def throughput_of(info: RunInfo, operations: Iterable[HistoryOperation]) -> tuple[tuple[float, float], ...]:
+    """Return (begin in ms, acknowledged records) of each second of the clients' work, including seconds without any."""
     seconds: Counter[int] = Counter()
     for operation in operations:
         if operation.f is Function.SEND and operation.is_ok and operation.end_ms is not None:
@@ -199,15 +205,15 @@ def throughput_of(info: RunInfo, operations: Iterable[Operation]) -> tuple[tuple
     return tuple((number * 1000.0, float(seconds[number])) for number in range(ceil(info.duration_ms / 1000)))
 
 
-def counts_of(operations: Iterable[Operation]) -> dict[str, Mapping[str, int]]:
-    """Function → ok, fail, info → how many operations ended so."""
+def counts_of(operations: Iterable[HistoryOperation]) -> dict[str, Mapping[str, int]]:
+    """Return function → ok, fail, info → number of operations."""
     found: dict[str, Counter[str]] = {}
     for operation in operations:
         found.setdefault(operation.f.value, Counter())[operation.outcome.value] += 1
     return {function: dict(counts) for function, counts in found.items()}
 
 
-def errors_of(operations: Iterable[Operation]) -> dict[str, int]:
-    """Reason of a fail or info → how often, the most frequent first."""
+def errors_of(operations: Iterable[HistoryOperation]) -> dict[str, int]:
+    """Return the reason of a fail or info → number of operations, the most frequent first."""
     found = Counter(operation.error or "no reason given" for operation in operations if not operation.is_ok)
     return dict(found.most_common())

@@ -1,4 +1,4 @@
-"""A run in which nothing happened proves nothing: what must have happened for the verdict to mean anything."""
+"""Conditions without which the verdict is unknown, because a run in which nothing happened proves nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kraft.sim.chaos.judge.operations import (
     MEMBERS,
     PRODUCERS,
     READERS,
-    Operation,
+    HistoryOperation,
     lineage_of,
 )
 from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
@@ -20,15 +20,15 @@ from kraft.sim.chaos.run.run_folder import FaultRecord, RunInfo
 
 def find_reasons(
     info: RunInfo,
-    operations: Sequence[Operation],
+    operations: Sequence[HistoryOperation],
     faults: Sequence[FaultRecord],
     effects: Sequence[FaultEffect],
     counts: Mapping[str, Mapping[str, int]],
 ) -> list[str]:
-    """Sentences, each a reason why the run says nothing."""
+    """Return sentences, each a reason why the run proves nothing."""
     reasons = list(info.trouble)
     if all(operation.process == FINAL_READER for operation in operations) and not info.application:
-        reasons.append("No client did anything.")
+        reasons.append("No client had any operation.")
     reasons += [
         f"No operation {function!r} succeeded, of {sum(ended.values())}."
         for function, ended in counts.items()
@@ -43,8 +43,8 @@ def find_reasons(
     return reasons
 
 
-def find_idle_clients(info: RunInfo, operations: Sequence[Operation]) -> list[str]:
-    """A reason for each sort of clients of which fewer did anything than the scenario wanted."""
+def find_idle_clients(info: RunInfo, operations: Sequence[HistoryOperation]) -> list[str]:
+    """Return a reason for each kind of client of which fewer were active than the scenario requires."""
     wanted = {
         PRODUCERS: (info.producers, "producers"),
         READERS: (info.readers, "readers"),
@@ -56,20 +56,21 @@ def find_idle_clients(info: RunInfo, operations: Sequence[Operation]) -> list[st
     for prefix, (count, words) in wanted.items():
         seen = sum(client.startswith(prefix) for client in clients)
         if seen < count:
-            reasons.append(f"The scenario wants {count} {words}, and {seen} of them did anything.")
+            reasons.append(f"The scenario wants {count} {words}, and {seen} of them had any operation.")
     return reasons
 
 
 def find_missing_faults(info: RunInfo, faults: Sequence[FaultRecord]) -> list[str]:
-    """A reason if the scenario has faults and none was carried out. Its text is what says whether it has any."""
+    """Return a reason if the scenario requests faults and none was carried out. Whether it requests faults is read from
+    the scenario's text."""
     has_faults = re.search(r"^\s*(\[\[fault\]\]|random_faults\s*=\s*true)", info.text, re.MULTILINE) is not None
     return ["The scenario has faults, and none was carried out."] if has_faults and not faults else []
 
 
 def find_missing_anomalies(info: RunInfo, anomaly_counts: Mapping[str, int]) -> list[str]:
-    """A reason for each anomaly that the scenario was to show and that did not come about."""
+    """Return a reason for each anomaly that the scenario must produce and that did not occur."""
     return [
-        f"The scenario was to show {name!r}, and it did not come about."
+        f"The scenario was to show {name!r}, and it did not occur."
         for name in info.must_find
         if not anomaly_counts.get(name)
     ]

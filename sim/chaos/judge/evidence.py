@@ -1,8 +1,8 @@
-"""Whether each fault took effect: a run of which that is not known proves nothing.
+"""Evidence that each fault took effect. If a fault has none, the run proves nothing.
 
-`SIGNS` are the names that a scenario may give as evidence, besides `fact:NAME` (see `signs.fact`). `NEEDED` says what a
-kind of fault is known by if the scenario does not say it. The rule is strict: that a node was killed is not enough, the
-cluster must have noticed.
+`SIGNS` are the names that a scenario may give as evidence, besides `fact:NAME` (see `signs.fact`). `NEEDED` lists the
+evidence for a kind of fault if the scenario names none. The rule is strict: it is not enough that a node was killed,
+the cluster must have noticed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from kraft.sim.chaos.judge import FaultEffect, signs
-from kraft.sim.chaos.judge.signs import Case, Observed, case_of
+from kraft.sim.chaos.judge.signs import FaultCase, ObservedRun, case_of
 from kraft.sim.chaos.run.run_folder import FaultRecord
 from kraft.sim.nemesis import plan
 
 FACT = "fact:"
-SIGNS: Mapping[str, Callable[[Case], str | None]] = MappingProxyType(
+SIGNS: Mapping[str, Callable[[FaultCase], str | None]] = MappingProxyType(
     {
         "isr": signs.isr,
         "leader": signs.leader,
@@ -35,13 +35,14 @@ SIGNS: Mapping[str, Callable[[Case], str | None]] = MappingProxyType(
         "silent": signs.silent,
     }
 )
-"""Name → the words for what was seen, or None."""
+"""Name of a sign → the function that searches for it and returns a description of it, or None."""
 
 Needs = tuple[tuple[tuple[str, ...], ...], ...]
-"""Any of these; of each all; of each of those any."""
+"""Evidence that a kind of fault needs: a list of alternatives. Each alternative is a list of groups of signs. It is met
+if at least one sign of each group is found."""
 
 NOTICED = ("isr", "leader", "controller", "fenced")
-"""The cluster noticed."""
+"""Signs that show that the cluster noticed the fault."""
 _STOPPED: Needs = ((("process",), NOTICED), (("process",), ("follower controller",)), (("between samples",), NOTICED))
 _PAUSED: Needs = ((("process",), (*NOTICED, "gap", "slower")), (("process",), ("follower controller",)))
 _PROBES = ("fact:unanswered probes", "fact:held probes")
@@ -69,43 +70,44 @@ NEEDED: Mapping[str, Needs] = MappingProxyType(
         **dict.fromkeys(("failing sync", plan.DIRECTORY, *plan.WEAR_KINDS), _DISK),
     }
 )
-"""Kind of a fault → what it is known by."""
+"""Kind of fault → the evidence that it needs."""
 
 
 def is_evidence(name: str) -> bool:
-    """Whether a scenario may name this as evidence."""
+    """Return whether a scenario may name this as evidence."""
     return name in SIGNS or (name.startswith(FACT) and len(name) > len(FACT))
 
 
-def find_effects(observed: Observed, faults: Sequence[FaultRecord]) -> list[FaultEffect]:
-    """For each fault whether it is seen. ValueError if one names evidence that does not exist."""
+def find_effects(observed: ObservedRun, faults: Sequence[FaultRecord]) -> list[FaultEffect]:
+    """Determine for each fault whether there is evidence that it took effect. Raises ValueError if a fault names
+    evidence that does not exist."""
     return [_effect(observed, faults, number) for number in range(len(faults))]
 
 
-def _effect(observed: Observed, faults: Sequence[FaultRecord], number: int) -> FaultEffect:
+def _effect(observed: ObservedRun, faults: Sequence[FaultRecord], number: int) -> FaultEffect:
     fault = faults[number]
     if fault.missed:
         return FaultEffect(fault=number, is_seen=False, evidence=f"it did not happen: {fault.missed}")
     needs: Needs = ((fault.evidence,),) if fault.evidence else NEEDED.get(fault.kind, ())
     if not needs:
-        text = f"nothing says by what a fault of the kind {fault.kind!r} is seen"
+        text = f"no evidence is defined for a fault of the kind {fault.kind!r}"
         return FaultEffect(fault=number, is_seen=False, evidence=text)
     case = case_of(observed, faults, number)
-    looked: dict[str, str | None] = {}
+    found_signs: dict[str, str | None] = {}
 
-    def look(name: str) -> str | None:
-        if name not in looked:
-            looked[name] = _look(case, name)
-        return looked[name]
+    def find(name: str) -> str | None:
+        if name not in found_signs:
+            found_signs[name] = _find_sign(case, name)
+        return found_signs[name]
 
     for groups in needs:
-        found = [next((seen for name in group if (seen := look(name)) is not None), None) for group in groups]
+        found = [next((seen for name in group if (seen := find(name)) is not None), None) for group in groups]
         if None not in found:
             return FaultEffect(fault=number, is_seen=True, evidence="; ".join(filter(None, found)))
-    return FaultEffect(fault=number, is_seen=False, evidence=_in_vain(case, needs, looked))
+    return FaultEffect(fault=number, is_seen=False, evidence=_missing_evidence(case, needs, found_signs))
 
 
-def _look(case: Case, name: str) -> str | None:
+def _find_sign(case: FaultCase, name: str) -> str | None:
     if name.startswith(FACT):
         return signs.fact(case, name.removeprefix(FACT))
     if name not in SIGNS:
@@ -113,12 +115,12 @@ def _look(case: Case, name: str) -> str | None:
     return SIGNS[name](case)
 
 
-def _in_vain(case: Case, needs: Needs, looked: Mapping[str, str | None]) -> str:
-    """What was looked for, and what was not enough."""
+def _missing_evidence(case: FaultCase, needs: Needs, found_signs: Mapping[str, str | None]) -> str:
+    """Describe the signs that were not found, and the found signs that are not sufficient."""
     wanted = " or ".join(" and ".join(_any_of(group) for group in groups) for groups in needs)
-    seen = [words for words in looked.values() if words is not None]
-    only = f"; seen is only that {'; '.join(seen)}" if seen else ""
-    return f"looked for {wanted} from {case.begin_ms / 1000:.2f} to {case.until_of_nodes_ms / 1000:.2f} s{only}"
+    seen = [words for words in found_signs.values() if words is not None]
+    only = f"; only this was seen: {'; '.join(seen)}" if seen else ""
+    return f"searched for {wanted} from {case.begin_ms / 1000:.2f} to {case.until_of_nodes_ms / 1000:.2f} s{only}"
 
 
 def _any_of(group: tuple[str, ...]) -> str:

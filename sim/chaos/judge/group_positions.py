@@ -1,11 +1,12 @@
-"""The committed offset of a group moves back, though nobody reset it.
+"""Check that the committed offset of a group does not move back, unless it was reset.
 
-Only what is certain is judged. Commit B succeeded. Behind that a member began its assignment, so it asked for the
-committed offset after B; it read, and its commit C is lower than B: it was told of an older offset. Left out is what an
-application may do to itself, and what the network may: coordinators take a member's commit of a partition that it no
-longer owns, and a commit whose answer was lost is sent again and may be carried out late. So nothing is said if another
-commit below B overlaps B or came behind it, was unknown, or took long enough for a second attempt. Where the
-partition's own log lost records a reader may have been reset, and nothing is judged.
+Only certain cases are reported. Commit B succeeded. After that, a member began its assignment, so it fetched the
+committed offset after B. It read, and its own commit C is lower than B. So it had received an offset older than B.
+
+Some causes are excluded, because applications and networks may produce them. Coordinators accept a member's commit of a
+partition that it no longer owns. A commit whose response was lost is sent again and may be carried out late. So nothing
+is reported if some other commit below B overlaps B or followed it, had an unknown outcome, or took long enough for a
+second attempt. If the partition's own log lost records, a reader may have been reset, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -14,25 +15,27 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kraft.sim.chaos.history import EventType, Function, Place
+from kraft.sim.chaos.history import Function, HistoryEventType, Place
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import STALE_GROUP_POSITION
-from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
+from kraft.sim.chaos.judge.operations import HistoryOperation, lineage_of, name_of
 from kraft.sim.chaos.judge.topics import SENT_TWICE_MS
 
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
     offset: int
-    operation: Operation
+    operation: HistoryOperation
     assigned: int | None
-    """An event behind which its member asked where to begin, if it has read up to here since then."""
+    """Index of an event after which the member fetched the committed offset. None if it has not read up to this
+    commit's offset since then."""
 
 
 def find_stale_positions(
-    operations: Sequence[Operation], broken: Collection[str], allowed: Collection[str] = ()
+    operations: Sequence[HistoryOperation], broken: Collection[str], allowed: Collection[str] = ()
 ) -> tuple[list[FoundAnomaly], int]:
-    """The anomalies, and how many commits were compared. `broken` are the TOPIC-PARTITIONs whose logs lost records."""
+    """Return the anomalies, and how many commits were compared. `broken` are the TOPIC-PARTITIONs whose logs lost
+    records."""
     found: list[FoundAnomaly] = []
     compared = 0
     for (group, place), commits in _commits(operations).items():
@@ -45,13 +48,14 @@ def find_stale_positions(
     return found, compared
 
 
-def _commits(operations: Sequence[Operation]) -> dict[tuple[str, Place], list[_Commit]]:
-    """(group, partition) → its commits of any outcome, in the order of their invocations."""
+def _commits(operations: Sequence[HistoryOperation]) -> dict[tuple[str, Place], list[_Commit]]:
+    """Return (group, partition) → its commits in the order of their invocations, without those that
+    definitely failed."""
     read: dict[str, dict[Place, set[int]]] = defaultdict(lambda: defaultdict(set))
-    """Member → what it was given since its last assignment."""
+    """Member → offsets that it has received since its last assignment."""
     polls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    """Member → the ends of its last two polls. An assignment is noted behind the poll after which the member saw it, so
-    it has come since the end of the poll before that."""
+    """Member → the end times of its last two polls. An assignment is recorded after the poll in which the member saw
+    it. So the assignment arrived after the end of the previous poll."""
     assigned: dict[str, int] = {}
     found: dict[tuple[str, Place], list[_Commit]] = defaultdict(list)
     for operation in operations:
@@ -63,7 +67,7 @@ def _commits(operations: Sequence[Operation]) -> dict[tuple[str, Place], list[_C
             polls[member] = [polls[member][1], operation.index]
             for place, records in operation.records if operation.is_ok else ():
                 read[member][place].update(offset for offset, _ in records)
-        elif operation.f is Function.COMMIT and operation.outcome is not EventType.FAIL:
+        elif operation.f is Function.COMMIT and operation.outcome is not HistoryEventType.FAIL:
             for topic, partition, offset in operation.values.get("offsets", ()):
                 place = Place(topic, partition)
                 since = assigned.get(member) if offset - 1 in read[member][place] else None
@@ -72,7 +76,8 @@ def _commits(operations: Sequence[Operation]) -> dict[tuple[str, Place], list[_C
 
 
 def _successors(commits: Sequence[_Commit]) -> Iterator[tuple[_Commit, _Commit]]:
-    """Each success with the highest one among those that had returned when it was sent."""
+    """Yield, for each successful commit, the highest successful commit that had returned before it was sent, and the
+    commit itself."""
     succeeded = [commit for commit in commits if commit.operation.is_ok]
     by_return = sorted(succeeded, key=lambda commit: commit.operation.index)
     highest: _Commit | None = None
@@ -87,8 +92,8 @@ def _successors(commits: Sequence[_Commit]) -> Iterator[tuple[_Commit, _Commit]]
 
 
 def _is_stale(commits: Sequence[_Commit], earlier: _Commit, later: _Commit) -> bool:
-    """Whether the later commit's process asked where to begin when the earlier one had returned, and no other commit
-    can be why it was told so."""
+    """Return whether the later commit proves a stale offset: its process fetched the committed offset after the earlier
+    commit had returned, and no other commit can explain the older offset."""
     if later.assigned is None or later.assigned < earlier.operation.index:
         return False
     own = (lineage_of(later.operation.process), later.assigned)

@@ -1,4 +1,4 @@
-"""What the cluster must be once everything is healed, how long nothing may work before, and the user's application."""
+"""Checks of the healed cluster, of the length of gaps, and of the user's application."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from kraft.sim.chaos.history import Function
 from kraft.sim.chaos.judge import FoundAnomaly, Gap
 from kraft.sim.chaos.judge.anomaly_words import GAP_TOO_LONG, NOT_WHOLE
 from kraft.sim.chaos.judge.application import application_anomaly
-from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLine, RunInfo
 
 WHOLE_MS_MAX = 30_000
-"""So long after the heal every replica is in sync again, every broker alive, and a controller active."""
+"""Maximum time after the heal until every replica is in sync, every broker alive, and a controller active."""
 RECENT_MS = 5_000
-"""What was seen so long before the last sample counts as the end: on a busy machine answers are late."""
+"""Samples at most this long before the last one also count as the end of the run, because on a busy machine answers are
+late."""
 
 
 @dataclass(slots=True)
 class LivenessFindings:
-    """`judged`: what could have been found broken."""
+    """Result of a liveness check. `judged`: number of items that were checked."""
 
     anomalies: list[FoundAnomaly] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     judged: int = 0
 
 
-def find_not_whole(info: RunInfo, samples: Sequence[Sample]) -> LivenessFindings:
-    """At the end there is an active controller, every broker that was ever seen is alive, and every partition that was
-    ever seen is led, with all of its replicas in sync. An application may make no topic, and delete what it made."""
+def find_not_whole(info: RunInfo, samples: Sequence[ClusterSample]) -> LivenessFindings:
+    """Check that the cluster is healthy at the end of the run. There must be an active controller, and every broker
+    that was ever seen must be alive. Every partition that was ever seen must have a leader and all replicas in sync.
+    Topics may be missing only if the workload is an application, which may create none or delete its own."""
     found = LivenessFindings()
     ordered = sorted(samples, key=lambda one: one.time_ms)
     end_ms = ordered[-1].time_ms if ordered else 0.0
     recent = [one for one in ordered if one.time_ms > max(info.healed_ms, end_ms - RECENT_MS)]
     if not recent:
-        found.reasons.append("Nobody looked at the cluster after the heal: whether it is whole is not known.")
+        found.reasons.append("No sample of the cluster was taken after the heal: whether it is whole is not known.")
         return found
     waited_ms = end_ms - info.healed_ms
     for name, what, evidence in (
@@ -61,11 +63,11 @@ def find_not_whole(info: RunInfo, samples: Sequence[Sample]) -> LivenessFindings
 
 
 _Problem = tuple[str, str, Mapping[str, Any]]
-"""The partition or "", what is wrong, and the evidence."""
+"""A problem at the end of a run: the partition ("" if it concerns none), a description, and the evidence."""
 
 
 def _without_controller(
-    ordered: Sequence[Sample], recent: Sequence[Sample], found: LivenessFindings
+    ordered: Sequence[ClusterSample], recent: Sequence[ClusterSample], found: LivenessFindings
 ) -> Iterator[_Problem]:
     known = [one for one in ordered if one.controller >= 0]
     if not known:
@@ -75,7 +77,7 @@ def _without_controller(
 
 
 def _missing_brokers(
-    ordered: Sequence[Sample], recent: Sequence[Sample], found: LivenessFindings
+    ordered: Sequence[ClusterSample], recent: Sequence[ClusterSample], found: LivenessFindings
 ) -> Iterator[_Problem]:
     known = {broker for one in ordered for broker in one.brokers}
     listed = next((one.brokers for one in reversed(recent) if one.brokers), None)
@@ -83,11 +85,11 @@ def _missing_brokers(
         found.reasons.append("No broker answered at the end: which brokers are alive after the heal is not known.")
     elif missing := sorted(known - {*(listed or ())}):
         named = ", ".join(map(str, missing))
-        yield "", f"broker {named} is not among those that are alive", {"missing": missing, "alive": listed}
+        yield "", f"broker {named} is not alive", {"missing": missing, "alive": listed}
 
 
 def _broken_partitions(
-    info: RunInfo, ordered: Sequence[Sample], recent: Sequence[Sample], found: LivenessFindings
+    info: RunInfo, ordered: Sequence[ClusterSample], recent: Sequence[ClusterSample], found: LivenessFindings
 ) -> Iterator[_Problem]:
     known = {(one.topic, one.partition) for sample in ordered for one in sample.partitions}
     last = next((sample.partitions for sample in reversed(recent) if sample.partitions), ())
@@ -106,11 +108,11 @@ def _broken_partitions(
         yield f"{one.topic}-{one.partition}", what, evidence
     for topic, partition in sorted(known - {(one.topic, one.partition) for one in last}):
         if not info.application:
-            yield f"{topic}-{partition}", f"{topic}-{partition} is not described any more", {}
+            yield f"{topic}-{partition}", f"{topic}-{partition} is no longer described", {}
 
 
 def find_long_gaps(info: RunInfo, faults: Sequence[FaultRecord], gaps: Sequence[Gap]) -> list[FoundAnomaly]:
-    """Gaps of sends that are longer than the scenario allows."""
+    """Return the gaps of sends that are longer than the scenario allows."""
     return [
         FoundAnomaly(
             name=GAP_TOO_LONG,
@@ -129,7 +131,7 @@ def find_long_gaps(info: RunInfo, faults: Sequence[FaultRecord], gaps: Sequence[
 
 
 def find_application_failure(info: RunInfo, output: Sequence[OutputLine]) -> LivenessFindings:
-    """The user's program ends, and well. Its last lines are shown if it does not."""
+    """Check that the user's program ended successfully. Otherwise its last output lines are shown."""
     found = LivenessFindings()
     if not info.application:
         return found

@@ -1,10 +1,12 @@
-"""Every client works again once everything is healed: producers, clients that change topics, readers, groups.
+"""Check that every client works again after the heal: producers, clients that change topics, readers, groups.
 
-A client is judged by its lineage: under whichever of its names it goes on. Who tried for long enough and had no success
-is an anomaly; who tried too shortly, or no more although it had worked before, is a reason. A reader succeeds with
-records, if some were acknowledged that it was to read, else with any answer. Members of a group take turns, and while
-one of them is missed nobody is given anything: they have GROUP_MS_MIN, and what another member reads counts for all. A
-group whose members are replaced also after the heal, as a scenario may want it, need not come to a commit.
+After an unknown outcome a client continues under a new process name. All its process names are judged together. A
+client that tried for long enough without a success is an anomaly. A client that tried too briefly, or that worked
+before the heal and did not try after it, makes the verdict unknown. A reader succeeds when it receives records, if
+records were acknowledged that it should read, otherwise with any response. Members of a group replace each other, and
+until the session of a missing member expires no member receives records. So a group gets at least GROUP_MS_MIN, and
+records that any member reads count for all. If the scenario requires that members are still replaced after the heal,
+the group need not succeed with a commit.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from kraft.sim.chaos.history import FINAL_READER, Function, Place
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import UNAVAILABLE
 from kraft.sim.chaos.judge.liveness import WHOLE_MS_MAX, LivenessFindings
-from kraft.sim.chaos.judge.operations import MEMBERS, Operation, lineage_of
+from kraft.sim.chaos.judge.operations import MEMBERS, HistoryOperation, lineage_of
 from kraft.sim.chaos.run.run_folder import RunInfo
 
 AFTER_HEAL_MS_MIN = 5_000
-"""Shorter than that, a client without a success after the heal says nothing."""
+"""Minimum time for which a client must have tried after the heal. If it tried for less, the lack of a success proves
+nothing."""
 GROUP_MS_MIN = 12_000
-"""The same for what a group does: a member that is gone is missed after the session timeout (6 s)."""
+"""Minimum time for which a group must have tried after the heal: a missing member expires only after the session
+timeout (6 s)."""
 READ_MS_MAX = 2_000
-"""So long before its last poll a record is acknowledged that a reader must have been given."""
+"""Time within which a reader must receive an acknowledged record. Records acknowledged less than this before its last
+poll are not expected."""
 _WORDS = MappingProxyType(
     {
         Function.SEND: "sends",
@@ -38,22 +43,22 @@ _WORDS = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """All that one client, or one group, did of one function. `successes` are those of `tries` that show that it works.
-    `least_ms`: how long it must have tried to be judged."""
+class _ClientTries:
+    """All operations of one function by one client or one group. `successes` are those of `tries` that show that the
+    client works. `least_ms`: how long it must have tried before the lack of a success counts."""
 
     who: str
     f: Function
-    tries: Sequence[Operation]
-    successes: Sequence[Operation]
+    tries: Sequence[HistoryOperation]
+    successes: Sequence[HistoryOperation]
     least_ms: float = AFTER_HEAL_MS_MIN
-    may_rest: bool = False
-    """It need not try after the heal."""
+    may_stop: bool = False
+    """Whether it is acceptable that the client makes no attempt after the heal."""
 
 
-def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> LivenessFindings:
-    """What every client, under whichever of its names, does with success between the heal and the end of the work. Of
-    an application nothing is known but what others read."""
+def find_unavailable(info: RunInfo, operations: Sequence[HistoryOperation]) -> LivenessFindings:
+    """Check that every client, over all of its process names, has a success between the heal and the end of the work.
+    Nothing is checked for a user's application."""
     found = LivenessFindings()
     lines = [] if info.application else list(_lines(info, operations))
     left_ms = info.duration_ms - info.healed_ms
@@ -68,7 +73,7 @@ def find_unavailable(info: RunInfo, operations: Sequence[Operation]) -> Liveness
     return found
 
 
-def _judge(info: RunInfo, line: _Line, found: LivenessFindings) -> None:
+def _judge(info: RunInfo, line: _ClientTries, found: LivenessFindings) -> None:
     tries = [each for each in line.tries if _is_after_heal(info, each)]
     words = _WORDS[line.f]
     found.judged += 1
@@ -77,7 +82,7 @@ def _judge(info: RunInfo, line: _Line, found: LivenessFindings) -> None:
     if not tries:
         if line.f is Function.SEND:
             found.reasons.append(f"{line.who} sent nothing after the heal: whether it could is not known.")
-        elif line.successes and not line.may_rest:
+        elif line.successes and not line.may_stop:
             found.reasons.append(f"{line.who} tried no {words} after the heal: whether it could is not known.")
         return
     errors = sorted({each.error for each in tries} - {""}) or ["no records"]
@@ -104,15 +109,16 @@ def _judge(info: RunInfo, line: _Line, found: LivenessFindings) -> None:
     )
 
 
-def _is_after_heal(info: RunInfo, operation: Operation) -> bool:
-    """Whether it was open at the heal or later, while clients worked."""
+def _is_after_heal(info: RunInfo, operation: HistoryOperation) -> bool:
+    """Return whether an operation began, or was still open, between the heal and the end of the clients' work."""
     is_open_then = operation.end_ms is None or operation.end_ms > info.healed_ms or operation.begin_ms >= info.healed_ms
     return is_open_then and operation.begin_ms < info.duration_ms
 
 
-def _tried_ms(info: RunInfo, line: _Line, tries: Sequence[Operation]) -> float:
-    """How long there were tries. A producer has all the time after the heal. One that only waits for an answer that it
-    has waited for since before the heal has tried once that is longer than any request may take."""
+def _tried_ms(info: RunInfo, line: _ClientTries, tries: Sequence[HistoryOperation]) -> float:
+    """Return for how long a client tried after the heal. A producer counts for the whole time. For other clients the
+    time begins with the first operation after the heal. If a client's only operation has been open since before the
+    heal, it counts only if it lasted longer than any request may."""
     if line.f is Function.SEND:
         return info.duration_ms - info.healed_ms
     last_ms = max(_end_ms(info, each) for each in tries)
@@ -123,13 +129,13 @@ def _tried_ms(info: RunInfo, line: _Line, tries: Sequence[Operation]) -> float:
     return waited_ms if waited_ms >= WHOLE_MS_MAX else 0.0
 
 
-def _end_ms(info: RunInfo, operation: Operation) -> float:
+def _end_ms(info: RunInfo, operation: HistoryOperation) -> float:
     return min(info.duration_ms if operation.end_ms is None else operation.end_ms, info.duration_ms)
 
 
-def _lines(info: RunInfo, operations: Sequence[Operation]) -> Iterator[_Line]:
-    """Whoever did anything, function by function."""
-    parts: dict[tuple[Function, str], list[Operation]] = {}
+def _lines(info: RunInfo, operations: Sequence[HistoryOperation]) -> Iterator[_ClientTries]:
+    """Yield the operations of every client and group, separately for each function."""
+    parts: dict[tuple[Function, str], list[HistoryOperation]] = {}
     for each in operations:
         f = Function.POLL if each.f is Function.ASSIGN else each.f
         if f in _WORDS and each.process != FINAL_READER:
@@ -142,27 +148,33 @@ def _lines(info: RunInfo, operations: Sequence[Operation]) -> Iterator[_Line]:
             wanted = _unread(info, who, tries, sends, polls)
             succeeded = [each for each in succeeded if each.f is function and (not wanted or each.records)]
         if function is Function.COMMIT:
-            yield _Line(who, function, tries, succeeded, GROUP_MS_MIN, may_rest=_are_replaced(info, polls))
+            yield _ClientTries(who, function, tries, succeeded, GROUP_MS_MIN, may_stop=_are_replaced(info, polls))
         else:
-            yield _Line(who, function, tries, succeeded)
+            yield _ClientTries(who, function, tries, succeeded)
 
 
-def _of_function(parts: dict[tuple[Function, str], list[Operation]], function: Function) -> list[Operation]:
-    """The operations of all lines of a function."""
+def _of_function(
+    parts: dict[tuple[Function, str], list[HistoryOperation]], function: Function
+) -> list[HistoryOperation]:
+    """Return the operations of one function from all clients."""
     return [each for (f, _), several in parts.items() if f is function for each in several]
 
 
-def _are_replaced(info: RunInfo, polls: Sequence[Operation]) -> bool:
-    """Whether a member of the group went on under another name after the heal."""
+def _are_replaced(info: RunInfo, polls: Sequence[HistoryOperation]) -> bool:
+    """Return whether a member of the group changed its process name after the heal."""
     names = {each.process for each in polls if each.process.startswith(MEMBERS) and _is_after_heal(info, each)}
     return len(names) > len({*map(lineage_of, names)})
 
 
 def _unread(
-    info: RunInfo, who: str, tries: Sequence[Operation], sends: Sequence[Operation], polls: Sequence[Operation]
+    info: RunInfo,
+    who: str,
+    tries: Sequence[HistoryOperation],
+    sends: Sequence[HistoryOperation],
+    polls: Sequence[HistoryOperation],
 ) -> bool:
-    """Whether records were acknowledged after the heal in what this reader had been assigned for long enough; those of
-    a group may be given to any member."""
+    """Return whether this reader missed records. They were acknowledged after the heal in partitions that had been
+    assigned to the reader for long enough. Records of a group may be received by any member."""
     assigned = [each for each in tries if each.f is Function.ASSIGN and each.is_ok and each.begin_ms < info.duration_ms]
     if not assigned:
         return False

@@ -1,14 +1,15 @@
 """Signs that a fault took effect, each found in the samples or in the history.
 
-A sign looks at the fault's window: from its begin to GRACE_MS behind its end, or to the begin of the next fault if that
-comes first; if the sign can only be of the nodes that were hit, to the next fault that hits one of them. It compares
-with how things were before the begin, and is about the nodes that were hit if the fault names any. Samples are some
-100 ms apart, so a set that shrinks and grows again may be missed; epochs only rise, so a change of leader is not.
+A sign is searched for in the fault's window: from its begin to GRACE_MS after its end, or to the begin of the next
+fault if that comes first. For signs that only the affected nodes can show, the window lasts until the next fault that
+affects one of them. A sign is a change from the state before the fault. If the fault names nodes, only changes that
+concern them count. Samples are about 100 ms apart, so a set that shrinks and grows again may be missed. A change of
+leader is not missed, because epochs only increase.
 
-Sends can fail or wait for many reasons on a busy machine. Of a fault that names nodes only these count, which no other
-reason explains: what is sent to a partition that a hit node leads, before or in the window; a refusal for too few
-replicas in sync where a hit node is a replica; and a gap of half the fault's time or more where a hit node was in sync,
-as acks=all waits for a follower that is cut off.
+On a busy machine sends fail or wait for many reasons. For a fault that names nodes only three cases count, which have
+no other explanation. First, sends to a partition that an affected node leads, before the fault or in its window.
+Second, a rejection for too few in-sync replicas where an affected node is a replica. Third, a gap of at least half the
+fault's duration where an affected node was in sync: acks=all waits for a follower that is cut off.
 """
 
 from __future__ import annotations
@@ -21,24 +22,29 @@ from typing import TypeVar
 
 from kraft.sim.chaos.history import Function, Place
 from kraft.sim.chaos.judge.availability import Activity, activities_of, quantile
-from kraft.sim.chaos.judge.operations import Operation, lineage_of, name_of
-from kraft.sim.chaos.run.run_folder import FaultRecord, PartitionSample, Sample
+from kraft.sim.chaos.judge.operations import HistoryOperation, lineage_of, name_of
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, PartitionSample
 from kraft.sim.nemesis import plan
 
 GRACE_MS = 12_000
-"""What a fault causes may show so long after its end: Kafka misses a broker that is back at once after 9 s."""
+"""Time after a fault's end in which its effects may still appear. Kafka fences a broker that restarts at once only
+after 9 s."""
 GRACE_OF_NODES_MS = 30_000
-"""The same of signs that can only be of the nodes that were hit: a quorum without a leader fences nobody meanwhile."""
+"""Time after a fault's end in which signs may still appear that only the affected nodes can show. It is longer, because
+a quorum without a leader fences no broker in the meantime."""
 SHORT_MS = 300
-"""A fault shorter than this may pass between two samples."""
+"""Duration in ms below which a fault may begin and end between two samples."""
 BEFORE_MS = 5_000
-"""So long before a fault its successes and latencies are compared with."""
+"""Length of the time before a fault; its successes and latencies are compared with those during the fault."""
 GAP_MS_MIN, GAP_FACTOR, GAP_SUCCESSES_MIN = 250, 3, 3
-"""A gap is at least so long, and so many times the longest before the fault, in which there were so many successes."""
+"""Minimum length of a gap, minimum ratio of a gap to the longest gap before the fault, and minimum number of successes
+in the time before the fault."""
 SLOWER_FACTOR, SLOWER_MS_MIN, SLOWER_COUNT_MIN = 2, 10, 20
-"""Sends are slower by this factor and so many ms, with so many sends before and during the fault."""
+"""Minimum factor and minimum ms by which sends must be slower than before the fault, and minimum number of sends before
+and during the fault."""
 SILENT_MS_MIN, SETTLE_MS = 500, 200
-"""A link is silent for so long, counted from a moment after the begin, in which bytes under way may arrive."""
+"""Minimum time without bytes after which a link counts as silent, and delay after the fault's begin from which that
+time is counted, so that bytes in flight may arrive."""
 REFUSALS = (
     "NOTENOUGHREPLICAS",
     "NOTLEADER",
@@ -50,10 +56,11 @@ REFUSALS = (
     "NETWORKEXCEPTION",
     "TRANSPORT",
 )
-"""Errors of sends by which brokers, or the way to them, refuse: letters only, anywhere in the reason."""
+"""Errors of sends that are rejections by brokers, or mean that no broker was reachable. An error matches if its letters
+occur anywhere in the reason; other characters are ignored."""
 TOO_FEW_REPLICAS = "NOTENOUGHREPLICAS"
 CREATIONS = "topics that are created"
-"""Stands for a partition where a gap is of the creation of topics."""
+"""Used instead of a partition's name for gaps of topic creations."""
 
 LINK_KINDS = (*plan.LINK_KINDS, *plan.TOXIC_KINDS)
 
@@ -62,14 +69,14 @@ Series = Sequence[tuple[float, Value]]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What a run's signs are looked for in. `samples` are in the order of their times."""
+class ObservedRun:
+    """The data of a run in which signs are searched for. `samples` are ordered by time."""
 
-    samples: Sequence[Sample]
-    operations: Sequence[Operation]
+    samples: Sequence[ClusterSample]
+    operations: Sequence[HistoryOperation]
     duration_ms: float
     partitions: Mapping[Place, Series[PartitionSample]] = field(init=False)
-    sends: Sequence[Operation] = field(init=False)
+    sends: Sequence[HistoryOperation] = field(init=False)
     activities: Mapping[str, Activity] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,46 +91,48 @@ class Observed:
         named = {CREATIONS: creations[""]} if creations else {}
         object.__setattr__(self, "activities", {**sends, **named})
 
-    def series(self, value: Callable[[Sample], Value | None]) -> list[tuple[float, Value]]:
-        """(ms, value) of the samples that have it."""
+    def series(self, value: Callable[[ClusterSample], Value | None]) -> list[tuple[float, Value]]:
+        """Return (ms, value) of each sample for which `value` returns one."""
         return [(each.time_ms, found) for each in self.samples for found in [value(each)] if found is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A fault with its window, in ms: it lasted from `begin_ms` to `end_ms`, and is looked for until `until_ms`."""
+class FaultCase:
+    """A fault with the window in which its signs count: the fault lasted from `begin_ms` to `end_ms`, and signs count
+    until `until_ms` (all in ms)."""
 
-    observed: Observed
+    observed: ObservedRun
     kind: str
     nodes: frozenset[int]
     begin_ms: float
     end_ms: float
     until_ms: float
     until_of_nodes_ms: float
-    """So long one looks for what can only be of the nodes that were hit: until the next fault that hits one of them."""
+    """End of the window for signs that only the affected nodes can show: the begin of the next fault that affects one
+    of them."""
 
     def before(self, series: Series[Value]) -> Value | None:
-        """The last value before the fault."""
+        """Return the last value before the fault."""
         return next((value for time_ms, value in reversed(series) if time_ms <= self.begin_ms), None)
 
     def within_of_nodes(self, series: Series[Value]) -> Iterator[tuple[float, Value]]:
-        """The values in the window of the nodes that were hit."""
+        """Yield the values in the longer window, for signs that only the affected nodes can show."""
         return ((time_ms, value) for time_ms, value in series if self.begin_ms < time_ms <= self.until_of_nodes_ms)
 
     def within(self, series: Series[Value]) -> Iterator[tuple[float, Value]]:
-        """The values in the window."""
+        """Yield the values in the fault's window."""
         return ((time_ms, value) for time_ms, value in series if self.begin_ms < time_ms <= self.until_ms)
 
     def after_s(self, time_ms: float) -> str:
         return f"after {(time_ms - self.begin_ms) / 1000:.2f} s"
 
     def is_hit(self, node: int) -> bool:
-        """Whether the fault hit this node, or named none."""
+        """Return whether the fault affected this node. A fault that names no nodes affects all."""
         return not self.nodes or node in self.nodes
 
 
-def case_of(observed: Observed, faults: Sequence[FaultRecord], number: int) -> Case:
-    """The fault with this number."""
+def case_of(observed: ObservedRun, faults: Sequence[FaultRecord], number: int) -> FaultCase:
+    """Return the window of the fault with this number."""
     fault = faults[number]
     end_ms = observed.duration_ms if fault.end_ms is None else max(fault.end_ms, fault.begin_ms)
     later = [other for other in faults if other.begin_ms > end_ms and not other.missed]
@@ -131,18 +140,18 @@ def case_of(observed: Observed, faults: Sequence[FaultRecord], number: int) -> C
     until_ms = min([end_ms + GRACE_MS, *(other.begin_ms for other in later)])
     until_of_nodes_ms = min([end_ms + GRACE_OF_NODES_MS, *(other.begin_ms for other in alike)])
     nodes = frozenset(fault.nodes)
-    return Case(observed, fault.kind, nodes, fault.begin_ms, end_ms, until_ms, until_of_nodes_ms)
+    return FaultCase(observed, fault.kind, nodes, fault.begin_ms, end_ms, until_ms, until_of_nodes_ms)
 
 
 def numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, sorted(values))) or "none"
 
 
-# of the cluster
+# signs of the cluster
 
 
-def isr(case: Case) -> str | None:
-    """An in-sync set loses a node that was hit, or, if none is named, any member."""
+def isr(case: FaultCase) -> str | None:
+    """Find an ISR that loses an affected node, or any member if the fault names no node."""
     for place, series in case.observed.partitions.items():
         first = case.before(series)
         members = set(first.isr) if first is not None else set()
@@ -155,9 +164,10 @@ def isr(case: Case) -> str | None:
     return None
 
 
-def leader(case: Case) -> str | None:
-    """A partition that a hit node led, or any if none is named, has a new leader epoch. A broker that names no leader
-    in the same epoch, as pykraft's does if it cannot dial the leader, shows no election."""
+def leader(case: FaultCase) -> str | None:
+    """Find a new leader epoch of a partition that an affected node led (any partition if the fault names no node). A
+    broker that names no leader in the same epoch shows no election: pykraft's brokers do that when they cannot dial the
+    leader."""
     for place, series in case.observed.partitions.items():
         first = case.before(series)
         if first is None or not case.is_hit(first.leader):
@@ -169,8 +179,9 @@ def leader(case: Case) -> str | None:
     return None
 
 
-def controller(case: Case) -> str | None:
-    """The quorum led by a hit node, or by any if none is named, changes its leader or its epoch."""
+def controller(case: FaultCase) -> str | None:
+    """Find a change of the quorum's leader or epoch. Before the change its leader was an affected node, or any node if
+    the fault names none."""
     series = case.observed.series(
         lambda each: (each.controller, each.controller_epoch) if each.controller >= 0 else None
     )
@@ -184,14 +195,14 @@ def controller(case: Case) -> str | None:
     return None
 
 
-def elections(case: Case) -> str | None:
-    """Any partition, or the quorum, has a new leader or a higher epoch."""
+def elections(case: FaultCase) -> str | None:
+    """Find a new leader or a higher epoch of any partition or of the quorum."""
     anyone = replace(case, nodes=frozenset(), until_of_nodes_ms=case.until_ms)
     return leader(anyone) or controller(anyone)
 
 
-def voters(case: Case) -> str | None:
-    """The set of voters changes."""
+def voters(case: FaultCase) -> str | None:
+    """Find a change of the set of voters."""
     series = case.observed.series(lambda each: frozenset(each.voters) or None)
     first = case.before(series)
     for time_ms, each in case.within(series):
@@ -200,8 +211,8 @@ def voters(case: Case) -> str | None:
     return None
 
 
-def fenced(case: Case) -> str | None:
-    """A hit node, or any if none is named, is no longer among the brokers that the cluster takes for alive."""
+def fenced(case: FaultCase) -> str | None:
+    """Find an affected node, or any broker if the fault names none, that the cluster no longer lists as alive."""
     series = case.observed.series(lambda each: frozenset(each.brokers) or None)
     alive = case.before(series) or frozenset()
     for time_ms, each in case.within_of_nodes(series):
@@ -212,9 +223,9 @@ def fenced(case: Case) -> str | None:
     return None
 
 
-def process(case: Case) -> str | None:
-    """Each hit node, or each node if none is named, that ran before did not run at some time: no sample has it among
-    those that run, or the fact "starts NODE" says that it was started anew."""
+def process(case: FaultCase) -> str | None:
+    """Find that each affected node (each node if the fault names none) that ran before was down at some time. Either a
+    sample does not list it as running, or the fact "starts NODE" shows that it was restarted."""
     if not any(each.running for each in case.observed.samples):
         return None
     series = case.observed.series(lambda each: frozenset(each.running))
@@ -235,8 +246,9 @@ def process(case: Case) -> str | None:
     return f"node {numbers(hit)} did not run {case.after_s(min(stopped.values()))}"
 
 
-def follower_controller(case: Case) -> str | None:
-    """The hit nodes are voters that do not lead, and no brokers: nothing but their processes can show."""
+def follower_controller(case: FaultCase) -> str | None:
+    """Find that the affected nodes are followers of the quorum and not brokers: only their processes can show the
+    fault."""
     samples = case.observed.samples
     leads = case.before(case.observed.series(lambda each: each.controller if each.controller >= 0 else None))
     voting = case.before(case.observed.series(lambda each: frozenset(each.voters) or None)) or frozenset()
@@ -246,19 +258,20 @@ def follower_controller(case: Case) -> str | None:
     return f"node {numbers(case.nodes)} is a controller that did not lead"
 
 
-def between_samples(case: Case) -> str | None:
-    """The fault was so short that no sample lies in it."""
+def between_samples(case: FaultCase) -> str | None:
+    """Find that the fault lies between two samples, because it was shorter than SHORT_MS."""
     span_ms = case.end_ms - case.begin_ms
     inside = any(case.begin_ms < each.time_ms < case.end_ms for each in case.observed.samples)
     return None if inside or span_ms >= SHORT_MS else f"no sample lies in its {span_ms:.0f} ms"
 
 
-# of the clients
+# signs of the clients
 
 
-def refusals(case: Case) -> str | None:
-    """Sends end without success, refused by brokers or without a way to them: more than, at the rate of the time before
-    (as long as the window, but no earlier than the begin of the run), there would be in any case."""
+def refusals(case: FaultCase) -> str | None:
+    """Find more sends than usual that fail because brokers reject them or cannot be reached. The usual number is the
+    rate before the fault, multiplied by the length of the window. The time before the fault is as long as the window,
+    but begins with the run at the earliest."""
     span_ms = case.until_ms - case.begin_ms
     before_ms = min(span_ms, case.begin_ms)
     refused = [
@@ -277,15 +290,16 @@ def refusals(case: Case) -> str | None:
     )
 
 
-def _is_refused_by(case: Case, send: Operation) -> bool:
-    """Whether the nodes that were hit can be why: see the module."""
+def _is_refused_by(case: FaultCase, send: HistoryOperation) -> bool:
+    """Return whether the affected nodes can be the cause of a rejected send; see the module."""
     replicas = {node for _, one in case.observed.partitions.get(send.place, ()) for node in one.replicas}
     is_for_replicas = _letters(send.error).startswith(TOO_FEW_REPLICAS) and any(map(case.is_hit, replicas))
     return is_for_replicas or _is_led_by_hit(case, send.place)
 
 
-def _is_led_by_hit(case: Case, place: Place) -> bool:
-    """Whether a node that was hit led this partition before the fault or in its window; True if none is named."""
+def _is_led_by_hit(case: FaultCase, place: Place) -> bool:
+    """Return whether an affected node led this partition before the fault or in its window; True if the fault names no
+    node."""
     series = case.observed.partitions.get(place, ())
     first = case.before(series)
     seen = [*([] if first is None else [first]), *(one for _, one in case.within(series))]
@@ -300,8 +314,9 @@ def _letters(error: str) -> str:
     return "".join(filter(str.isalpha, error)).upper()
 
 
-def slower(case: Case) -> str | None:
-    """The median, or the 95th percentile, of successful sends is at least twice that of the time before."""
+def slower(case: FaultCase) -> str | None:
+    """Find slower sends: the median or the 95th percentile of successful sends is at least SLOWER_FACTOR times that of
+    the time before the fault."""
     times = [(send.begin_ms, send.end_ms) for send in case.observed.sends if send.is_ok]
     took = [(begin, end) for begin, end in times if end is not None]
     end_ms = case.until_ms if case.end_ms - case.begin_ms < SHORT_MS else case.end_ms
@@ -317,9 +332,10 @@ def slower(case: Case) -> str | None:
     return None
 
 
-def gap(case: Case) -> str | None:
-    """A partition to which sends had succeeded has no success for much longer than any time between two before; or no
-    topic can be created for so long. The nodes that were hit must be able to be why: see the module."""
+def gap(case: FaultCase) -> str | None:
+    """Find a partition that had successful sends and then has none for much longer than between any two successes
+    before. A time in which no topic can be created counts as well. The affected nodes must be a possible cause: see the
+    module."""
     for place, activity in case.observed.activities.items():
         times, until_ms = activity.successes, min(case.until_ms, activity.tried_until_ms)
         before = [time for time in times if case.begin_ms - BEFORE_MS <= time <= case.begin_ms]
@@ -335,9 +351,9 @@ def gap(case: Case) -> str | None:
     return None
 
 
-def _gap_that_is_caused_ms(case: Case, name: str) -> float | None:
-    """How long a gap of this partition, or of CREATIONS, lasts at least if the fault causes it; None if it cannot.
-    Topics are created by controllers."""
+def _gap_that_is_caused_ms(case: FaultCase, name: str) -> float | None:
+    """Return the minimum length from which a gap of this partition, or of CREATIONS, counts as caused by the fault;
+    None if the fault cannot cause it. For CREATIONS the affected nodes must be controllers, which create topics."""
     if name == CREATIONS:
         voters_of = case.observed.series(lambda each: frozenset(each.voters) or None)
         return None if case.nodes and not case.nodes & (case.before(voters_of) or frozenset()) else 0.0
@@ -349,13 +365,14 @@ def _gap_that_is_caused_ms(case: Case, name: str) -> float | None:
     return (case.end_ms - case.begin_ms) / 2 if is_awaited else None
 
 
-def _is_of_one_link(case: Case) -> bool:
-    """Whether the fault is between a pair of ends: a partition that another node leads does not need their link."""
+def _is_of_one_link(case: FaultCase) -> bool:
+    """Return whether the fault affects only the link between two ends: a partition that a third node leads does not
+    need that link."""
     return case.kind in (*LINK_KINDS, plan.CLIENTS_CUT)
 
 
-def rebalances(case: Case) -> str | None:
-    """Members of a group are assigned partitions anew."""
+def rebalances(case: FaultCase) -> str | None:
+    """Find partitions that are reassigned among the members of a group."""
     members = {lineage_of(each.process) for each in case.observed.operations if "group" in each.values}
     found = [
         each
@@ -365,26 +382,27 @@ def rebalances(case: Case) -> str | None:
     return f"{len(found)} assignments of group members" if found else None
 
 
-def topics(case: Case) -> str | None:
-    """Topics are created or deleted with success."""
+def topics(case: FaultCase) -> str | None:
+    """Find topics that are created or deleted successfully."""
     functions = (Function.CREATE_TOPIC, Function.DELETE_TOPIC)
     found = [each for each in case.observed.operations if each.f in functions and each.is_ok and _ended_in(case, each)]
     return f"{len(found)} topics were created or deleted" if found else None
 
 
-def _ended_in(case: Case, operation: Operation) -> bool:
+def _ended_in(case: FaultCase, operation: HistoryOperation) -> bool:
     return operation.end_ms is not None and case.begin_ms < operation.end_ms <= case.until_ms
 
 
-# of what was measured besides
+# signs of other measurements
 
 
 _LINK = re.compile(r"(?P<what>.+) (?P<source>\S+)->(?P<target>\S+)")
 _FACT = re.compile(r"(?P<name>.+?)(?: by (?P<by>[\d.]+)| under (?P<under>[\d.]+)%)?")
 
 
-def silent(case: Case) -> str | None:
-    """Bytes went over a link that was cut, as the facts "proxy bytes SOURCE->TARGET" count them, and then none."""
+def silent(case: FaultCase) -> str | None:
+    """Find a cut link over which bytes passed before the cut and none during it, according to the facts "proxy bytes
+    SOURCE->TARGET"."""
     for name in _fact_names(case):
         link = _LINK.fullmatch(name)
         if link is None or not link["what"].endswith("bytes") or not _is_cut(case, link["source"], link["target"]):
@@ -401,9 +419,9 @@ def silent(case: Case) -> str | None:
     return None
 
 
-def _is_cut(case: Case, source: str, target: str) -> bool:
-    """Whether a fault of this kind is about the link between these: nodes, or whoever is none, as clients are. A cut of
-    one link that hit a single node is between that node and clients."""
+def _is_cut(case: FaultCase, source: str, target: str) -> bool:
+    """Return whether the fault cuts the link between these two ends. An end that is not a node stands for clients. A
+    cut of one link that affects a single node is between that node and clients."""
     ends = [int(end) if end.isdigit() else -1 for end in (source, target)]
     if case.kind == plan.CLIENTS_CUT or (case.kind in plan.LINK_KINDS and len(case.nodes) == 1):
         return -1 in ends and any(case.is_hit(end) for end in ends if end >= 0)
@@ -414,11 +432,12 @@ def _is_cut(case: Case, source: str, target: str) -> bool:
     return any(case.is_hit(end) for end in ends)
 
 
-def fact(case: Case, wanted: str) -> str | None:
-    """A measurement changes: `NAME` rises over what it was, `NAME by X` moves by at least X, up or down, `NAME under
-    X%` falls to at most that part of what it was. "NAME N" and "NAME N->M" of nodes that were hit are meant too; one of
-    N and M may be "clients". Of a fault between two nodes, only their link is meant. Connections also end when clients
-    do, so what comes after their time does not count."""
+def fact(case: FaultCase, wanted: str) -> str | None:
+    """Find a measurement that changes. `NAME` requires that it increases over its value before the fault. `NAME by X`
+    requires a change by at least X, up or down. `NAME under X%` requires that it falls to at most that share of its
+    value before the fault. "NAME N" and "NAME N->M" of affected nodes match too; N or M may be "clients". For a fault
+    between two nodes, only their link matches. Clients also end their connections when they finish, so measurements
+    after the clients' end do not count."""
     parts = _FACT.fullmatch(wanted)
     if parts is None:
         return None
@@ -441,7 +460,7 @@ def _has_moved(was: float | None, value: float, by: str | None, under: str | Non
     return value > (was or 0.0)
 
 
-def _is_meant(case: Case, wanted: str, name: str) -> bool:
+def _is_meant(case: FaultCase, wanted: str, name: str) -> bool:
     if name == wanted:
         return True
     rest = name.removeprefix(f"{wanted} ")
@@ -453,5 +472,5 @@ def _is_meant(case: Case, wanted: str, name: str) -> bool:
     return has_known_ends and any(map(case.is_hit, nodes))
 
 
-def _fact_names(case: Case) -> list[str]:
+def _fact_names(case: FaultCase) -> list[str]:
     return list(dict.fromkeys(name for each in case.observed.samples for name in each.facts))

@@ -1,15 +1,17 @@
-"""Topic names: is there one order of the creations and deletions that explains what clients were told?
+"""Check of topic names: one order of the creations and deletions must explain the responses that clients received.
 
-Certain successes count as answers. A FAIL did not happen and is dropped. An INFO is an open call: it may take effect at
-any later time, or never. "Already exists" and "no such topic" are different, whether INFO or FAIL: requests are sent
-again, so they may answer the second attempt of what had succeeded. Such a call took effect between its invocation and
-its completion, or never. It does not count as a reading: a controller that was replaced, and does not know it, may
-answer from an old state, as Apache Kafka's does. Any answered operation that took long may have been sent twice on the
-way, and its first copy may be carried out later (brokers forward until a controller answers): it is an open call
-besides.
+An OK operation counts with its response. A FAIL did not happen and is dropped. An INFO is an open call: it may take
+effect at any later time, or never.
 
-Committed offsets are not judged so here. A coordinator that was replaced and does not know it may answer with what was
-true before, in Apache Kafka as here, and from outside nobody can tell who answered.
+"Already exists" and "no such topic" are treated differently, whether they are INFO or FAIL. Requests are sent again, so
+these errors may answer the second attempt of a call whose first attempt succeeded. Such a call took effect between its
+invocation and its completion, or never. It does not count as a read of the topic's state: a controller that was
+replaced and has not noticed may answer from an old state, as Apache Kafka's does. Brokers forward a request until a
+controller answers. So an operation that took long may have been sent to a controller twice, and the first copy may be
+carried out later. It therefore counts as an additional open call.
+
+Committed offsets are not checked this way. A coordinator that was replaced and has not noticed may return an older
+value, in Apache Kafka as here, and an outside observer cannot tell which coordinator answered.
 """
 
 from __future__ import annotations
@@ -20,23 +22,23 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from uuid import UUID
 
-from kraft.sim.chaos.history import EventType, Function
+from kraft.sim.chaos.history import Function, HistoryEventType
 from kraft.sim.chaos.judge import FoundAnomaly
 from kraft.sim.chaos.judge.anomaly_words import NOT_LINEARIZABLE, TOPIC_ID_TWICE
-from kraft.sim.chaos.judge.operations import Operation, of
+from kraft.sim.chaos.judge.operations import HistoryOperation, of
 from kraft.sim.check.histories.linearizability import INVALID, STEPS_MAX, UNKNOWN, Call, judge, parted
-from kraft.sim.check.histories.metadata_models import Answer, Create, Delete, TopicModel
+from kraft.sim.check.histories.metadata_models import ControllerAnswer, Create, Delete, TopicModel
 
 SENT_TWICE_MS = 1_000
-"""An operation that took at least so long may have been sent twice. Requests time out later than that."""
+"""Minimum duration of an operation that may have been sent twice. Request timeouts are longer."""
 MAYBE_DONE = MappingProxyType({Function.CREATE_TOPIC: "TOPICALREADYEXISTS", Function.DELETE_TOPIC: "UNKNOWNTOPIC"})
-"""Function → how a refusal begins that may be the answer to a second attempt, in letters only."""
+"""Function → beginning of an error, letters only, that may be the response to a second attempt."""
 TOPIC_FUNCTIONS = (Function.CREATE_TOPIC, Function.DELETE_TOPIC)
 
 
 @dataclass(slots=True)
 class TopicFindings:
-    """`judged`: answers that could have been wrong."""
+    """Result of the check of topic names. `judged`: number of responses that could have been wrong."""
 
     anomalies: list[FoundAnomaly] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -44,13 +46,13 @@ class TopicFindings:
 
 
 def find_topic_anomalies(
-    operations: Sequence[Operation], allowed: Collection[str] = (), steps_max: int = STEPS_MAX
+    operations: Sequence[HistoryOperation], allowed: Collection[str] = (), steps_max: int = STEPS_MAX
 ) -> TopicFindings:
-    """Judge each topic's name alone."""
+    """Check the operations of each topic name separately."""
     found = TopicFindings()
     changes = of(operations, *TOPIC_FUNCTIONS)
     indexes = {(each.process, each.invocation.time_ns): each.index for each in changes}
-    told: dict[UUID, Operation] = {}
+    told: dict[UUID, HistoryOperation] = {}
     for change in changes:
         made = _topic_id(change) if change.f is Function.CREATE_TOPIC and change.is_ok else None
         if made is not None:
@@ -65,7 +67,7 @@ def find_topic_anomalies(
         found.judged += max(0, sum(call.answer is not None for call in calls) - 1)
         if judgement.verdict == UNKNOWN:
             found.reasons.append(
-                f"Topic {topic}: whether its {len(calls)} operations are linearizable was not found out in "
+                f"Topic {topic}: whether its {len(calls)} operations are linearizable was not determined in "
                 f"{steps_max} steps."
             )
         elif judgement.verdict == INVALID and judgement.stuck is not None:
@@ -83,26 +85,26 @@ def find_topic_anomalies(
     return found
 
 
-def calls_of(change: Operation) -> Iterator[Call]:
-    """What an operation adds to the history of its topic. No answer, but a time of return: it happened until then, or
-    never."""
+def calls_of(change: HistoryOperation) -> Iterator[Call]:
+    """Yield the calls that an operation adds to the history of its topic. A call that has a return time and no answer
+    took effect before that time, or never."""
     asked = Create(change.values.get("partitions", 1)) if change.f is Function.CREATE_TOPIC else Delete()
     called_ns = change.invocation.time_ns
     is_maybe = not change.is_ok and _letters(change.error).startswith(MAYBE_DONE[change.f])
-    if change.completion is None or (change.outcome is EventType.INFO and not is_maybe):
+    if change.completion is None or (change.outcome is HistoryEventType.INFO and not is_maybe):
         yield Call(change.process, called_ns, None, asked)
         return
     returned_ns = change.completion.time_ns
     if change.is_ok or is_maybe:
-        answer = Answer(topic_id=_topic_id(change)) if change.is_ok else None
+        answer = ControllerAnswer(topic_id=_topic_id(change)) if change.is_ok else None
         yield Call(change.process, called_ns, returned_ns, asked, answer)
         if returned_ns - called_ns >= SENT_TWICE_MS * 1_000_000:
             yield Call(change.process, called_ns, None, asked)
 
 
 def calls_as_lines(calls: Sequence[Call]) -> str:
-    """The history of one topic as a line of JSON, for other checkers: {"calls": [{"process", "called", "returned",
-    "op": create or delete, "partitions", "answer": {"code", "id"} or null}, ...]}."""
+    """Return the history of one topic as a line of JSON, for other checkers: {"calls": [{"process", "called",
+    "returned", "op": create or delete, "partitions", "answer": {"code", "id"} or null}, ...]}."""
     rows = [
         {
             "process": call.process,
@@ -119,7 +121,7 @@ def calls_as_lines(calls: Sequence[Call]) -> str:
     return json.dumps({"calls": rows})
 
 
-def _topic_id(change: Operation) -> UUID | None:
+def _topic_id(change: HistoryOperation) -> UUID | None:
     text = change.values.get("topic_id", "")
     return UUID(hex=text) if text else None
 
@@ -130,10 +132,10 @@ def _letters(error: str) -> str:
 
 def _words(call: Call, topic: str) -> str:
     verb = "created" if isinstance(call.asked, Create) else "deleted"
-    return f"{call.process} was told at {(call.returned_ns or 0) / 1e6:.0f} ms that it had {verb} {topic}"
+    return f"{call.process} received the response at {(call.returned_ns or 0) / 1e6:.0f} ms that it had {verb} {topic}"
 
 
-def _same_id(first: Operation, second: Operation, is_allowed: bool) -> FoundAnomaly:
+def _same_id(first: HistoryOperation, second: HistoryOperation, is_allowed: bool) -> FoundAnomaly:
     topic_id = second.values["topic_id"]
     return FoundAnomaly(
         name=TOPIC_ID_TWICE,

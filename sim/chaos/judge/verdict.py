@@ -1,8 +1,9 @@
-"""The verdict of a run, from what its files hold, and its own file verdict.json.
+"""The verdict of a run, derived from its files, and the file verdict.json.
 
-Invalid takes an anomaly that the scenario's settings do not permit. Without one a run is valid only if nothing speaks
-against knowing: every fault was seen to take effect, every function succeeded, the final reader came to the end, and
-every checker came to a result.
+A run is invalid if it has an anomaly that the scenario's settings do not permit. Otherwise it is valid only if the
+result is certain. Every fault must have been seen to take effect, and every function must have succeeded. The final
+reader must have reached the end, and every checker must have a result. If any of these is missing, the verdict is
+unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kraft.sim.chaos.judge import (
     FoundAnomaly,
     Gap,
     PhaseStatistics,
-    Verdict,
+    RunVerdict,
     availability,
     coverage,
     liveness,
@@ -33,21 +34,21 @@ from kraft.sim.chaos.judge.anomaly_words import MEANINGS
 from kraft.sim.chaos.judge.evidence import find_effects
 from kraft.sim.chaos.judge.group_positions import find_stale_positions
 from kraft.sim.chaos.judge.liveness import LivenessFindings
-from kraft.sim.chaos.judge.operations import MalformedHistory, Operation, paired
-from kraft.sim.chaos.judge.signs import Observed
+from kraft.sim.chaos.judge.operations import HistoryOperation, MalformedHistory, paired
+from kraft.sim.chaos.judge.signs import ObservedRun
 from kraft.sim.chaos.judge.topics import TopicFindings, find_topic_anomalies
-from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLine, RunInfo
 from kraft.sim.check.histories.client_histories import INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED
 
 LOG_LOSSES = (INCONSISTENT_OFFSETS, LOST_WRITE, MISPLACED, UNSEEN, VANISHED)
-"""Anomalies by which a partition's log went back."""
+"""Anomalies in which a partition's log lost records."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the checkers came to. A checker that raises adds a reason instead of a result."""
+class _CheckResults:
+    """Results of the checkers. If a checker raises, a reason for an unknown verdict is added instead of a result."""
 
     reasons: list[str] = field(default_factory=list)
     anomalies: list[FoundAnomaly] = field(default_factory=list)
@@ -57,7 +58,7 @@ class _Found:
     def run(self, name: str, check: Callable[[], Result], nothing: Result) -> Result:
         try:
             return check()
-        except Exception as error:  # noqa: BLE001 - a checker that fails must not hide what the others found
+        except Exception as error:  # noqa: BLE001 - a failed checker must not hide the findings of others
             self.reasons.append(f"The check of {name} failed: {type(error).__name__}: {error}.")
             return nothing
 
@@ -74,17 +75,17 @@ def decide_verdict(
     info: RunInfo,
     history: Sequence[HistoryEvent],
     faults: Sequence[FaultRecord],
-    samples: Sequence[Sample],
+    samples: Sequence[ClusterSample],
     output: Sequence[OutputLine] = (),
-) -> Verdict:
-    """Judge a run. Never raises for what the files hold: what cannot be judged is a reason, and the verdict unknown.
-    `output` is what the user's own application printed, if one ran."""
-    found = _Found()
+) -> RunVerdict:
+    """Judge a run. Never raises because of the files' contents: what cannot be judged becomes a reason and makes the
+    verdict unknown. `output` is the output of the user's own application, if one ran."""
+    found = _CheckResults()
     operations = _operations(history, found)
     _judge_logs(info, operations, found)
     _judge_topics(info, operations, found)
     _judge_liveness(info, operations, samples, output, found)
-    observed = Observed(sorted(samples, key=lambda sample: sample.time_ms), operations, info.duration_ms)
+    observed = ObservedRun(sorted(samples, key=lambda sample: sample.time_ms), operations, info.duration_ms)
     effects = found.run("the faults' effects", lambda: find_effects(observed, faults), list[FaultEffect]())
     gaps = found.run("gaps", lambda: availability.find_gaps(info, operations, faults), list[Gap]())
     found.add(found.run("gaps", lambda: liveness.find_long_gaps(info, faults, gaps), list[FoundAnomaly]()))
@@ -93,7 +94,7 @@ def decide_verdict(
     found.reasons += coverage.find_idle_clients(info, operations)
     found.reasons += coverage.find_missing_faults(info, faults)
     found.reasons += coverage.find_missing_anomalies(info, found.counts)
-    return Verdict(
+    return RunVerdict(
         verdict=_verdict(found),
         reasons=tuple(dict.fromkeys(found.reasons)),
         anomalies=tuple(sorted(found.anomalies, key=lambda anomaly: anomaly.is_allowed)),
@@ -110,13 +111,13 @@ def decide_verdict(
     )
 
 
-def _verdict(found: _Found) -> str:
+def _verdict(found: _CheckResults) -> str:
     if any(not anomaly.is_allowed for anomaly in found.anomalies):
         return INVALID
     return UNKNOWN if found.reasons else VALID
 
 
-def _operations(history: Sequence[HistoryEvent], found: _Found) -> list[Operation]:
+def _operations(history: Sequence[HistoryEvent], found: _CheckResults) -> list[HistoryOperation]:
     try:
         return paired(history)
     except MalformedHistory as problem:
@@ -124,8 +125,8 @@ def _operations(history: Sequence[HistoryEvent], found: _Found) -> list[Operatio
         return []
 
 
-def _judge_logs(info: RunInfo, operations: Sequence[Operation], found: _Found) -> None:
-    """Sends and polls, and the positions of groups, which depend on the logs."""
+def _judge_logs(info: RunInfo, operations: Sequence[HistoryOperation], found: _CheckResults) -> None:
+    """Check sends and polls, and the committed offsets of groups, which depend on the logs."""
     logs = found.run(
         "sends and polls",
         lambda: find_log_anomalies(operations, info.allowed, bool(info.application)),
@@ -143,7 +144,7 @@ def _judge_logs(info: RunInfo, operations: Sequence[Operation], found: _Found) -
     found.checked.update({"G3": compared} if compared else {})
 
 
-def _judge_topics(info: RunInfo, operations: Sequence[Operation], found: _Found) -> None:
+def _judge_topics(info: RunInfo, operations: Sequence[HistoryOperation], found: _CheckResults) -> None:
     topics = found.run("topics", lambda: find_topic_anomalies(operations, info.allowed), TopicFindings())
     found.reasons += topics.reasons
     found.add(topics.anomalies)
@@ -152,10 +153,10 @@ def _judge_topics(info: RunInfo, operations: Sequence[Operation], found: _Found)
 
 def _judge_liveness(
     info: RunInfo,
-    operations: Sequence[Operation],
-    samples: Sequence[Sample],
+    operations: Sequence[HistoryOperation],
+    samples: Sequence[ClusterSample],
     output: Sequence[OutputLine],
-    found: _Found,
+    found: _CheckResults,
 ) -> None:
     whole = found.run("replicas in sync", lambda: liveness.find_not_whole(info, samples), LivenessFindings())
     found.reasons += whole.reasons
@@ -172,20 +173,20 @@ def _judge_liveness(
 
 
 def meaning_of(name: str) -> str:
-    """What an anomaly of this name is, in a few words."""
+    """Return the meaning of an anomaly's name, in a few words."""
     return MEANINGS[name][1]
 
 
 # verdict.json
 
 
-def verdict_to_json(verdict: Verdict) -> str:
-    """The text of verdict.json."""
+def verdict_to_json(verdict: RunVerdict) -> str:
+    """Return the text of verdict.json."""
     return json.dumps(asdict(verdict), indent=1) + "\n"
 
 
-def verdict_from_json(text: str) -> Verdict:
-    """The verdict that `verdict_to_json` wrote. ValueError, KeyError or TypeError if the text is no verdict."""
+def verdict_from_json(text: str) -> RunVerdict:
+    """Parse the text of verdict.json. ValueError, KeyError or TypeError if it is not a verdict."""
     row: dict[str, Any] = json.loads(text)
     parts: Mapping[str, Callable[[Any], Any]] = {
         "reasons": tuple,
@@ -195,7 +196,7 @@ def verdict_from_json(text: str) -> Verdict:
         "phases": lambda rows: tuple(PhaseStatistics(**each) for each in rows),
         "throughput": lambda rows: tuple((time_ms, rate) for time_ms, rate in rows),
     }
-    return Verdict(**{name: parts.get(name, lambda value: value)(value) for name, value in row.items()})
+    return RunVerdict(**{name: parts.get(name, lambda value: value)(value) for name, value in row.items()})
 
 
 def _with_tuples(kind: Callable[..., Result], row: Mapping[str, Any], *names: str) -> Result:

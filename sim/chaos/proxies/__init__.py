@@ -1,6 +1,6 @@
-"""Synchronous: a toxiproxy server of our own, and one proxy of it for each directed link of a cluster.
+"""Synchronous: a toxiproxy server, and one of its proxies for each directed link of a cluster.
 
-`binary` builds the server once, `server` runs it, `api` talks to it through the toxiproxy-python package, `toxics` has
-the values that say how the bytes of a way fare, and `links` makes a set of proxies as those say. May import kraft.seam,
-kraft.sim.nemesis, kraft.sim.shapes and kraft.sim.chaos.clusters.held_ports. Needs the extra [chaos].
+`binary` builds the server once, and `server` runs it. `api` calls it through the toxiproxy-python package. `toxics`
+defines values for the conditions of the bytes that flow in a direction, and `links` sets up proxies for them. May
+import kraft.seam, kraft.sim.nemesis, kraft.sim.shapes and kraft.sim.chaos.clusters.held_ports. Needs the extra [chaos].
 """

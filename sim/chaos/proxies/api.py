@@ -1,8 +1,8 @@
-"""A typed face of toxiproxy-python: the calls that proxies of links need, each with its HTTP status checked.
+"""A typed interface to toxiproxy-python: the calls that link proxies need, each with its HTTP status checked.
 
-The package keeps the server's address in class attributes of its `APIConsumer`. Each `ToxiproxyApi` has a subclass of
-its own with its own address, so that several servers and several threads in one process do not meet. The package's
-higher calls are not used where they hide an answer: it reports statuses 400, 404 and 409 only, and a listener that
+The package keeps the server's address in class attributes of its `APIConsumer`. Each `ToxiproxyApi` has its own
+subclass with its own address, so that several servers and threads in one process do not interfere. The package's
+higher-level calls are not used where they hide a response: they report only statuses 400, 404 and 409. A listener that
 cannot be opened is a 500.
 """
 
@@ -19,10 +19,11 @@ from kraft.sim.chaos.proxies.errors import ToxiproxyError
 from kraft.sim.chaos.proxies.toxics import Toxic
 
 CALL_SECONDS_MAX = 10.0
-"""A call that changes toxics waits for every connection of the proxy to hand on what it has in hand."""
+"""Timeout of a call. A call that changes toxics waits until every connection of the proxy has passed on its current
+chunk."""
 
 UPSTREAM, DOWNSTREAM = "upstream", "downstream"
-"""Streams of a connection: from the process that dialled, and to it."""
+"""Streams of a connection: bytes from the process that dialled, and bytes to it."""
 
 
 class ToxiproxyApi:
@@ -44,16 +45,16 @@ class ToxiproxyApi:
         self._call("delete", f"/proxies/{name}")
 
     def enable_proxy(self, name: str, is_enabled: bool) -> None:
-        """Let a proxy listen; or close its listener, so that dials are refused, and all its connections."""
+        """Open a proxy's listener; or close its listener and all its connections, so that dials are refused."""
         self._call("post", f"/proxies/{name}", json={"enabled": is_enabled})
 
     def proxies(self) -> dict[str, dict[str, Any]]:
-        """By name: what toxiproxy knows of a proxy ("enabled", "listen", "upstream", "toxics": a list)."""
+        """Return name → toxiproxy's description of a proxy ("enabled", "listen", "upstream", "toxics": a list)."""
         found: dict[str, dict[str, Any]] = self._call("get", "/proxies").json()
         return found
 
     def toxics(self, proxy: str, stream: str) -> dict[str, Toxic]:
-        """The toxics of a stream by the names they were added with, first in the chain first."""
+        """Return the toxics of a stream by name, in the order of the chain."""
         found = self._call("get", f"/proxies/{proxy}/toxics").json()
         return {
             one["name"].removesuffix(f"@{stream}"): Toxic(one["type"], one["attributes"], toxicity=one["toxicity"])
@@ -67,21 +68,22 @@ class ToxiproxyApi:
         self._call("post", f"/proxies/{proxy}/toxics", json=body)
 
     def update_toxic(self, proxy: str, stream: str, name: str, toxic: Toxic) -> None:
-        """Give a toxic other attributes and another toxicity; it hands on what it holds back."""
+        """Change the attributes and the toxicity of a toxic. This releases the data that the toxic holds back."""
         self._call("post", f"/proxies/{proxy}/toxics/{name}@{stream}", json=_body(toxic))
 
     def remove_toxic(self, proxy: str, stream: str, name: str) -> None:
         self._call("delete", f"/proxies/{proxy}/toxics/{name}@{stream}")
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
-        """The response. `no_proxy` keeps the environment's HTTP proxies away from a server on this host."""
+        """Send a request and return the response. `no_proxy` keeps the environment's HTTP proxies away from a server on
+        this host."""
         what = f"toxiproxy at {self.address}: {method.upper()} {path}"
         call = getattr(self._consumer, method)
         try:
             response = call(path, timeout=CALL_SECONDS_MAX, proxies={"no_proxy": self.address.host}, **arguments)
         except requests.Timeout as problem:
             raise ToxiproxyError(
-                f"{what} was not carried out within {CALL_SECONDS_MAX:g} s: a connection of the proxy cannot hand on "
+                f"{what} was not carried out within {CALL_SECONDS_MAX:g} s: a connection of the proxy cannot pass on "
                 "its bytes, as when a paused process reads nothing and its buffers are full; resume it first"
             ) from problem
         except requests.RequestException as problem:

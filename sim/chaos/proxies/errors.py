@@ -1,4 +1,4 @@
-"""The one error of this folder."""
+"""The only exception class of this folder."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from kraft.sim.shapes import ClusterError
 
 
 class ToxiproxyError(ClusterError):
-    """toxiproxy cannot be built, does not run, or does not do what was asked; the text says what to do next."""
+    """toxiproxy cannot be built, does not run, or did not carry out a call; the text says what to do next."""

@@ -1,11 +1,11 @@
-"""A toxiproxy server as a child process, for the time of a `with` block.
+"""A toxiproxy server as a child process, for the duration of a `with` block.
 
     with ToxiproxyServer(folder) as server:
         server.api.create_proxy("1-2", listen, upstream)
 
-Invariants: the port of its interface is its own, also against other test processes. The process is in a process group
-of its own, so ctrl-C in a terminal does not end it before its user. If the user is killed with SIGKILL it runs on: a
-watcher of the user must end it, by `pid` or by a mark in its `environment`.
+Invariants: no other process uses the port of its interface, not even other test processes. The process has its own
+process group, so ctrl-C in a terminal does not end it before its user. If the user is killed with SIGKILL, the server
+continues to run: a supervisor must end it, by `pid` or by a mark in its `environment`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ HOST = "127.0.0.1"
 LOG_NAME = "toxiproxy.log"
 START_SECONDS_MAX = 15.0
 STOP_SECONDS_MAX = 3.0
-"""From SIGTERM to SIGKILL."""
+"""Maximum time from SIGTERM to SIGKILL."""
 LOG_LINES_SHOWN = 5
 _POLL_SECONDS = 0.01
 
 
 class ToxiproxyServer:
-    """See the module. `folder` exists and gets the log file; `binary` is built or found if it is not given, and
-    `progress` is called with a line before each step of that. `environment` is added to ours."""
+    """A toxiproxy process; see the module. `folder` must exist and receives the log file. `binary` is built or found if
+    it is not given; `progress` is called with a line before each step of that. `environment` is added to this process's
+    environment."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class ToxiproxyServer:
         self.stop()
 
     def start(self) -> None:
-        """Start the process and block until its interface answers. ToxiproxyError."""
+        """Start the process and block until its interface answers. Raises ToxiproxyError."""
         if self._process is not None:
             raise ToxiproxyError("this toxiproxy is started already")
         binary = self._binary or toxiproxy_binary(self._progress)
@@ -94,7 +95,8 @@ class ToxiproxyServer:
                 raise ToxiproxyError(f"toxiproxy's server {binary} cannot be started: {problem}") from problem
 
     def _wait_answering(self) -> None:
-        """A server that cannot open its port goes on without it, so a deadline decides."""
+        """Wait until the interface answers, at most until a deadline: a server that cannot open its port keeps running
+        without an interface."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
@@ -109,7 +111,8 @@ class ToxiproxyServer:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """End the process and its proxies: SIGTERM, and SIGKILL if it does not end. Does nothing the second time."""
+        """End the process and its proxies with SIGTERM, and with SIGKILL if it does not end. Does nothing the second
+        time."""
         process, self._process = self._process, None
         ports, self._ports = self._ports, None
         self._api = None
@@ -122,7 +125,7 @@ class ToxiproxyServer:
 
     @property
     def api(self) -> ToxiproxyApi:
-        """ToxiproxyError if it is not started."""
+        """The interface of the server. ToxiproxyError if it is not started."""
         if self._api is None:
             raise ToxiproxyError("this toxiproxy is not started: with ToxiproxyServer(folder) as server: …")
         return self._api
@@ -133,7 +136,7 @@ class ToxiproxyServer:
         return None if self._process is None else self._process.pid
 
     def require_running(self) -> None:
-        """ToxiproxyError, with the end of the log, if the process has ended by itself."""
+        """Raise ToxiproxyError with the end of the log if the process has ended by itself."""
         if self._process is None:
             raise ToxiproxyError("this toxiproxy is not started")
         code = self._process.poll()
@@ -146,7 +149,7 @@ class ToxiproxyServer:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """By signals to this one child, which may be paused."""
+    """End this child process, which may be paused, by signals."""
     try:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGCONT)

@@ -1,12 +1,13 @@
-"""Pure: what happens to the bytes of a way, as toxics of toxiproxy, and the steps from one set of toxics to another.
+"""Pure: the toxics of toxiproxy for the conditions of a direction, and the changes from one set of toxics to another.
 
-The steps keep three rules, which come from how toxiproxy passes bytes (its link.go):
-- A toxic that holds bytes back is never removed: it is set to its neutral form. Removing it delivers what it holds one
-  chunk after the other while the proxy is locked, with 5 s for each chunk whose reader is gone. Where the sender has
-  closed the connection meanwhile, removing several loses what is held.
-- Adding a toxic makes the last one of the chain hand on the chunk that it has in hand. While a way hangs, its other
-  toxics are therefore left as they are until the hang ends.
-- Closing is held back before bytes are, and let go before them, so a connection that closes delivers its bytes first.
+The changes keep three rules, which follow from how toxiproxy passes bytes (its link.go):
+- A toxic that holds bytes back is never removed: it is set to its neutral form. Removing it delivers the held bytes
+  chunk by chunk while the proxy is locked, with 5 s for each chunk whose reader is gone. If the sender has closed the
+  connection in the meantime, removing several toxics loses held bytes.
+- Adding a toxic makes the last toxic of the chain pass on its current chunk. While a direction hangs, its other toxics
+  are therefore left unchanged until the hang ends.
+- Closes are held back before bytes are, and released before bytes, so a connection that closes delivers its bytes
+  first.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ ATTRIBUTES: Mapping[str, Mapping[str, int]] = MappingProxyType(
 """Type of toxic → its attributes and their defaults. Times are in ms, the slicer's delay in µs, rate in 1000 B/s."""
 
 HELD_MS = 30 * 24 * 3_600_000
-"""Longer than any run: bytes wait until the toxic is changed."""
+"""Time in ms that is longer than any run: bytes wait until the toxic is changed."""
 RATE_UNIT = 1000
-"""Bytes per second of rate 1 in a bandwidth toxic."""
+"""Bytes per second that one unit of `rate` in a bandwidth toxic stands for."""
 
 
-class Policy(Enum):
-    """What happens to connections between two ends, whichever of the two dials."""
+class ConnectionPolicy(Enum):
+    """How connections between two ends are treated, whichever of the two dials."""
 
     OPEN = "open"
     REFUSE = "refuse"
@@ -47,20 +48,21 @@ class Policy(Enum):
     """The connections are closed. Dials succeed; a connection is reset when its first bytes arrive."""
 
 
-class Manner(Enum):
-    """What becomes of the bytes that are sent on a way that hangs."""
+class HangMode(Enum):
+    """What happens to the bytes that are sent while a direction hangs."""
 
     HOLD = "hold"
-    """They arrive when the hang ends."""
+    """The bytes arrive when the hang ends."""
     DROP = "drop"
-    """They are lost, and every connection on which the way hung is closed when the hang ends."""
+    """The bytes are lost, and every connection on which the direction hung is closed when the hang ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toxic:
     """One of toxiproxy's toxics. Attributes that are not given have their defaults (`ATTRIBUTES`). `toxicity` is the
-    probability, 0 to 1, that it acts on a connection. `stream` restricts a toxic of a way to the connections that the
-    way's source dialled ("upstream") or its target ("downstream"); empty: both. ToxiproxyError lists what there is."""
+    probability, 0 to 1, that it acts on a connection. `stream` restricts a toxic of a direction to connections dialled
+    by the direction's source ("upstream") or its target ("downstream"); empty: both. Raises ToxiproxyError with the
+    valid names."""
 
     type: str
     attributes: Mapping[str, int] = field(default_factory=dict)
@@ -92,14 +94,14 @@ class Toxic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """How bytes fare that flow from one end to another, whichever of the two dialled. `latency_ms` is added, and up to
-    `jitter_ms` more. `bytes_per_second` is rounded to thousands from 1000 up; below, bytes pass one by one. Each
-    connection ends when `bytes_max` bytes have passed since the limit was set. 0: no limit. While a way hangs, a close
-    of the connection does not pass either."""
+class ByteConditions:
+    """Conditions of the bytes that flow from one end to another, whichever end dialled. `latency_ms` is added, plus up
+    to `jitter_ms`. `bytes_per_second` is rounded to thousands from 1000 up; below that, bytes pass one by one. Each
+    connection ends when `bytes_max` bytes have passed since the limit was set. 0: no limit. While a direction hangs, a
+    close of the connection does not pass either."""
 
     is_hung: bool = False
-    manner: Manner = Manner.HOLD
+    manner: HangMode = HangMode.HOLD
     latency_ms: int = 0
     jitter_ms: int = 0
     bytes_per_second: int = 0
@@ -108,39 +110,40 @@ class Way:
 
     def __post_init__(self) -> None:
         if min(self.latency_ms, self.jitter_ms, self.bytes_per_second, self.bytes_max) < 0:
-            raise ToxiproxyError("latency, jitter, bytes per second and bytes of a way are 0 or more")
+            raise ToxiproxyError("latency, jitter, bytes per second and bytes of a direction are 0 or more")
 
 
-CLEAR = Way()
+CLEAR = ByteConditions()
 
 Toxics = Mapping[str, Toxic]
 """The toxics of one stream of one proxy, by name."""
 
 CLOSE, DROP, LATENCY, RESET = "close", "drop", "latency", "reset"
-"""Names of toxics. The first three make a hang; in this order a stream begins to hang, and ends it."""
+"""Names of toxics. CLOSE, DROP and LATENCY form a hang. When a hang begins or ends, they are changed in this order."""
 _NEUTRAL = MappingProxyType({toxic.type: toxic for toxic in (Toxic("slow_close"), Toxic("latency"))})
-"""By type: what a toxic that holds bytes or closes back is set to instead of being removed."""
+"""Type → the neutral form of a toxic that holds back bytes or closes. A toxic is set to this form instead of being
+removed."""
 AT_REST: Mapping[str, Toxic] = MappingProxyType({CLOSE: _NEUTRAL["slow_close"], LATENCY: _NEUTRAL["latency"]})
-"""The toxics that every stream has from the begin on; they do nothing until a hang needs them."""
+"""The toxics that every stream has from the begin; they do nothing until a hang needs them."""
 _HELD = Toxic("latency", {"latency": HELD_MS})
 _CLOSE_HELD = Toxic("slow_close", {"delay": HELD_MS})
 
 
-def toxics_of(way: Way, policy: Policy, stream: str) -> dict[str, Toxic]:
-    """The toxics of a way on a stream ("upstream" if the way's source dialled)."""
+def toxics_of(way: ByteConditions, policy: ConnectionPolicy, stream: str) -> dict[str, Toxic]:
+    """Return the toxics of a direction on a stream ("upstream" if the direction's source dialled)."""
     found = {name: toxic for name, toxic in _named(way.toxics) if toxic.stream in ("", stream)}
     if way.bytes_per_second:
         rate = _rate(way.bytes_per_second)
         found[f"rate-{rate.type}"] = rate
     if way.bytes_max:
         found["limit"] = Toxic("limit_data", {"bytes": way.bytes_max})
-    if policy is Policy.RESET:
+    if policy is ConnectionPolicy.RESET:
         found[RESET] = Toxic("reset_peer")
     if way.latency_ms or way.jitter_ms:
         found[LATENCY] = _latency(way.latency_ms, way.jitter_ms)
     if way.is_hung:
         found[CLOSE] = _CLOSE_HELD
-        if way.manner is Manner.DROP:
+        if way.manner is HangMode.DROP:
             found[DROP] = Toxic("timeout")
         else:
             found[LATENCY] = _HELD
@@ -148,7 +151,8 @@ def toxics_of(way: Way, policy: Policy, stream: str) -> dict[str, Toxic]:
 
 
 def _named(toxics: Iterable[Toxic]) -> Iterator[tuple[str, Toxic]]:
-    """Each toxic with its name. That counts those of its type only, so that it stays the same when others go."""
+    """Yield each toxic with its name. The number in a name counts only toxics of the same type. So names stay the same
+    when toxics of another type are removed."""
     counts: dict[str, int] = {}
     for toxic in toxics:
         number = counts[toxic.type] = counts.get(toxic.type, -1) + 1
@@ -156,46 +160,47 @@ def _named(toxics: Iterable[Toxic]) -> Iterator[tuple[str, Toxic]]:
 
 
 def _latency(latency_ms: int, jitter_ms: int) -> Toxic:
-    """toxiproxy's jitter goes both ways from its latency; a way's adds to it."""
+    """Return a latency toxic. toxiproxy's jitter is added or subtracted; a direction's jitter is only added."""
     return Toxic("latency", {"latency": latency_ms + (jitter_ms + 1) // 2, "jitter": jitter_ms // 2})
 
 
 def _rate(bytes_per_second: int) -> Toxic:
-    """toxiproxy's bandwidth has no rate below 1000 bytes per second; its slicer can pause after each byte."""
+    """Return a toxic that limits the rate. toxiproxy's bandwidth has no rate below 1000 bytes per second; its slicer
+    can pause after each byte."""
     if bytes_per_second < RATE_UNIT:
         return Toxic("slicer", {"average_size": 1, "delay": 1_000_000 // bytes_per_second})
     return Toxic("bandwidth", {"rate": (bytes_per_second + RATE_UNIT // 2) // RATE_UNIT})
 
 
 def is_held(toxics: Toxics) -> bool:
-    """Whether these toxics hold all bytes back, or drop them."""
+    """Return whether these toxics hold all bytes back, or drop them."""
     return DROP in toxics or toxics.get(LATENCY) == _HELD
 
 
-class Verb(Enum):
+class ChangeKind(Enum):
     ADD = "add"
     UPDATE = "update"
     REMOVE = "remove"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One change of a stream's toxics; `toxic` is the new one, or the one that is removed."""
+class ToxicChange:
+    """One change of a stream's toxics. `toxic` is the toxic that is added, changed or removed."""
 
-    verb: Verb
+    kind: ChangeKind
     name: str
     toxic: Toxic
 
 
-def steps_between(present: Toxics, wanted: Toxics, *, has_connections: bool = True) -> list[Step]:
-    """The changes that make one set of toxics another, in order. See the module for the rules. Without connections
-    nothing is held, so that toxics may be changed in a hang too."""
-    hang = [step for name in (CLOSE, DROP, LATENCY) for step in _steps_of(name, present, wanted)]
+def changes_between(present: Toxics, wanted: Toxics, *, has_connections: bool = True) -> list[ToxicChange]:
+    """Return the ordered changes from one set of toxics to another. See the module for the rules. Without connections
+    no bytes are held, so toxics may be changed during a hang too."""
+    hang = [step for name in (CLOSE, DROP, LATENCY) for step in _changes_of(name, present, wanted)]
     others = [
         step
         for name in dict.fromkeys((*present, *wanted))
         if name not in (CLOSE, DROP, LATENCY)
-        for step in _steps_of(name, present, wanted)
+        for step in _changes_of(name, present, wanted)
     ]
     if not is_held(wanted):
         return hang + others
@@ -204,7 +209,7 @@ def steps_between(present: Toxics, wanted: Toxics, *, has_connections: bool = Tr
     return others + hang
 
 
-def _steps_of(name: str, present: Toxics, wanted: Toxics) -> list[Step]:
+def _changes_of(name: str, present: Toxics, wanted: Toxics) -> list[ToxicChange]:
     before, after = present.get(name), wanted.get(name)
     if before is not None and after is None:
         after = _NEUTRAL.get(before.type)
@@ -212,8 +217,8 @@ def _steps_of(name: str, present: Toxics, wanted: Toxics) -> list[Step]:
         return []
     if after is None:
         assert before is not None
-        return [Step(Verb.REMOVE, name, before)]
-    return [Step(Verb.ADD if before is None else Verb.UPDATE, name, after)]
+        return [ToxicChange(ChangeKind.REMOVE, name, before)]
+    return [ToxicChange(ChangeKind.ADD if before is None else ChangeKind.UPDATE, name, after)]
 
 
 def _same(one: Toxic | None, other: Toxic | None) -> bool:
@@ -222,9 +227,9 @@ def _same(one: Toxic | None, other: Toxic | None) -> bool:
     return (one.attributes, one.toxicity) == (other.attributes, other.toxicity)
 
 
-def after_step(present: Toxics, step: Step) -> dict[str, Toxic]:
-    """The toxics of a stream once a step was carried out."""
+def after_change(present: Toxics, step: ToxicChange) -> dict[str, Toxic]:
+    """Return the toxics of a stream after a change."""
     rest = {name: toxic for name, toxic in present.items() if name != step.name}
-    if step.verb is Verb.REMOVE:
+    if step.kind is ChangeKind.REMOVE:
         return rest
     return {**present, step.name: step.toxic}

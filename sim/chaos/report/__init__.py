@@ -1,7 +1,7 @@
-"""Synchronous: a run as a page, a picture and a text, and a campaign as a page and a table.
+"""Synchronous: reports: a run as a page, a picture and a text, and a campaign as a page and a table.
 
-Each is a function of the values that a run folder holds; only `write_report` touches files. A page is one HTML file
-that needs nothing else: no request leaves it. Needs jinja2 and matplotlib of the extra [chaos], imported when used.
+Each report is a function of the values in a run folder; only `write_report` touches files. A page is a single
+self-contained HTML file that sends no requests. Needs jinja2 and matplotlib of the extra [chaos], imported when used.
 May import kraft.sim.chaos's values, kraft.sim.check and kraft.sim.story.
 """
 

@@ -1,7 +1,7 @@
 """The colours of pages and pictures, in light and dark.
 
-Colour-blind readers can tell them apart: outcomes are near Paul Tol's high-contrast scheme, nodes near his light one.
-Besides, outcomes differ in shape, verdicts have a sign and a word, and nodes have their number in them.
+Colour-blind readers can distinguish them: outcomes are near Paul Tol's high-contrast scheme, nodes near his light one.
+Outcomes also differ in shape, verdicts have a symbol and a word, and nodes show their number.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ DARK = MappingProxyType(
     }
 )
 NODES = ("#77aadd", "#ee8866", "#eedd88", "#99ddff", "#ffaabb", "#44bb99", "#bbcc33", "#c3aed6")
-"""Of the nodes that led or were in sync, in ascending order."""
+"""Colours of the nodes that led or were in sync, assigned to nodes in ascending order of their ids."""
 
 
 def node_colour(node: int, nodes: tuple[int, ...]) -> str:
-    """The colour of a node among those of the run, in ascending order."""
+    """Return the colour of a node; the run's nodes get colours in ascending order."""
     return NODES[nodes.index(node) % len(NODES)]

@@ -1,4 +1,6 @@
-"""The history as lines of text: all of a short one, of a long one the events that prove anomalies and what is near."""
+"""The history as lines of text. A short history is shown completely. Of a long one, the events that prove anomalies are
+shown, with their neighbours.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.sim.chaos.history import EventType, HistoryEvent
+from kraft.sim.chaos.history import HistoryEvent, HistoryEventType
 from kraft.sim.chaos.report.formats import clipped
 from kraft.sim.chaos.report.operations import subject_of
 
 EVENTS_MAX = 10_000
-"""A longer history is not shown whole."""
+"""Maximum number of events up to which a history is shown completely."""
 NEIGHBOURS = 3
 EXCERPT_MAX = 4_000
 CHARACTERS_MAX = 90
@@ -21,7 +23,7 @@ PROOF_CHARACTERS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ExcerptLine:
-    """A line of the history, or of `skipped` events that are not shown."""
+    """A line of the history, or a placeholder for `skipped` events."""
 
     index: int
     text: str
@@ -45,7 +47,7 @@ class Excerpt:
 
 
 def excerpt_of(history: Sequence[HistoryEvent], proving: frozenset[int]) -> Excerpt:
-    """What the page shows of a history. `proving` are indexes of events."""
+    """Return the part of a history that the page shows. `proving` are indexes of events."""
     positions = range(len(history)) if len(history) <= EVENTS_MAX else _near(history, proving)
     lines: list[ExcerptLine] = []
     following = 0
@@ -66,7 +68,8 @@ def _skipped(count: int) -> ExcerptLine:
 
 
 def _near(history: Sequence[HistoryEvent], proving: frozenset[int]) -> list[int]:
-    """Positions of the proving events, of the other halves of their operations, and of the neighbours."""
+    """Return the positions of the proving events, of the other event of each of their operations, and of the
+    neighbours."""
     halves = _halves(history)
     proofs = [position for position, event in enumerate(history) if event.index in proving]
     found: set[int] = set()
@@ -79,11 +82,11 @@ def _near(history: Sequence[HistoryEvent], proving: frozenset[int]) -> list[int]
 
 
 def _halves(history: Sequence[HistoryEvent]) -> dict[int, int]:
-    """Position of an invocation → that of its completion, and the other way round."""
+    """Return the position of each invocation → the position of its completion, and the reverse."""
     halves: dict[int, int] = {}
     open_by_process: dict[str, int] = {}
     for position, event in enumerate(history):
-        if event.type is EventType.INVOKE:
+        if event.type is HistoryEventType.INVOKE:
             open_by_process[event.process] = position
         elif (invocation := open_by_process.pop(event.process, None)) is not None:
             halves[invocation], halves[position] = position, invocation
@@ -91,7 +94,7 @@ def _halves(history: Sequence[HistoryEvent]) -> dict[int, int]:
 
 
 def event_text(event: HistoryEvent, is_proof: bool = False) -> str:
-    """One line: index, seconds, process, type, function, what it is about, values, error."""
+    """Format an event as one line: index, seconds, process, type, function, subject, values, error."""
     room = PROOF_CHARACTERS_MAX if is_proof else CHARACTERS_MAX
     head = f"{event.index:>6} {event.time_ns / 1e9:>9.4f} s  {event.process:<14} {event.type.value:<6} {event.f.value}"
     words = [subject_of(event.values), *_values(event.values), *([f"error: {event.error}"] if event.error else [])]

@@ -11,7 +11,7 @@ class MissingExtra(ImportError):
 
 
 def import_extra(name: str) -> ModuleType:
-    """The module of this name. MissingExtra."""
+    """Import the module of this name. Raises MissingExtra."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as problem:

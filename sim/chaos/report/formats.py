@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Gap, Verdict
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Gap, RunVerdict
 from kraft.sim.chaos.run.run_folder import FaultRecord
 
 NOTHING = "–"
@@ -13,7 +13,7 @@ SIGNS = MappingProxyType({VALID: "✓", INVALID: "✕", UNKNOWN: "?"})
 
 
 def format_ms(value_ms: float | None) -> str:
-    """A span of time: `4.1 ms`, `412 ms`, `1.24 s`, `12.4 s`; a dash for None."""
+    """Format a duration: `4.1 ms`, `412 ms`, `1.24 s`, `12.4 s`; a dash for None."""
     if value_ms is None:
         return NOTHING
     if value_ms >= 999.5:
@@ -22,7 +22,7 @@ def format_ms(value_ms: float | None) -> str:
 
 
 def format_at(time_ms: float | None) -> str:
-    """A moment of the run in seconds: `4.12 s`; a dash for None."""
+    """Format a time of the run in seconds: `4.12 s`; a dash for None."""
     return NOTHING if time_ms is None else f"{time_ms / 1000:.2f} s"
 
 
@@ -31,7 +31,7 @@ def format_rate(per_second: float | None) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """`1 anomaly`, `2 anomalies`."""
+    """Format a count: `1 anomaly`, `2 anomalies`."""
     plural = noun if number == 1 else f"{noun[:-1]}ies" if noun.endswith("ly") else f"{noun}s"
     return f"{number:,} {plural}"
 
@@ -41,28 +41,29 @@ def clipped(text: str, length: int) -> str:
 
 
 def clipped_front(text: str, length: int) -> str:
-    """The same, of which the end counts, as of TOPIC-PARTITION."""
+    """Shorten a text at its front, for texts whose end matters, such as TOPIC-PARTITION."""
     return text if len(text) <= length else "…" + text[1 - length :]
 
 
-def operations_total(verdict: Verdict) -> int:
+def operations_total(verdict: RunVerdict) -> int:
     return sum(sum(outcomes.values()) for outcomes in verdict.counts.values())
 
 
 def named_counts(counts: Mapping[str, int]) -> str:
-    """`lost write (2), duplicate (1)`."""
+    """Format counts by name: `lost write (2), duplicate (1)`."""
     return ", ".join(f"{name} ({count:,})" for name, count in counts.items())
 
 
-def anomaly_counts(verdict: Verdict, *, is_allowed: bool) -> dict[str, int]:
-    """Name → how many, of those that the scenario's settings permit or of the others."""
+def anomaly_counts(verdict: RunVerdict, *, is_allowed: bool) -> dict[str, int]:
+    """Return name → number of anomalies: either the anomalies that the scenario's settings permit, or those that they
+    do not."""
     names = dict.fromkeys(anomaly.name for anomaly in verdict.anomalies if anomaly.is_allowed == is_allowed)
     kept = {name: sum(anomaly.name == name for anomaly in verdict.anomalies) for name in names}
     return {name: max(verdict.anomaly_counts.get(name, 0), kept[name]) for name in names}
 
 
-def headline(verdict: Verdict) -> str:
-    """The verdict in one sentence, without its reasons."""
+def headline(verdict: RunVerdict) -> str:
+    """Return the verdict in one sentence, without its reasons."""
     operations = count_of(operations_total(verdict), "operation")
     allowed = anomaly_counts(verdict, is_allowed=True)
     if verdict.verdict == INVALID:
@@ -78,7 +79,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital and a full stop."""
+    """Return the text with a capital and a full stop."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
@@ -89,7 +90,8 @@ def anomaly_sentence(anomaly: FoundAnomaly) -> str:
 
 
 def longest_gap(gaps: Iterable[Gap]) -> Gap | None:
-    """Of sends if there are any, else of whatever there is; one that never ended is the longest."""
+    """Return the longest gap: of sends if there are any, otherwise of all functions. A gap that never ended counts as
+    the longest."""
     found = list(gaps)
     sends = [gap for gap in found if gap.f == "send"]
     return max(sends or found, key=lambda gap: (gap.first_success_ms is None, gap.gap_ms), default=None)
@@ -102,7 +104,7 @@ def format_gap(gap: Gap | None) -> str:
 
 
 def fault_words(fault: FaultRecord) -> str:
-    """`kill of the leader, node 2`."""
+    """Describe a fault: `kill of the leader, node 2`."""
     target = f" of the {fault.role}" if fault.role else ""
     nodes = f", node{'s' if len(fault.nodes) > 1 else ''} {', '.join(map(str, fault.nodes))}" if fault.nodes else ""
     return f"{fault.kind}{target}{nodes}"

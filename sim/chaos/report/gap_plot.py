@@ -16,7 +16,7 @@ DOT_PX = 5
 
 
 def gap_plot_svg(rows: Sequence[SummaryRow]) -> str:
-    """The picture, or "" where no run has a gap. Each dot leads to its run."""
+    """Draw the picture; "" if no run has a gap. Each dot links to its run."""
     gaps_ms = [gap_ms for row in rows for gap_ms in row.gaps_ms]
     if not gaps_ms:
         return ""
@@ -62,7 +62,7 @@ def _dots(row: SummaryRow, scale: LogScale, y: float) -> Iterator[str]:
 
 
 def _shape(verdict: str, x: float, y: float) -> str:
-    """A dot if valid, a cross if invalid, a diamond if unknown."""
+    """Draw the mark of a run: a dot if valid, a cross if invalid, a diamond if unknown."""
     if verdict == "invalid":
         return f'<path d="M{x - DOT_PX:.1f} {y - DOT_PX}l10 10m0-10l-10 10"/>'
     if verdict == "unknown":

@@ -1,6 +1,7 @@
-"""Operations of a history as they are drawn: each invocation with its completion, thinned, and counted over time.
+"""Operations of a history for drawing: each invocation is paired with its completion, and the operations are thinned
+out and counted over time.
 
-A history that the judge rejects as malformed is drawn all the same, so its events are paired here without conditions.
+A malformed history is drawn too, so its events are paired here without the checks that the judge makes.
 """
 
 from __future__ import annotations
@@ -9,30 +10,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kraft.sim.chaos.history import EventType, Function, HistoryEvent
+from kraft.sim.chaos.history import Function, HistoryEvent, HistoryEventType
 
 POINTS_MAX = 5_000
 SLOWEST_SHARE = 0.2
-"""So much of the room is for the slowest operations; the others are taken evenly."""
+"""Share of the points that show the slowest operations; the other points are an even sample."""
 BINS_MAX = 200
 BINS_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
 WAITING = frozenset({Function.POLL, Function.ASSIGN})
-"""Their time is not that of the cluster: a poll waits for records."""
+"""Functions whose duration is not the cluster's latency, such as a poll, which waits for records."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """`outcome` is OK, FAIL or INFO. One that was never completed is INFO and ends with the run."""
+class DrawnOperation:
+    """An operation as it is drawn. `outcome` is OK, FAIL or INFO. An operation that never completed is INFO and ends
+    with the run."""
 
     process: str
     f: Function
-    outcome: EventType
+    outcome: HistoryEventType
     begin_ms: float
     end_ms: float
     index: int
-    """Of its invocation."""
+    """Index of its invocation."""
     end_index: int
-    """Of its completion, -1 without one."""
+    """Index of its completion; -1 without one."""
     place: str
     error: str
 
@@ -42,17 +44,17 @@ class Operation:
 
     @property
     def has_latency(self) -> bool:
-        """Whether its time says something of the cluster."""
-        return self.f not in WAITING or self.outcome is not EventType.OK
+        """Whether its duration shows the cluster's latency."""
+        return self.f not in WAITING or self.outcome is not HistoryEventType.OK
 
 
-def operations_of(history: Sequence[HistoryEvent], end_ms: float) -> list[Operation]:
-    """In the order of their invocations."""
+def operations_of(history: Sequence[HistoryEvent], end_ms: float) -> list[DrawnOperation]:
+    """Return the operations in the order of their invocations."""
     open_by_process: dict[str, HistoryEvent] = {}
-    found: list[Operation] = []
+    found: list[DrawnOperation] = []
     for event in history:
         invocation = open_by_process.pop(event.process, None)
-        if event.type is EventType.INVOKE:
+        if event.type is HistoryEventType.INVOKE:
             if invocation is not None:
                 found.append(_open_operation(invocation, end_ms))
             open_by_process[event.process] = event
@@ -62,20 +64,22 @@ def operations_of(history: Sequence[HistoryEvent], end_ms: float) -> list[Operat
     return sorted(found, key=lambda operation: operation.index)
 
 
-def _open_operation(invocation: HistoryEvent, end_ms: float) -> Operation:
-    return _operation(invocation, EventType.INFO, max(end_ms, invocation.time_ms), -1, "never completed")
+def _open_operation(invocation: HistoryEvent, end_ms: float) -> DrawnOperation:
+    return _operation(invocation, HistoryEventType.INFO, max(end_ms, invocation.time_ms), -1, "never completed")
 
 
-def _operation(invocation: HistoryEvent, outcome: EventType, end_ms: float, end_index: int, error: str) -> Operation:
+def _operation(
+    invocation: HistoryEvent, outcome: HistoryEventType, end_ms: float, end_index: int, error: str
+) -> DrawnOperation:
     place = subject_of(invocation.values)
     begin_ms = invocation.time_ms
-    return Operation(
+    return DrawnOperation(
         invocation.process, invocation.f, outcome, begin_ms, end_ms, invocation.index, end_index, place, error
     )
 
 
 def subject_of(values: Any) -> str:
-    """TOPIC-PARTITION, topic, group or node that an operation is about, "" if it is about none."""
+    """Return the TOPIC-PARTITION, topic, group or node of an operation, "" if it has none."""
     place = values.get("place")
     if isinstance(place, list | tuple) and len(place) == 2:
         return f"{place[0]}-{place[1]}"
@@ -85,16 +89,16 @@ def subject_of(values: Any) -> str:
     return ""
 
 
-def thinned(operations: Iterable[Operation], kept: frozenset[int] = frozenset()) -> list[Operation]:
-    """At most about POINTS_MAX: of those that succeeded the slowest, and every so many of the others. None that failed
-    or is unknown is left out, and none of `kept` (indexes of events). The same input gives the same points."""
+def thinned(operations: Iterable[DrawnOperation], kept: frozenset[int] = frozenset()) -> list[DrawnOperation]:
+    """Reduce the operations to about POINTS_MAX. All that failed or are unknown stay, and all of `kept` (indexes of
+    events). Of the others, the slowest stay and an even sample. The same input gives the same points."""
     ordered = list(operations)
     if len(ordered) <= POINTS_MAX:
         return ordered
     must = [
         operation
         for operation in ordered
-        if operation.outcome is not EventType.OK or operation.index in kept or operation.end_index in kept
+        if operation.outcome is not HistoryEventType.OK or operation.index in kept or operation.end_index in kept
     ]
     chosen = {operation.index for operation in must}
     others = [operation for operation in ordered if operation.index not in chosen]
@@ -111,7 +115,8 @@ def thinned(operations: Iterable[Operation], kept: frozenset[int] = frozenset())
 
 @dataclass(frozen=True, slots=True)
 class RateBin:
-    """Operations per second that ended between the two moments: `ok` of those that are counted, the others of all."""
+    """Operations per second that ended between two times: `ok` of the counted functions, `fail` and `info` of all
+    functions."""
 
     begin_ms: float
     end_ms: float
@@ -120,20 +125,21 @@ class RateBin:
     info: float
 
 
-def counted_function(operations: Sequence[Operation]) -> frozenset[Function]:
-    """What the throughput is of: sends, or everything that does not wait where nothing is sent."""
+def counted_function(operations: Sequence[DrawnOperation]) -> frozenset[Function]:
+    """Return the functions that count for throughput: sends, or, if nothing is sent, all functions that do not wait for
+    records."""
     functions = frozenset(operation.f for operation in operations)
     return frozenset({Function.SEND}) if Function.SEND in functions else functions - WAITING
 
 
-def rates(operations: Sequence[Operation], from_ms: float, to_ms: float) -> list[RateBin]:
-    """The throughput between two moments, in at most BINS_MAX equal bins of a round length."""
+def rates(operations: Sequence[DrawnOperation], from_ms: float, to_ms: float) -> list[RateBin]:
+    """Return the operations per second between two times, in at most BINS_MAX equal bins of a round length."""
     span_ms = max(to_ms - from_ms, 1.0)
     width_ms = next((each for each in BINS_MS if span_ms / each <= BINS_MAX), BINS_MS[-1])
-    counts: dict[int, dict[EventType, int]] = {}
+    counts: dict[int, dict[HistoryEventType, int]] = {}
     counted = counted_function(operations)
     for operation in operations:
-        is_counted = operation.f in counted or operation.outcome is not EventType.OK
+        is_counted = operation.f in counted or operation.outcome is not HistoryEventType.OK
         if is_counted and from_ms <= operation.end_ms <= to_ms:
             outcomes = counts.setdefault(int(operation.end_ms // width_ms), {})
             outcomes[operation.outcome] = outcomes.get(operation.outcome, 0) + 1
@@ -150,5 +156,5 @@ def rates(operations: Sequence[Operation], from_ms: float, to_ms: float) -> list
     ]
 
 
-OUTCOMES = (EventType.OK, EventType.FAIL, EventType.INFO)
-"""In the order in which tables and the page's data name them."""
+OUTCOMES = (HistoryEventType.OK, HistoryEventType.FAIL, HistoryEventType.INFO)
+"""Outcomes in the order in which tables and the page's data list them."""

@@ -1,4 +1,4 @@
-"""The pages: one of a run, one of a campaign. Each is a single file: style, script and picture are in it."""
+"""The pages: one of a run, one of a campaign. Each is a single file that contains its style, script and picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kraft.sim.chaos.history import HistoryEvent
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, RunVerdict
 from kraft.sim.chaos.judge.anomaly_words import MEANINGS
 from kraft.sim.chaos.judge.availability import BEFORE
 from kraft.sim.chaos.report import formats
@@ -23,18 +23,18 @@ from kraft.sim.chaos.report.picture import draw_run
 from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.summary import Run, summary_rows, throughput_of
 from kraft.sim.chaos.report.timeline import timeline_svg
-from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunFolder, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLine, RunFolder, RunInfo
 
 TEMPLATES = Path(__file__).with_name("templates")
 OUTPUT_LINES_MAX = 600
-"""Lines of the application that the page shows: the first half of it from the begin, the other from the end."""
+"""Maximum number of the application's output lines on the page: half of them from the begin, half from the end."""
 OUTPUT_LINE_CHARACTERS_MAX = 500
 ERRORS_MAX = 200
 ANOMALIES_SHOWN_MAX = 200
 EVIDENCE_CHARACTERS_MAX = 600
 
 
-def write_report(folder: RunFolder, verdict: Verdict) -> None:
+def write_report(folder: RunFolder, verdict: RunVerdict) -> None:
     """Write the page and the picture of the run in this folder. ValueError if the folder cannot be read, MissingExtra
     if jinja2 or matplotlib is not installed."""
     info, history, faults = folder.read_info(), folder.read_history(), folder.read_faults()
@@ -45,13 +45,13 @@ def write_report(folder: RunFolder, verdict: Verdict) -> None:
 
 def render_run(
     info: RunInfo,
-    verdict: Verdict,
+    verdict: RunVerdict,
     history: Sequence[HistoryEvent],
     faults: Sequence[FaultRecord],
-    samples: Sequence[Sample],
+    samples: Sequence[ClusterSample],
     output: Sequence[OutputLine],
 ) -> str:
-    """The page of one run, as HTML that needs nothing else. MissingExtra."""
+    """Render the page of one run as self-contained HTML. Raises MissingExtra."""
     run = RunData(info, verdict, history, faults, samples, output)
     excerpt = excerpt_of(history, run.proving)
     return _render(
@@ -77,7 +77,8 @@ def render_run(
 
 
 def render_summary(runs: Sequence[Run]) -> str:
-    """The page of a campaign: each run with its verdict and the relative link to its own page. MissingExtra."""
+    """Render the page of a campaign: each run with its verdict and the relative link to its own page. Raises
+    MissingExtra."""
     rows = summary_rows(runs)
     verdicts = [verdict.verdict for _, verdict, _ in runs]
     return _render(
@@ -92,7 +93,7 @@ def render_summary(runs: Sequence[Run]) -> str:
 
 
 def _figures(run: RunData) -> list[tuple[str, str, str]]:
-    """The few numbers under the verdict: name, number, and what it is of."""
+    """Return the few key figures under the verdict: name, number, and what the number is based on."""
     verdict = run.verdict
     gap = formats.longest_gap(verdict.gaps)
     seen = sum(effect.is_seen for effect in verdict.effects)
@@ -112,8 +113,8 @@ def _figures(run: RunData) -> list[tuple[str, str, str]]:
     return found
 
 
-def _checked(verdict: Verdict) -> list[tuple[str, str, int]]:
-    """Invariant, which anomalies break it, and how much was looked at."""
+def _checked(verdict: RunVerdict) -> list[tuple[str, str, int]]:
+    """Return each invariant, the anomalies that violate it, and the number of checked items."""
     about: dict[str, list[str]] = {}
     for name, (invariant, text) in MEANINGS.items():
         about.setdefault(invariant, []).append(f"{name} ({text})")
@@ -128,7 +129,7 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def template_environment() -> Any:
-    """Where the templates are found, with their filters. MissingExtra."""
+    """Return the environment that finds the templates, with their filters. Raises MissingExtra."""
     jinja2 = import_extra("jinja2")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -159,5 +160,5 @@ def template_environment() -> Any:
 
 
 def _safe(svg: str) -> Any:
-    """Our own SVG, whose texts are escaped already."""
+    """Mark SVG that this package made as safe: its texts are escaped already."""
     return import_extra("markupsafe").Markup(svg)

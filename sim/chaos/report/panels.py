@@ -1,4 +1,4 @@
-"""The panels of the timeline over one scale of time, from the anomalies at the top to the active controller."""
+"""The panels of the timeline over one time scale, from the anomalies at the top to the active controller."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from html import escape
 from types import MappingProxyType
 from typing import Any
 
-from kraft.sim.chaos.history import EventType
+from kraft.sim.chaos.history import HistoryEventType
 from kraft.sim.chaos.report.colours import node_colour
 from kraft.sim.chaos.report.formats import clipped, clipped_front, format_at, format_ms, format_rate
-from kraft.sim.chaos.report.operations import OUTCOMES, Operation, counted_function
+from kraft.sim.chaos.report.operations import OUTCOMES, DrawnOperation, counted_function
 from kraft.sim.chaos.report.plot import (
     LEFT_PX,
     RIGHT_PX,
@@ -26,7 +26,7 @@ from kraft.sim.chaos.report.plot import (
     track,
 )
 from kraft.sim.chaos.report.run_data import RunData
-from kraft.sim.chaos.report.steps import InSync, Leadership, Step
+from kraft.sim.chaos.report.state_spans import InSyncState, LeaderState, StateSpan
 
 RATE_PX, MISSES_PX, LATENCY_PX, OUTPUT_PX, ANOMALY_PX = 84, 26, 170, 22, 20
 HEAD_PX, LANE_PX, LANE_GAP_PX = 18, 18, 4
@@ -36,7 +36,7 @@ OUTPUT_CHARACTERS_MAX = 160
 
 
 def panels_of(run: RunData, time: TimeScale) -> Iterator[Panel]:
-    """From top to bottom; a panel that would be empty is left out."""
+    """Return the panels from top to bottom, without empty ones."""
     if run.verdict.anomalies:
         yield anomalies_panel(run, time)
     if run.rates:
@@ -55,7 +55,7 @@ def panels_of(run: RunData, time: TimeScale) -> Iterator[Panel]:
 
 
 def throughput_panel(run: RunData, time: TimeScale) -> Panel:
-    """Successes per second as steps, and over them the longest gap of each fault."""
+    """Draw successes per second as steps, and over them the longest gap of each fault."""
     top = max(each.ok for each in run.rates) or 1.0
     points = [
         f"{time.x(at):.1f} {RATE_PX * (1 - each.ok / top * 0.84):.1f}"
@@ -97,7 +97,7 @@ def _gaps(run: RunData, time: TimeScale) -> Iterator[str]:
 
 
 def misses_panel(run: RunData, time: TimeScale) -> Panel:
-    """Operations per second that failed or whose outcome is unknown."""
+    """Draw operations per second that failed or whose outcome is unknown."""
     top = max(each.fail + each.info for each in run.rates)
     pieces = []
     for each in run.rates:
@@ -112,7 +112,7 @@ def misses_panel(run: RunData, time: TimeScale) -> Panel:
 
 
 def latency_panel(run: RunData, time: TimeScale) -> Panel:
-    """One mark per operation at its begin: a dot if ok, a cross if failed, a diamond if unknown."""
+    """Draw one mark per operation at its begin: a dot if ok, a cross if failed, a diamond if unknown."""
     scale = LogScale.over((each.latency_ms for each in run.points), LATENCY_PX)
     grid = []
     for decade in scale.decades_ms:
@@ -145,15 +145,15 @@ def latency_panel(run: RunData, time: TimeScale) -> Panel:
 
 SHAPES = MappingProxyType(
     {
-        EventType.OK: (0.0, 0.0, "h0"),
-        EventType.FAIL: (-3.0, -3.0, "l6 6m0-6l-6 6"),
-        EventType.INFO: (0.0, -3.5, "l3.5 3.5-3.5 3.5-3.5-3.5z"),
+        HistoryEventType.OK: (0.0, 0.0, "h0"),
+        HistoryEventType.FAIL: (-3.0, -3.0, "l6 6m0-6l-6 6"),
+        HistoryEventType.INFO: (0.0, -3.5, "l3.5 3.5-3.5 3.5-3.5-3.5z"),
     }
 )
-"""Outcome → from where its mark is drawn, seen from the point, and its strokes."""
+"""Outcome → start of its mark relative to the point, and its strokes."""
 
 
-def _marks(run: RunData, time: TimeScale, scale: LogScale, outcome: EventType) -> str:
+def _marks(run: RunData, time: TimeScale, scale: LogScale, outcome: HistoryEventType) -> str:
     right, down, strokes = SHAPES[outcome]
     return "".join(
         f"M{time.x(each.begin_ms) + right:.1f} {scale.y(each.latency_ms) + down:.1f}{strokes}"
@@ -163,13 +163,13 @@ def _marks(run: RunData, time: TimeScale, scale: LogScale, outcome: EventType) -
 
 
 def points_data(run: RunData) -> Mapping[str, Any]:
-    """What the page's script shows of each mark: names once, and a row of numbers for each operation."""
+    """Return the data that the page's script shows of each mark: names once, and a row of numbers per operation."""
     names: dict[str, dict[str, int]] = {"f": {}, "process": {}, "place": {}, "error": {"": 0}}
 
     def number(kind: str, name: str) -> int:
         return names[kind].setdefault(clipped(name, OUTPUT_CHARACTERS_MAX), len(names[kind]))
 
-    def row(each: Operation) -> list[float]:
+    def row(each: DrawnOperation) -> list[float]:
         return [
             round(each.begin_ms, 1),
             round(each.latency_ms, 2),
@@ -190,7 +190,7 @@ def points_data(run: RunData) -> Mapping[str, Any]:
 
 
 def output_panel(run: RunData, time: TimeScale) -> Panel:
-    """A tick for each line that the application printed; evenly thinned where there are very many."""
+    """Draw a tick for each line that the application printed; evenly thinned if there are very many."""
     every = -(-len(run.output) // OUTPUT_MAX)
     ticks = (
         item(
@@ -205,7 +205,7 @@ def output_panel(run: RunData, time: TimeScale) -> Panel:
 
 
 def anomalies_panel(run: RunData, time: TimeScale) -> Panel:
-    """A triangle at each operation that proves an anomaly; it leads to the anomaly."""
+    """Draw a triangle at each operation that proves an anomaly; it links to the anomaly."""
     marks = []
     for number, anomaly in enumerate(run.verdict.anomalies, start=1):
         for at_ms in sorted({run.time_by_index[each] for each in anomaly.operations if each in run.time_by_index}):
@@ -234,13 +234,20 @@ def _lanes_px(lanes: int) -> float:
     return HEAD_PX + lanes * (LANE_PX + LANE_GAP_PX)
 
 
-def _leader_step(place: str, step: Step[Leadership], time: TimeScale, top: float, nodes: tuple[int, ...]) -> str:
+def _leader_step(place: str, step: StateSpan[LeaderState], time: TimeScale, top: float, nodes: tuple[int, ...]) -> str:
     leader, epoch = step.state.leader, step.state.leader_epoch
     return _node_step(place, step, time, top, leader, epoch, nodes, "leader")
 
 
 def _node_step(
-    place: str, step: Step[Any], time: TimeScale, top: float, node: int, epoch: int, nodes: tuple[int, ...], what: str
+    place: str,
+    step: StateSpan[Any],
+    time: TimeScale,
+    top: float,
+    node: int,
+    epoch: int,
+    nodes: tuple[int, ...],
+    what: str,
 ) -> str:
     left, right = time.x(step.begin_ms), time.x(step.end_ms)
     who = f"{what} {node}" if node >= 0 else f"no {what}"
@@ -262,7 +269,7 @@ def isr_panel(run: RunData, time: TimeScale) -> Panel:
     return Panel("ISR size", _lanes_px(len(lanes)), (track("In-sync replicas of partitions", pieces),))
 
 
-def _isr_step(place: str, step: Step[InSync], time: TimeScale, top: float) -> str:
+def _isr_step(place: str, step: StateSpan[InSyncState], time: TimeScale, top: float) -> str:
     size, replicas = len(step.state.isr), max(step.state.replicas, 1)
     height = LANE_PX * min(1.0, max(size / replicas, 0.12))
     left, right = time.x(step.begin_ms), time.x(step.end_ms)

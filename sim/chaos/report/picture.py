@@ -1,4 +1,4 @@
-"""The timeline of a run as a picture (PNG): what the page shows, for a document or a ticket."""
+"""The timeline of a run as a picture (PNG), like the one on the page, for a document or a ticket."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kraft.sim.chaos.history import EventType, HistoryEvent
-from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.history import HistoryEvent, HistoryEventType
+from kraft.sim.chaos.judge import RunVerdict
 from kraft.sim.chaos.report.colours import LIGHT, node_colour
 from kraft.sim.chaos.report.extra import import_extra
 from kraft.sim.chaos.report.formats import SIGNS, clipped, clipped_front, format_ms, headline
 from kraft.sim.chaos.report.run_data import RunData
 from kraft.sim.chaos.report.timeline import MANY_FAULTS
-from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLine, RunInfo
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,24 +24,28 @@ if TYPE_CHECKING:
 WIDTH_INCHES, DPI = 11.0, 130
 HEAD_INCHES, FOOT_INCHES, SPACE = 1.12, 0.48, 0.16
 MARKERS = MappingProxyType(
-    {EventType.OK: ("o", 5.0, 0.5), EventType.FAIL: ("x", 22.0, 1.0), EventType.INFO: ("D", 14.0, 0.9)}
+    {
+        HistoryEventType.OK: ("o", 5.0, 0.5),
+        HistoryEventType.FAIL: ("x", 22.0, 1.0),
+        HistoryEventType.INFO: ("D", 14.0, 0.9),
+    }
 )
 """Outcome → marker, its area in points², opacity."""
 LANE = 0.8
 FAULTS_NAMED_MAX = 12
 SHORT_NAME = 9
 TEXT_SHARE = 0.06
-"""So much of the width a gap's text takes."""
+"""Share of the picture's width that the text of a gap takes."""
 
 Drawing = Callable[[RunData, "Axes"], None]
 
 
 def draw_run(
     info: RunInfo,
-    verdict: Verdict,
+    verdict: RunVerdict,
     history: Sequence[HistoryEvent],
     faults: Sequence[FaultRecord],
-    samples: Sequence[Sample],
+    samples: Sequence[ClusterSample],
     output: Sequence[OutputLine],
     path: Path,
 ) -> None:
@@ -69,7 +73,7 @@ def draw_run(
 
 
 def _panels(run: RunData) -> Iterator[tuple[Drawing, float]]:
-    """Each panel with its height in inches; there is one at least."""
+    """Return each panel with its height in inches; there is at least one."""
     yield _draw_throughput, 1.3
     if run.points:
         yield _draw_latency, 2.2
@@ -122,7 +126,8 @@ def _write_title(run: RunData, figure: Figure) -> None:
 
 
 def _name_faults(run: RunData, axes: Axes) -> None:
-    """Above the first panel, each where its band begins; names that would cover another one are numbers only."""
+    """Write fault names above the first panel, where their bands begin. A name that would cover another one is reduced
+    to its number."""
     for at_ms, text in ((run.info.healed_ms, " healed"), (run.info.duration_ms, "clients end ")):
         if at_ms > run.from_ms:
             at, coordinates = (at_ms / 1000, 0.05), ("data", "axes fraction")
@@ -157,7 +162,7 @@ def _draw_throughput(run: RunData, axes: Axes) -> None:
     edges = [each.begin_ms / 1000 for each in run.rates] + [run.rates[-1].end_ms / 1000]
     axes.stairs([each.ok for each in run.rates], edges, fill=True, color=LIGHT["ok"], alpha=0.2)
     axes.stairs([each.ok for each in run.rates], edges, color=LIGHT["ok"], lw=1.2)
-    for outcome in (EventType.FAIL, EventType.INFO):
+    for outcome in (HistoryEventType.FAIL, HistoryEventType.INFO):
         found = [getattr(each, outcome.value) for each in run.rates]
         if any(found):
             axes.stairs(
@@ -170,7 +175,7 @@ def _draw_throughput(run: RunData, axes: Axes) -> None:
 
 
 def _write_gaps(run: RunData, axes: Axes) -> None:
-    """The longest gap of each fault as a bar; its length in words where there is room."""
+    """Draw the longest gap of each fault as a bar, with its length in words if there is room."""
     top = axes.get_ylim()[1] * 0.9
     for span in run.gap_spans(TEXT_SHARE):
         axes.hlines(top, span.begin_ms / 1000, span.end_ms / 1000, color=LIGHT["ink"], lw=2.5)
@@ -197,7 +202,7 @@ def _draw_latency(run: RunData, axes: Axes) -> None:
 
 
 def _draw_proofs(run: RunData, axes: Axes) -> None:
-    """Triangles at the foot: the operations that prove anomalies which are not permitted."""
+    """Draw triangles at the bottom of the panel: the operations that prove anomalies which are not permitted."""
     proving = {index for each in run.verdict.anomalies if not each.is_allowed for index in each.operations}
     times = sorted(run.time_by_index[index] / 1000 for index in proving if index in run.time_by_index)
     if times:
@@ -247,7 +252,7 @@ def _draw_controller(run: RunData, axes: Axes) -> None:
 def _bar(
     run: RunData, axes: Axes, lane: int, begin_ms: float, end_ms: float, height: float, colour: str, text: str
 ) -> None:
-    """A step of a lane, standing on its ground, with its text if that fits."""
+    """Draw the time span of a state as a bar in its lane, with its text if the text fits."""
     ground = lane + LANE / 2
     axes.broken_barh(
         [(begin_ms / 1000, (end_ms - begin_ms) / 1000)], (ground - height, height), facecolors=colour,
@@ -267,7 +272,7 @@ def _name_lanes(axes: Axes, names: list[str]) -> None:
 
 
 def _heading(axes: Axes, text: str) -> None:
-    """The panel's name at the left edge of the picture."""
+    """Write the panel's name at the left edge of the picture."""
     at, coordinates = (0.02, 1.0), ("figure fraction", "axes fraction")
     axes.annotate(text, at, xycoords=coordinates, fontsize=8, color=LIGHT["soft"], va="top", annotation_clip=False)
 

@@ -1,7 +1,7 @@
-"""Plot: where things lie in the timeline's picture, and the pieces of SVG that all panels are made of.
+"""Positions in the timeline's picture, and the pieces of SVG that all panels consist of.
 
-An item is a piece that a reader can point at or step to with the arrow keys; its title says time and values. Items of
-a track are one stop of the Tab key (see script.js).
+An item is a piece that a user can point at or reach with the arrow keys; its title shows time and values. Items of a
+track share one stop of the Tab key (see script.js).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHARACTER_PX = 6.0
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """Time → pixels from the left."""
+    """Converts time to pixels from the left."""
 
     from_ms: float
     to_ms: float
@@ -31,18 +31,18 @@ class TimeScale:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part of the timeline, `height_px` high; its pieces count from its own top."""
+    """A part of the timeline, `height_px` high; y positions of its pieces count from its own top."""
 
     name: str
     height_px: float
     pieces: tuple[str, ...]
     note: str = ""
-    """Under the name, at the left."""
+    """Text under the name, at the left."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogScale:
-    """Latency → pixels from the top, with whole decades."""
+    """Converts latency to pixels from the top, with whole decades."""
 
     low_ms: float
     high_ms: float
@@ -61,7 +61,7 @@ class LogScale:
 
     @property
     def ticks_ms(self) -> list[float]:
-        """The decades, and 2 and 5 times each if they are few."""
+        """Return the decades, and 2 and 5 times each if there are few."""
         factors = (1, 2, 5) if len(self.decades_ms) <= 3 else (1,)
         found = [decade * factor for decade in self.decades_ms for factor in factors]
         return [tick for tick in found if tick <= self.high_ms]
@@ -73,29 +73,29 @@ class LogScale:
 
 
 def decade_text(value_ms: float) -> str:
-    """`10 ms`, `2 s`: of a mark of the axis."""
+    """Format the label of an axis mark: `10 ms`, `2 s`."""
     return f"{value_ms / 1000:g} s" if value_ms >= 1000 else f"{value_ms:g} ms"
 
 
 def item(piece: str, tip: str, css: str = "", attributes: str = "") -> str:
-    """A piece that can be pointed at. `piece` is an SVG element's name and attributes, as `rect x="1"`."""
+    """Return a piece that can be pointed at. `piece` is an SVG element's name and attributes, as `rect x="1"`."""
     name = piece.partition(" ")[0]
     return f'<{piece} class="item {css}" tabindex="-1" role="img"{attributes}><title>{escape(tip)}</title></{name}>'
 
 
 def track(name: str, pieces: Iterable[str]) -> str:
-    """Items between which the arrow keys move."""
+    """Return a group of items between which the arrow keys move."""
     return f'<g data-track role="group" aria-label="{escape(name)}">{"".join(pieces)}</g>'
 
 
 def box(left: float, top: float, right: float, height: float) -> str:
-    """The geometry of a `rect`, never thinner than can be seen."""
+    """Return the geometry of a `rect`, with a minimum width so that it can be seen."""
     width = max(THINNEST_PX, right - left)
     return f'rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
 
 
 def label(text: str, x: float, y: float, css: str = "", room_px: float | None = None) -> str:
-    """A text, or nothing where the room does not suffice."""
+    """Return a text, or nothing if there is not enough room."""
     if room_px is not None and len(text) * CHARACTER_PX > room_px:
         return ""
     return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

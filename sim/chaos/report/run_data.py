@@ -1,4 +1,4 @@
-"""RunData: everything that a report of one run is drawn from, with what is derived of it once."""
+"""RunData: the input for a report of one run, with values derived from it once."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kraft.sim.chaos.history import EventType, HistoryEvent
-from kraft.sim.chaos.judge import Gap, Verdict
+from kraft.sim.chaos.history import HistoryEvent, HistoryEventType
+from kraft.sim.chaos.judge import Gap, RunVerdict
 from kraft.sim.chaos.report.formats import longest_gap
-from kraft.sim.chaos.report.operations import Operation, RateBin, operations_of, rates, thinned
-from kraft.sim.chaos.report.steps import ClusterSteps, cluster_steps
-from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine, RunInfo, Sample
+from kraft.sim.chaos.report.operations import DrawnOperation, RateBin, operations_of, rates, thinned
+from kraft.sim.chaos.report.state_spans import ClusterSpans, cluster_spans
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, OutputLine, RunInfo
 
 GAP_SHOWN_MS = 100.0
-"""Shorter gaps are in tables only."""
+"""Shorter gaps appear in tables only."""
 
 SAME_MS = 0.001
-"""Times that are nearer to each other are one."""
+"""Times that differ by less than this count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class GapSpan:
-    """When the longest gap of a fault was. `has_room`: nothing else is drawn where its text would be."""
+    """Begin and end of the longest gap of a fault. `has_room`: nothing else is drawn where the gap's text would be."""
 
     fault: int
     gap: Gap
@@ -33,18 +33,18 @@ class GapSpan:
 
 @dataclass(frozen=True)
 class RunData:
-    """See the module. Times are those of the run folder."""
+    """Data of one run for reports; see the module. Times are those of the run folder."""
 
     info: RunInfo
-    verdict: Verdict
+    verdict: RunVerdict
     history: Sequence[HistoryEvent]
     faults: Sequence[FaultRecord]
-    samples: Sequence[Sample]
+    samples: Sequence[ClusterSample]
     output: Sequence[OutputLine]
 
     @cached_property
     def from_ms(self) -> float:
-        """Where the timeline begins: with the clients, or with a fault before them."""
+        """Where the timeline begins: at the clients' start, or at an earlier fault."""
         return min([0.0, *(fault.begin_ms for fault in self.faults)])
 
     @cached_property
@@ -59,7 +59,7 @@ class RunData:
         return bool(self.history or self.faults or self.samples or self.output)
 
     @cached_property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[DrawnOperation]:
         return operations_of(self.history, self.to_ms)
 
     @cached_property
@@ -68,7 +68,7 @@ class RunData:
         return frozenset(index for anomaly in self.verdict.anomalies for index in anomaly.operations)
 
     @cached_property
-    def points(self) -> list[Operation]:
+    def points(self) -> list[DrawnOperation]:
         """The operations whose latency is drawn."""
         return thinned((each for each in self.operations if each.has_latency), self.proving)
 
@@ -77,16 +77,16 @@ class RunData:
         return rates(self.operations, self.from_ms, self.to_ms)
 
     @cached_property
-    def steps(self) -> ClusterSteps:
-        return cluster_steps(self.samples, self.to_ms)
+    def steps(self) -> ClusterSpans:
+        return cluster_spans(self.samples, self.to_ms)
 
     @cached_property
     def time_by_index(self) -> dict[int, float]:
-        """Event of the history → ms."""
+        """Index of a history event → ms."""
         return {event.index: event.time_ms for event in self.history}
 
     def gap_spans(self, text_share: float) -> list[GapSpan]:
-        """The gaps that are drawn. `text_share`: how much of the timeline's width the text behind one takes."""
+        """Return the gaps to draw. `text_share`: share of the timeline's width that the text after a gap takes."""
         found = []
         for number, fault in enumerate(self.faults):
             gap = longest_gap(self.gaps_of(number))
@@ -103,12 +103,15 @@ class RunData:
         return spans
 
     def _gap_begin_ms(self, gap: Gap, fault: FaultRecord) -> float:
-        """The success before the gap. It counts up to where the fault's time ends, which may be before its success."""
+        """Return the time of the success before the gap. A gap counts only until the period of its fault ends, which
+        may be before the next success."""
         end_ms = self.info.duration_ms if gap.first_success_ms is None else fault.begin_ms + gap.first_success_ms
         before = (
             each.end_ms
             for each in self.operations
-            if each.outcome is EventType.OK and each.f == gap.f and (not gap.places or each.place == gap.places[0])
+            if each.outcome is HistoryEventType.OK
+            and each.f == gap.f
+            and (not gap.places or each.place == gap.places[0])
             if each.end_ms < end_ms - SAME_MS or (gap.first_success_ms is None and each.end_ms <= end_ms)
         )
         return max(before, default=end_ms - gap.gap_ms)
@@ -117,5 +120,5 @@ class RunData:
         return [gap for gap in self.verdict.gaps if gap.fault == fault]
 
     def fault_end_ms(self, fault: FaultRecord) -> float:
-        """Where its band ends."""
+        """Return where a fault's band ends."""
         return self.to_ms if fault.end_ms is None else max(fault.end_ms, fault.begin_ms)

@@ -1,4 +1,4 @@
-"""The runs of a campaign by scenario and cluster: how many of which verdict, their gaps, their throughput."""
+"""The runs of a campaign by scenario and cluster: number of each verdict, gaps, throughput."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, Verdict
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, RunVerdict
 from kraft.sim.chaos.judge.availability import BEFORE, WHOLE_RUN
 from kraft.sim.chaos.report.formats import NOTHING, format_rate, longest_gap
 from kraft.sim.chaos.run.run_folder import RunInfo
 
-Run = tuple[RunInfo, Verdict, str]
+Run = tuple[RunInfo, RunVerdict, str]
 """A run, its verdict, and the relative link to its report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Mean acknowledged records per second before the first fault, until all is healed, and then until the clients
-    end. None: no whole second of the run was in it."""
+    """Mean acknowledged records per second in three periods: before the first fault, from then until the heal, and from
+    the heal until the clients end. None: the period contains no whole second."""
 
     before: float | None
     during: float | None
     after: float | None
 
 
-def throughput_of(info: RunInfo, verdict: Verdict) -> Throughput:
-    """The seconds in which a fault began or everything was healed count as during; without faults, all are before."""
+def throughput_of(info: RunInfo, verdict: RunVerdict) -> Throughput:
+    """Return the throughput of a run. The seconds in which the first fault began or the heal happened belong to the
+    middle period. Without faults, all seconds belong to the first period."""
     has_faults = any(phase.phase != WHOLE_RUN for phase in verdict.phases)
     calm = [phase.end_ms for phase in verdict.phases if phase.phase == BEFORE]
     begin_ms = min(calm, default=0.0) if has_faults else info.duration_ms
@@ -47,7 +48,7 @@ def _mean(rates: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """The runs of one scenario on one cluster. Gaps are each run's longest one, of sends where it sends."""
+    """The runs of one scenario on one cluster. Gaps are each run's longest, of sends if there are any."""
 
     scenario: str
     title: str
@@ -65,7 +66,7 @@ class SummaryRow:
 
     @property
     def endless(self) -> int:
-        """Runs in which a gap did not end."""
+        """Number of runs in which a gap had not ended when the run did."""
         found = (longest_gap(verdict.gaps) for _, verdict, _ in self.runs)
         return sum(gap is not None and gap.first_success_ms is None for gap in found)
 
@@ -88,7 +89,7 @@ class SummaryRow:
 
 
 def summary_rows(runs: Sequence[Run]) -> list[SummaryRow]:
-    """In the order in which scenarios and clusters first come."""
+    """Return the rows in the order in which scenarios and clusters first appear."""
     groups: dict[tuple[str, str], list[Run]] = {}
     scenarios: dict[str, int] = {}
     for run in runs:
@@ -114,7 +115,7 @@ HEADINGS = (
 
 
 def summary_table_markdown(runs: Sequence[Run]) -> str:
-    """A table of Markdown, one row for each scenario and cluster, with its last line's end. A gap that did not end is
+    """Return a Markdown table, one row for each scenario and cluster, with a final line end. A gap that did not end is
     marked with >."""
     lines = [_line(HEADINGS), _line("---" if number < 2 else "---:" for number in range(len(HEADINGS)))]
     return "\n".join([*lines, *(_line(_cells(row)) for row in summary_rows(runs))]) + "\n"

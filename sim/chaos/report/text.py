@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.judge import RunVerdict
 from kraft.sim.chaos.report.formats import (
     anomaly_sentence,
     count_of,
@@ -24,10 +24,11 @@ ERRORS_MAX = 5
 
 
 def text_summary(
-    info: RunInfo, verdict: Verdict, faults: Sequence[FaultRecord] = (), folder: RunFolder | None = None
+    info: RunInfo, verdict: RunVerdict, faults: Sequence[FaultRecord] = (), folder: RunFolder | None = None
 ) -> Iterator[str]:
-    """Lines without their ends: the verdict and why, each fault with its evidence and gap, counts, latencies, and the
-    paths of the report. Without `faults` these have numbers only; without `folder` there are no paths."""
+    """Return lines without line ends: the verdict and its reasons, each fault with its evidence and gap, counts,
+    latencies, and the paths of the report. Without `faults`, faults have numbers only; without `folder`, there are no
+    paths."""
     yield f"{info.scenario} on {info.cluster} with {info.client}, seed {info.seed}: {verdict.verdict.upper()}"
     yield f"  {printable(headline(verdict))}"
     for reason in verdict.reasons:
@@ -46,7 +47,7 @@ def text_summary(
     yield f"again:   {printable(info.command)}"
 
 
-def _anomalies(verdict: Verdict) -> Iterator[str]:
+def _anomalies(verdict: RunVerdict) -> Iterator[str]:
     for anomaly in verdict.anomalies[:ANOMALIES_MAX]:
         events = ", ".join(map(str, anomaly.operations[:8]))
         where = f" Events {events}." if events else ""
@@ -58,7 +59,7 @@ def _anomalies(verdict: Verdict) -> Iterator[str]:
         yield f"  - and {every - ANOMALIES_MAX:,} more, of which the report has {kept:,}"
 
 
-def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
+def _faults(verdict: RunVerdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
     judged = {effect.fault for effect in verdict.effects} | {gap.fault for gap in verdict.gaps}
     numbers = sorted(judged | set(range(len(faults))))
     if numbers:
@@ -78,7 +79,7 @@ def _faults(verdict: Verdict, faults: Sequence[FaultRecord]) -> Iterator[str]:
             yield f"     {gap.f}{printable(places)}: gap {format_gap(gap)}{end}"
 
 
-def _counts(verdict: Verdict) -> Iterator[str]:
+def _counts(verdict: RunVerdict) -> Iterator[str]:
     if verdict.counts:
         yield "operations:"
     for f, outcomes in verdict.counts.items():
@@ -91,8 +92,8 @@ def _counts(verdict: Verdict) -> Iterator[str]:
     yield from _latencies(verdict)
 
 
-def _latencies(verdict: Verdict) -> Iterator[str]:
-    """One line for each function: its p99 in each phase."""
+def _latencies(verdict: RunVerdict) -> Iterator[str]:
+    """Return one line for each function: its p99 in each phase."""
     slow: dict[str, list[str]] = {}
     for phase in verdict.phases:
         if phase.p99_ms is not None and phase.f not in WAITING:
@@ -104,5 +105,5 @@ def _latencies(verdict: Verdict) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """The text on one line, without characters that would steer a terminal."""
+    """Return the text on one line, without terminal control characters."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.judge import RunVerdict
 from kraft.sim.chaos.report.formats import clipped, fault_words, format_at, format_gap, format_ms, longest_gap
 from kraft.sim.chaos.report.panels import panels_of
 from kraft.sim.chaos.report.plot import CHARACTER_PX, RIGHT_PX, WIDTH_PX, Panel, TimeScale, box, label, track
@@ -15,14 +15,15 @@ from kraft.sim.story.chart import time_ticks
 
 AXIS_PX, FOOT_PX, PANEL_GAP_PX, BAND_PX = 22, 14, 16, 20
 ROWS_MAX = 6
-"""Faults at once that are drawn one below the other with their names; of more only the numbers are shown."""
+"""Maximum number of concurrent faults that are drawn in rows with their names; if there are more, only numbers are
+shown."""
 NUMBERED_ROWS_MAX = 14
 MANY_FAULTS = 8
-"""Bands of more faults are paler."""
+"""Number of faults above which their bands are drawn paler."""
 
 
 def timeline_svg(run: RunData) -> str:
-    """The whole picture; it needs the page's style."""
+    """Draw the whole timeline as SVG. It needs the style sheet of the page."""
     time = TimeScale(run.from_ms, run.to_ms)
     layout = _layout(run, time)
     rows = [row for row, _ in layout]
@@ -62,7 +63,7 @@ def _axis(time: TimeScale, height: float) -> Iterator[str]:
 
 
 def _layout(run: RunData, time: TimeScale) -> list[tuple[int, str]]:
-    """For each fault the row of its bar and the text on it."""
+    """Return for each fault the row of its bar and the text on it."""
     names = [_short(number, fault) for number, fault in enumerate(run.faults)]
     rows = _rows(run, time, names)
     if rows and max(rows) >= ROWS_MAX:
@@ -72,7 +73,7 @@ def _layout(run: RunData, time: TimeScale) -> list[tuple[int, str]]:
 
 
 def _rows(run: RunData, time: TimeScale, names: list[str]) -> list[int]:
-    """For each fault the first row in which it covers no other."""
+    """Return for each fault the first row in which it covers no other fault."""
     right_of_row: list[float] = []
     rows: list[int] = []
     for fault, name in zip(run.faults, names, strict=True):
@@ -84,7 +85,7 @@ def _rows(run: RunData, time: TimeScale, names: list[str]) -> list[int]:
 
 
 def _extent(run: RunData, fault: FaultRecord, name: str, time: TimeScale) -> tuple[float, float]:
-    """From where to where a bar with its text reaches."""
+    """Return the left and right x position of a bar with its text."""
     left, right = time.x(fault.begin_ms), time.x(run.fault_end_ms(fault))
     text_px = len(name) * CHARACTER_PX + 8
     if right - left < text_px and left + text_px > WIDTH_PX - RIGHT_PX:
@@ -98,7 +99,7 @@ def _short(number: int, fault: FaultRecord) -> str:
 
 
 def _name(run: RunData, number: int, row: int, text: str, time: TimeScale) -> str:
-    """A fault's bar with its name; it leads to the fault's row in the table."""
+    """Draw a fault's bar with its name; it links to the fault's row in the table."""
     fault = run.faults[number]
     left, right = time.x(fault.begin_ms), time.x(run.fault_end_ms(fault))
     top = AXIS_PX + row * BAND_PX
@@ -112,7 +113,7 @@ def _name(run: RunData, number: int, row: int, text: str, time: TimeScale) -> st
 
 
 def fault_tip(run: RunData, number: int) -> str:
-    """All of a fault in one line."""
+    """Describe a fault in one line."""
     fault = run.faults[number]
     end = "until the end" if fault.end_ms is None else f"to {format_at(fault.end_ms)}"
     words = [f"Fault {number + 1}, {fault_words(fault)}: {fault.text}", f"{format_at(fault.begin_ms)} {end}"]
@@ -125,8 +126,8 @@ def fault_tip(run: RunData, number: int) -> str:
     return ". ".join(words)
 
 
-def evidence_of(verdict: Verdict, fault: int) -> list[str]:
-    """What shows that a fault took effect, or that it did not."""
+def evidence_of(verdict: RunVerdict, fault: int) -> list[str]:
+    """Return the evidence that a fault took effect, or a text that none was found."""
     return [
         each.evidence if each.is_seen else f"no effect seen: {each.evidence}"
         for each in verdict.effects
@@ -142,7 +143,7 @@ def _band(run: RunData, number: int, fault: FaultRecord, time: TimeScale, height
 
 
 def _moments(run: RunData, time: TimeScale, height: float) -> Iterator[str]:
-    """Two dashed lines: everything is healed, and the clients' work ends."""
+    """Draw two dashed vertical lines: one at the heal, one at the end of the clients' work."""
     foot = height - AXIS_PX
     moments = [(run.info.healed_ms, "healed"), (run.info.duration_ms, "clients end")]
     for number, (at_ms, text) in enumerate(moments):

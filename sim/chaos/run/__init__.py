@@ -1,1 +1,3 @@
-"""Async: a run of a scenario from its cluster to its verdict, on processes and in virtual time; campaigns of runs."""
+"""Async: runs of scenarios, each from starting its cluster to its verdict, on processes or in virtual time; and
+campaigns of several runs.
+"""

@@ -1,4 +1,4 @@
-"""A campaign: several runs one after the other, each in a folder of its own, and a page that sums them up."""
+"""A campaign: several runs one after the other, each in its own folder, and a page that summarizes them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, Verdict
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, RunVerdict
 from kraft.sim.chaos.report import render_summary, summary_table_markdown, text_summary
 from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo
-from kraft.sim.chaos.run.runner import Progress, Run, RunSettings
+from kraft.sim.chaos.run.runner import ChaosRunSettings, Run, RunProgress
 from kraft.sim.chaos.run.terminal import QuietProgress, TerminalProgress
 from kraft.sim.chaos.scenarios.scenario import Scenario
-from kraft.sim.chaos.targets import Target
+from kraft.sim.chaos.targets import ChaosTarget
 from kraft.sim.shapes import ClusterError
 
 SUMMARY_PAGE, SUMMARY_TABLE = "summary.html", "summary.md"
@@ -24,16 +24,16 @@ SUMMARY_PAGE, SUMMARY_TABLE = "summary.html", "summary.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChoice:
-    """A kind of cluster. `make` gives the target of one run from its scenario, folder and warden."""
+    """A kind of cluster. `make` creates the target of one run from its scenario, folder and warden."""
 
     name: str
-    make: Callable[[Scenario, Path, Warden], Target]
+    make: Callable[[Scenario, Path, Warden], ChaosTarget]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CampaignSettings:
-    """Each of `runs` (scenario, seed) is run on each of `clusters`, clusters in turn. `command` gives the command that
-    repeats one run, from its scenario's name, seed and cluster."""
+class ChaosCampaignSettings:
+    """Settings of a campaign. Each of `runs` (scenario, seed) is run on each of `clusters`, alternating between
+    clusters. `command` returns the command line that repeats one run, from its scenario's name, seed and cluster."""
 
     runs: Sequence[tuple[Scenario, int]]
     clusters: Sequence[ClusterChoice]
@@ -43,38 +43,38 @@ class CampaignSettings:
     is_quiet: bool = False
     keeps_data: bool = False
     application: tuple[str, ...] = ()
-    require_wanted: Callable[[], None] = lambda: None
-    """Is called again and again; raises KeyboardInterrupt if the campaign is to end."""
+    raise_if_interrupted: Callable[[], None] = lambda: None
+    """Callback that is called repeatedly and raises KeyboardInterrupt to end the campaign."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that is over. `info` None: it cannot be judged, for the cluster did not come up, or the run itself failed,
-    as `verdict` says."""
+    """A run that is over. `info` None: the run cannot be judged, because the cluster did not start or the run itself
+    failed; `verdict` says which."""
 
     scenario: str
     cluster: str
     seed: int
     folder: Path
-    verdict: Verdict
+    verdict: RunVerdict
     info: RunInfo | None
 
 
-class Campaign:
-    """See the module."""
+class ChaosCampaign:
+    """Runs a campaign; see the module."""
 
-    def __init__(self, settings: CampaignSettings) -> None:
+    def __init__(self, settings: ChaosCampaignSettings) -> None:
         self._settings = settings
         self.finished: list[FinishedRun] = []
 
     @property
     def verdict(self) -> str:
-        """Of all runs: invalid if any is, else unknown if any is, else valid."""
+        """Verdict of all runs: invalid if any run is invalid, otherwise unknown if any is unknown, otherwise valid."""
         verdicts = [one.verdict.verdict for one in self.finished]
         return next((kind for kind in (INVALID, UNKNOWN) if kind in verdicts), "valid" if verdicts else UNKNOWN)
 
     def run(self) -> None:
-        """All runs. What has ended is summed up also when one of them raises."""
+        """Run all runs. If one raises, a summary of the finished runs is written before the exception propagates."""
         settings = self._settings
         try:
             for scenario, seed in settings.runs:
@@ -88,8 +88,8 @@ class Campaign:
         settings = self._settings
         folder = _new_folder(settings.out, f"{scenario.name}-{cluster.name}-{seed}")
         self._say(f"{scenario.name}: {scenario.title} ({cluster.name}, seed {seed})")
-        progress: Progress = QuietProgress() if settings.is_quiet else TerminalProgress(float(scenario.duration_ms))
-        run_settings = RunSettings(
+        progress: RunProgress = QuietProgress() if settings.is_quiet else TerminalProgress(float(scenario.duration_ms))
+        run_settings = ChaosRunSettings(
             scenario=scenario,
             client=settings.client,
             seed=seed,
@@ -97,7 +97,7 @@ class Campaign:
             application=settings.application,
             echo=not settings.is_quiet,
             keeps_data=settings.keeps_data,
-            require_wanted=settings.require_wanted,
+            raise_if_interrupted=settings.raise_if_interrupted,
         )
         run = Run(run_settings, folder, lambda warden: cluster.make(scenario, folder, warden), progress)
         info: RunInfo | None = None
@@ -108,9 +108,9 @@ class Campaign:
             self._say(f"interrupted: nothing was judged, and {folder} is incomplete")
             raise
         except ClusterError as problem:
-            verdict = Verdict(verdict=UNKNOWN, reasons=(str(problem),))
-        except Exception as problem:  # noqa: BLE001 - a fault of ours: it says nothing of the cluster, or of the next run
-            verdict = Verdict(verdict=UNKNOWN, reasons=(_noted(problem, folder),))
+            verdict = RunVerdict(verdict=UNKNOWN, reasons=(str(problem),))
+        except Exception as problem:  # noqa: BLE001 - our own error, not the cluster's; the next run starts
+            verdict = RunVerdict(verdict=UNKNOWN, reasons=(_noted(problem, folder),))
         finally:
             progress.done()
         self.finished.append(FinishedRun(scenario.name, cluster.name, seed, folder, verdict, info))
@@ -144,7 +144,8 @@ class Campaign:
 
 
 def _noted(problem: Exception, folder: Path) -> str:
-    """A sentence on a run that failed by itself; the rest stands in its folder."""
+    """Return a sentence about a run that failed because of an error in the run itself; the details are in its
+    folder."""
     text = f"the run itself failed: {type(problem).__name__}: {problem}"
     with suppress(OSError):
         path = RunFolder(folder).error
@@ -154,7 +155,7 @@ def _noted(problem: Exception, folder: Path) -> str:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """A folder that is not there yet, named after the run and the time."""
+    """Return the path of a new folder, named after the run and the time."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     folder, number = parent / f"{name}-{stamp}", 1
     while folder.exists():

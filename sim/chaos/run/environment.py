@@ -1,4 +1,4 @@
-"""What a run was made with: versions and machine, for its report."""
+"""The environment of a run for its report: versions of software, and properties of the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def environment_of(**others: str) -> dict[str, str]:
-    """Name → version or size. `others` come first: the cluster, the client, the proxy."""
+    """Return name → version or size. `others` come first: the cluster, the client, the proxy."""
     return {
         **others,
         "pykraft": _version("pykraft"),

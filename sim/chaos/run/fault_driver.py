@@ -1,6 +1,6 @@
-"""Carries a scenario's faults out on a cluster of processes, beside clients that live in trio.
+"""Injects a scenario's faults into a cluster of processes while clients run in trio.
 
-Verbs of such clusters block (see KafkaCluster), so each step runs in a thread.
+The methods of such clusters block (see KafkaCluster), so each step runs in a thread.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from kraft.sim.breakable_cluster import BreakableCluster
 from kraft.sim.chaos.run.run_clock import RunClock
 from kraft.sim.chaos.run.run_folder import FaultRecord
 from kraft.sim.chaos.scenarios.scenario import ScenarioFault
-from kraft.sim.nemesis.on_clusters import FaultRun, FaultWindow
+from kraft.sim.nemesis.on_clusters import FaultOccurrence, FaultRun
 
 
 def require_faults(cluster: BreakableCluster, faults: Sequence[ScenarioFault]) -> None:
-    """ClusterError names a fault that this cluster cannot have."""
+    """Raise ClusterError for a fault that this cluster cannot have."""
     FaultRun(cluster, [one.fault for one in faults], lambda: 0)
 
 
 class FaultDriver:
-    """The faults of one run. `on_line` is called with each line of what was done."""
+    """Injects the faults of one run. `on_line` is called with each line of the log of what was done."""
 
     def __init__(
         self,
@@ -33,37 +33,37 @@ class FaultDriver:
     ) -> None:
         self._clock = clock
         self._on_line = on_line
-        self._told = 0
+        self._reported = 0
         self._evidence = {id(one.fault): one.evidence for one in faults}
         self._run = FaultRun(cluster, [one.fault for one in faults], lambda: int(clock.now_ms()))
         self._steps = self._run.steps()
 
     async def run(self) -> None:
-        """Until the last fault is over. A cancel ends what the faults have begun, which may take seconds."""
+        """Inject the faults until the last one is over. Cancelling ends the active faults, which may take seconds."""
         try:
             while True:
                 at_ms = await trio.to_thread.run_sync(next, self._steps, None)
-                self._tell()
+                self._report_lines()
                 if at_ms is None:
                     return
                 await trio.sleep(max(0.0, (at_ms - self._clock.now_ms()) / 1000))
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._steps.close)
-            self._tell()
+            self._report_lines()
 
-    def _tell(self) -> None:
-        for line in self._run.history[self._told :]:
+    def _report_lines(self) -> None:
+        for line in self._run.history[self._reported :]:
             self._on_line(line)
-        self._told = len(self._run.history)
+        self._reported = len(self._run.history)
 
     def records(self) -> list[FaultRecord]:
-        """What came of each fault whose turn has come."""
+        """Return a record of each fault whose scheduled time has come."""
         return records_of(self._run.windows, self._evidence)
 
 
-def records_of(windows: Iterable[FaultWindow], evidence: dict[int, tuple[str, ...]]) -> list[FaultRecord]:
-    """`evidence`: id of a fault → by what one sees it."""
+def records_of(windows: Iterable[FaultOccurrence], evidence: dict[int, tuple[str, ...]]) -> list[FaultRecord]:
+    """Convert the time windows of faults to records. `evidence`: id of a fault → names of the signs that prove it."""
     return [
         FaultRecord(
             kind=window.fault.kind,

@@ -1,7 +1,7 @@
-"""The observer: samples of a cluster while it is broken, ten times a second.
+"""The observer: takes samples of a cluster during faults, ten times a second.
 
-It asks every broker at its direct address, which no fault of links reaches, and believes per partition the answer with
-the newest leader epoch. A broker that is frozen or gone delays no sample: each is asked by a task of its own, and
+It queries every broker at its direct address, which link faults do not affect. For each partition it uses the answer
+with the newest leader epoch. A frozen or ended broker delays no sample: each broker is queried by a separate task, and
 answers older than ANSWER_AGE_MS_MAX do not count.
 """
 
@@ -16,7 +16,7 @@ from kraft.client.admin import Admin
 from kraft.client.cluster import ClusterUnreachable
 from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
-from kraft.sim.chaos.run.run_folder import PartitionSample, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, PartitionSample
 from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
 
 SAMPLE_MS = 100
@@ -24,13 +24,14 @@ ASK_TIMEOUT_MS = 800
 ANSWER_AGE_MS_MAX = 1_000
 SEEING_SECONDS_MAX = 10.0
 PAUSE_MS = 80
-"""Between two rounds of questions to one broker."""
+"""Pause between two rounds of queries to one broker."""
 FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaError)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one broker said last. Of the quorum: leader, epoch, voters; (-1, -1, ()) if it could not say."""
+    """The last answer of one broker. `quorum`: leader, epoch, voters; (-1, -1, ()) if the broker could not describe the
+    quorum."""
 
     time_ms: float
     partitions: tuple[PartitionSample, ...]
@@ -40,47 +41,48 @@ class _Answer:
 
 @dataclass(slots=True)
 class Observer:
-    """`brokers`: node → its direct address. `topics` gives the topics to ask for, `running` the nodes whose processes
-    run and are not frozen, `facts` other measurements; all three are plain calls that return at once."""
+    """Takes samples of a cluster. `brokers`: node → its direct address. `topics` returns the topics to describe,
+    `running` the nodes whose processes run and are not frozen, `facts` other measurements. All three are plain calls
+    that return at once."""
 
     brokers: Mapping[int, str]
     topics: Callable[[], Sequence[str]]
     now_ms: Callable[[], float]
     running: Callable[[], tuple[int, ...]] = tuple
     facts: Callable[[], Mapping[str, float]] = dict
-    on_sample: Callable[[Sample], None] = lambda sample: None
-    samples: list[Sample] = field(default_factory=list)
+    on_sample: Callable[[ClusterSample], None] = lambda sample: None
+    samples: list[ClusterSample] = field(default_factory=list)
     _answers: dict[int, _Answer] = field(default_factory=dict)
     _generation: int = 0
-    """Rises when the clock begins anew."""
+    """Number that increases when the clock restarts, so that older answers are recognized."""
     _all_answered: trio.Event = field(default_factory=trio.Event)
 
     async def run(self) -> None:
         """Sample until cancelled."""
         async with trio.open_nursery() as nursery:
             for node, address in self.brokers.items():
-                nursery.start_soon(self._ask_on_and_on, node, address)
+                nursery.start_soon(self._ask_repeatedly, node, address)
             due = trio.current_time()
             while True:
                 self.take()
                 due += SAMPLE_MS / 1000
                 await trio.sleep_until(due)
 
-    async def wait_seeing(self) -> None:
-        """Until every broker has answered once, but no longer than SEEING_SECONDS_MAX: what the questions need is
-        loaded then."""
+    async def wait_for_answers(self) -> None:
+        """Wait until every broker has answered once, at most SEEING_SECONDS_MAX. By then all code for queries is
+        loaded."""
         with trio.move_on_after(SEEING_SECONDS_MAX):
             await self._all_answered.wait()
 
-    def forget(self) -> None:
-        """Drop all samples and answers, also those on their way: the clock begins anew."""
+    def reset(self) -> None:
+        """Discard all samples and answers, including answers in flight, because the clock restarts."""
         self._generation += 1
         self.samples.clear()
         self._answers.clear()
 
-    def take(self) -> Sample:
-        """Compose a sample of what is known now. Its time is not before what it says of processes, so that no fault has
-        its effect before its begin."""
+    def take(self) -> ClusterSample:
+        """Take a sample of the latest answers. Its time is not earlier than its information on processes, so that no
+        fault's effect appears before the fault's begin."""
         running, facts = self.running(), dict(self.facts())
         now = self.now_ms()
         fresh = [answer for answer in self._answers.values() if now - answer.time_ms <= ANSWER_AGE_MS_MAX]
@@ -94,7 +96,7 @@ class Observer:
             (answer.quorum for answer in fresh), key=lambda told: told[1], default=(-1, -1, ())
         )
         newest = max(fresh, key=lambda answer: (answer.quorum[1], answer.time_ms), default=None)
-        sample = Sample(
+        sample = ClusterSample(
             time_ms=now,
             partitions=tuple(partitions[place] for place in sorted(partitions)),
             controller=controller,
@@ -108,7 +110,7 @@ class Observer:
         self.on_sample(sample)
         return sample
 
-    async def _ask_on_and_on(self, node: int, address: str) -> None:
+    async def _ask_repeatedly(self, node: int, address: str) -> None:
         while True:
             try:
                 async with Admin(
@@ -149,7 +151,8 @@ class Observer:
 
     @staticmethod
     async def _ask_quorum(admin: Admin) -> tuple[int, int, tuple[int, ...]]:
-        """Brokers hand this question on to the active controller: while there is none, there is no answer."""
+        """Query the quorum through a broker, which forwards the request to the active controller. Without an active
+        controller there is no answer."""
         try:
             quorum = await admin.nodes.quorum()
         except FAILURES:

@@ -1,4 +1,4 @@
-"""RunClock: the one time axis of a run."""
+"""RunClock: the single time axis of a run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 
 class RunClock:
-    """Counts from when the clients began, until then from when it was made. `read_ns` is a clock that never goes
-    back."""
+    """Counts from the clients' start, and before that from its own creation. `read_ns` reads a monotonic clock."""
 
     def __init__(self, read_ns: Callable[[], int]) -> None:
         self._read_ns = read_ns
         self._zero_ns = read_ns()
 
     def begin(self) -> None:
-        """The clients begin now."""
+        """Restart at zero: the clients start now."""
         self._zero_ns = self._read_ns()
 
     def now_ns(self) -> int:

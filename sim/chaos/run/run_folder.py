@@ -1,14 +1,14 @@
-"""RunFolder: the files of one run, all on one clock: ms since the clients began.
+"""RunFolder: the files of one run, all on one clock: ms since the clients started.
 
 run.json         what was run: scenario, seed, client, cluster, versions, times, how to run it again
 history.jsonl    every operation (see `history`)
-faults.jsonl     every fault, with whom it hit and when it began and ended
-samples.jsonl    what the observer saw of the cluster, ten times a second
-output.jsonl     lines that the user's own application printed, where one ran
+faults.jsonl     every fault, with the affected nodes and its begin and end
+samples.jsonl    the observer's samples of the cluster, ten times a second
+output.jsonl     lines that the user's own application printed, if one ran
 verdict.json     the verdict, with the evidence
 report.html, report.png
 nodes/           the nodes' logs
-error.txt        where a run broke off by a fault of its own: where that is
+error.txt        traceback of a run that failed by itself
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from typing import Any, TypeVar
 from kraft.sim.chaos.history import HistoryEvent, read_history
 
 FORMAT = 1
-"""Rises when an older version could not read the files."""
+"""Version of the file format. It is increased when an older version of the code could not read the files."""
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRecord:
-    """A fault that was carried out. `end_ms` None: it had not ended when the run did. `missed`: why it did not happen,
-    in words; then it has no effect. `evidence`: names of what one sees it by (see ScenarioFault)."""
+    """A fault of a run. `end_ms` None: it had not ended when the run ended. `missed`: why the fault was not carried
+    out, as text; then it has no effect. `evidence`: names of the signs that show it (see ScenarioFault)."""
 
     kind: str
     text: str
     begin_ms: float
     end_ms: float | None
     nodes: tuple[int, ...] = ()
-    """Whom it hit: for a link source and target, for a partition whoever is cut off."""
+    """The affected nodes: for a link the source and target, for a partition of the network the nodes that are cut off.
+    """
     role: str = ""
     """The role by which the node was chosen."""
     missed: str = ""
@@ -57,8 +58,8 @@ class PartitionSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """What the observer saw. Whatever it could not ask is missing: no partitions, controller -1."""
+class ClusterSample:
+    """The observer's view at one time. Unanswered queries leave the default: no partitions, controller -1."""
 
     time_ms: float
     partitions: tuple[PartitionSample, ...] = ()
@@ -66,11 +67,11 @@ class Sample:
     controller_epoch: int = -1
     voters: tuple[int, ...] = ()
     brokers: tuple[int, ...] = ()
-    """Brokers that the cluster takes for alive."""
+    """Brokers that the cluster lists as alive."""
     running: tuple[int, ...] = ()
     """Nodes whose process runs and is not frozen."""
     facts: Mapping[str, float] = field(default_factory=dict)
-    """Other measurements by name, as "proxy bytes 1->2" or "free bytes 2"."""
+    """Other measurements by name, for example "proxy bytes 1->2" or "free bytes 2"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class OutputLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What was run. `cluster` is pykraft, kafka or simulated, or the address of a cluster that was brought."""
+    """Description of a run. `cluster` is pykraft, kafka or simulated, or the address of the user's cluster."""
 
     scenario: str
     title: str
@@ -96,37 +97,39 @@ class RunInfo:
     started_at: str
     """UTC, ISO 8601."""
     duration_ms: float
-    """When the clients' work ended."""
+    """Time when the clients' work ended."""
     healed_ms: float
-    """When the last fault had ended and everything was mended."""
+    """Time when the last fault had ended and everything was healed."""
     end_ms: float
-    """When the final reader was done."""
+    """Time when the final reader had finished."""
     command: str
-    """The command that runs it again."""
+    """The command that repeats the run."""
     partitions: int = 0
     replicas: int = 0
     producers: int = 0
-    """How many clients of each sort the scenario wants: none where the user's program is the workload."""
+    """Number of producers in the scenario. This and the next fields count each kind of client; they are 0 if the user's
+    program is the workload."""
     readers: int = 0
     group_members: int = 0
     topic_churn: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
-    """pykraft or Apache Kafka, client, toxiproxy, Python, system, processors, memory."""
+    """Name → version or size: pykraft or Apache Kafka, client, toxiproxy, Python, system, processors, memory."""
     allowed: tuple[str, ...] = ()
     must_find: tuple[str, ...] = ()
     gap_ms_max: int = 0
     notes: tuple[str, ...] = ()
-    """What a reader must know, as "--against: only the links of clients can be broken"."""
+    """Facts that a reader of the report must know, for example "--against: only the links of clients can be broken"."""
     trouble: tuple[str, ...] = ()
-    """Why the run cannot be judged, if anything kept it from its course: the verdict is unknown."""
+    """Reason why the run did not proceed as planned and cannot be judged; the verdict is then unknown. Empty if there
+    is none."""
     application: tuple[str, ...] = ()
-    """The user's own program and its arguments, where one ran."""
+    """The user's own program and its arguments, if one ran."""
     application_exit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """See the module."""
+    """Reads and writes the files of a run; see the module."""
 
     path: Path
 
@@ -154,14 +157,14 @@ class RunFolder:
         self._write("run.json", {"format": FORMAT, **asdict(info)})
 
     def read_info(self) -> RunInfo:
-        """ValueError if the folder was written by a release that this one cannot read."""
+        """Read run.json. ValueError if this release cannot read its format."""
         row = json.loads((self.path / "run.json").read_text())
         if row.pop("format", None) != FORMAT:
             raise ValueError(f"{self.path / 'run.json'} is no run of format {FORMAT}, which this release reads")
         return _made(RunInfo, row)
 
     def write_rows(self, name: str, rows: Iterable[Any]) -> None:
-        """Write values of the classes above to NAME.jsonl."""
+        """Write a list of records, samples or lines to NAME.jsonl."""
         with (self.path / f"{name}.jsonl").open("w") as file:
             for row in rows:
                 file.write(json.dumps(asdict(row), separators=(",", ":")) + "\n")
@@ -172,11 +175,16 @@ class RunFolder:
     def read_output(self) -> list[OutputLine]:
         return self._rows("output", OutputLine)
 
-    def read_samples(self) -> list[Sample]:
-        found = self._rows("samples", Sample)
+    def read_samples(self) -> list[ClusterSample]:
+        found = self._rows("samples", ClusterSample)
         parts = (tuple(_made(PartitionSample, row) for row in sample.partitions) for sample in found)  # type: ignore[arg-type]
         return [
-            Sample(**{**{item.name: getattr(sample, item.name) for item in fields(Sample)}, "partitions": partitions})
+            ClusterSample(
+                **{
+                    **{item.name: getattr(sample, item.name) for item in fields(ClusterSample)},
+                    "partitions": partitions,
+                }
+            )
             for sample, partitions in zip(found, parts, strict=True)
         ]
 

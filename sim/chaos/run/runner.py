@@ -1,5 +1,5 @@
-"""Run: a scenario on a cluster of processes. The cluster comes up, clients work while faults happen, all is healed, and
-everything is read; what is left is a run folder with the verdict and the report.
+"""Run: a scenario on a cluster of processes. The cluster starts, clients work while faults happen, everything is
+healed, and all records are read. The result is a run folder with the verdict and the report.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kraft.seam import Seam, sole_error
 from kraft.sim.chaos.application.application import Application
 from kraft.sim.chaos.application.topics_observer import TopicsObserver
 from kraft.sim.chaos.clients.libraries import library_of
-from kraft.sim.chaos.history import History
+from kraft.sim.chaos.history import HistoryRecorder
 from kraft.sim.chaos.hosts.warden import Warden
-from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.judge import RunVerdict
 from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
 from kraft.sim.chaos.proxies.errors import ToxiproxyError
 from kraft.sim.chaos.report import write_report
@@ -30,37 +30,38 @@ from kraft.sim.chaos.run.environment import environment_of
 from kraft.sim.chaos.run.fault_driver import FaultDriver, require_faults
 from kraft.sim.chaos.run.observer import Observer
 from kraft.sim.chaos.run.run_clock import RunClock
-from kraft.sim.chaos.run.run_folder import RunFolder, RunInfo, Sample
-from kraft.sim.chaos.run.work import ApplicationWork, ClientWork, Outcome, Work
+from kraft.sim.chaos.run.run_folder import ClusterSample, RunFolder, RunInfo
+from kraft.sim.chaos.run.work import ApplicationWork, ClientWork, RunResults, Work
 from kraft.sim.chaos.scenarios.drawn_faults import faults_of_run
 from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario, ScenarioFault, ScenarioWorkload
-from kraft.sim.chaos.targets import Target
-from kraft.sim.chaos.workloads import Workload
+from kraft.sim.chaos.targets import ChaosTarget
+from kraft.sim.chaos.workloads import ClientWorkload
 from kraft.sim.shapes import ClusterError
 
 AFTER_HEAL_MS = 6_000
-"""Clients go on for at least this long when everything is healed: they must all make progress again."""
+"""Minimum time for which clients continue after the heal, so that each can make progress again."""
 WHOLE_SECONDS_MAX = 45.0
 WHOLE_POLL_SECONDS = 0.1
 NO_CLIENTS = ScenarioWorkload(producers=0, readers=0)
-"""Of the scenario, where the user's program is the workload."""
+"""Numbers of clients in a scenario whose workload is the user's program: none of ours."""
 
 
-class Progress(Protocol):
-    """Where a run reports how it goes."""
+class RunProgress(Protocol):
+    """Receives a run's progress."""
 
     def phase(self, text: str) -> None: ...
 
     def line(self, time_ms: float, text: str) -> None: ...
 
-    def sample(self, sample: Sample, history: History) -> None: ...
+    def sample(self, sample: ClusterSample, history: HistoryRecorder) -> None: ...
 
     def done(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """`command` is what runs it again; `application` is the user's own program, if one is the workload."""
+class ChaosRunSettings:
+    """Settings of one run. `command` is the command line that repeats it; `application` is the user's own program, if
+    one is the workload."""
 
     scenario: Scenario
     client: str = "kraft"
@@ -68,18 +69,22 @@ class RunSettings:
     command: str = ""
     application: tuple[str, ...] = ()
     echo: bool = True
-    """The application's output is shown as it comes."""
+    """Whether the application's output is shown as it comes."""
     keeps_data: bool = False
-    """The nodes' data is kept beside their logs."""
-    require_wanted: Callable[[], None] = lambda: None
-    """Is called again and again; raises KeyboardInterrupt if the run is to end."""
+    """Whether the nodes' data is kept beside their logs."""
+    raise_if_interrupted: Callable[[], None] = lambda: None
+    """Callback that is called repeatedly and raises KeyboardInterrupt to end the run."""
 
 
 class Run:
-    """One run. `folder` is made; `make_target` gets the warden that looks after what the cluster makes."""
+    """One run. `folder` is created. `make_target` receives the warden that cleans up the cluster's resources."""
 
     def __init__(
-        self, settings: RunSettings, folder: Path, make_target: Callable[[Warden], Target], progress: Progress
+        self,
+        settings: ChaosRunSettings,
+        folder: Path,
+        make_target: Callable[[Warden], ChaosTarget],
+        progress: RunProgress,
     ) -> None:
         self._settings = settings
         self._scenario = settings.scenario
@@ -87,13 +92,14 @@ class Run:
         self._make_target = make_target
         self._progress = progress
         self._clock = RunClock(time.monotonic_ns)
-        self._outcome = Outcome()
+        self._outcome = RunResults()
         self._is_working = False
-        """Clients have begun."""
+        """Whether clients have started."""
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
-    def run(self) -> Verdict:
-        """All of it. ClusterError if the cluster does not come up; then the folder holds the nodes' logs alone."""
+    def run(self) -> RunVerdict:
+        """Execute the run and return its verdict. Raises ClusterError if the cluster does not start; then the folder
+        holds only the nodes' logs."""
         self._folder.path.mkdir(parents=True)
         with Warden() as warden:
             self._warden = warden
@@ -102,7 +108,7 @@ class Run:
                 self._progress.phase(f"starting {target.kind}")
                 target.open()
                 with self._folder.history.open("w") as file:
-                    history = History(self._clock.now_ns, file)
+                    history = HistoryRecorder(self._clock.now_ns, file)
                     observer = Observer(
                         target.direct_servers,
                         tuple,
@@ -113,14 +119,15 @@ class Run:
                     )
                     self._work_until_over(target, history, observer)
                 info = self._info(target)
-        if warden.left:
-            self._outcome.trouble.append(f"could not be cleaned: {', '.join(warden.left)}")
+        if warden.leftovers:
+            self._outcome.trouble.append(f"could not be cleaned: {', '.join(warden.leftovers)}")
         return self._judge(replace(info, trouble=tuple(self._outcome.trouble)), history, observer.samples)
 
     @contextmanager
-    def _closing(self, target: Target) -> Iterator[None]:
-        """Keep the logs and close the target. If something was raised, that is raised and nothing that comes after it:
-        a cluster that is half up cannot tell of its logs, and the warden cleans what cannot be closed."""
+    def _closing(self, target: ChaosTarget) -> Iterator[None]:
+        """Keep the logs and close the target at the end of the block. The first error raised propagates; later errors
+        are suppressed. A half-started cluster cannot provide its logs, and the warden cleans up what cannot be closed.
+        """
         with ExitStack() as leaving:
             leaving.callback(target.close)
             leaving.callback(self._keep_logs, target)
@@ -131,8 +138,9 @@ class Run:
                     leaving.close()
                 raise
 
-    def _work_until_over(self, target: Target, history: History, observer: Observer) -> None:
-        """All that happens in trio. A target that fails while clients work is a trouble: what was seen is judged."""
+    def _work_until_over(self, target: ChaosTarget, history: HistoryRecorder, observer: Observer) -> None:
+        """Run everything that happens in trio. If the target fails while clients work, that is recorded as the run's
+        trouble, and the data up to then is judged."""
         try:
             try:
                 trio.run(self._work, target, history, observer)
@@ -146,8 +154,8 @@ class Run:
 
     # in trio
 
-    async def _work(self, target: Target, history: History, observer: Observer) -> None:
-        """The clients' work and the faults, with the observer beside them, and the last reading."""
+    async def _work(self, target: ChaosTarget, history: HistoryRecorder, observer: Observer) -> None:
+        """Run the clients' work and the faults, with the observer beside them, and the final read."""
         begin = self._begin_application if self._settings.application else self._begin_workload
         faults = faults_of_run(self._scenario, target.cluster, self._settings.seed)
         require_faults(target.cluster, faults)
@@ -161,11 +169,11 @@ class Run:
                     await work.clean()
             nursery.cancel_scope.cancel()
 
-    async def _use(self, target: Target, work: Work, observer: Observer, faults: Sequence[ScenarioFault]) -> None:
-        """From the first thing that is made in the cluster to the last that is read."""
+    async def _use(self, target: ChaosTarget, work: Work, observer: Observer, faults: Sequence[ScenarioFault]) -> None:
+        """Use the cluster from the first resource that is created in it to the final read."""
         await work.prepare()
-        await observer.wait_seeing()
-        observer.forget()
+        await observer.wait_for_answers()
+        observer.reset()
         self._clock.begin()
         self._is_working = True
         self._progress.phase("clients work, faults happen")
@@ -174,20 +182,22 @@ class Run:
         self._progress.phase("reading everything")
         await work.finish(self._outcome)
 
-    def _sampled(self, sample: Sample, history: History) -> None:
-        self._settings.require_wanted()
+    def _sampled(self, sample: ClusterSample, history: HistoryRecorder) -> None:
+        self._settings.raise_if_interrupted()
         self._progress.sample(sample, history)
 
-    async def _work_beside_faults(self, target: Target, work: Work, faults: Sequence[ScenarioFault]) -> None:
+    async def _work_beside_faults(self, target: ChaosTarget, work: Work, faults: Sequence[ScenarioFault]) -> None:
         until = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(work.run, until)
             await self._break_and_heal(target, faults)
             until.set()
 
-    def _begin_workload(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
+    def _begin_workload(
+        self, target: ChaosTarget, history: HistoryRecorder, observer: Observer, seam: Seam | None
+    ) -> Work:
         library, random_source = library_of(self._settings.client, seam), random.Random(self._settings.seed)
-        workload = Workload(
+        workload = ClientWorkload(
             library,
             target.bootstrap_servers,
             self._scenario,
@@ -200,7 +210,9 @@ class Run:
         observer.topics = lambda: (TOPIC,) if workload.is_ready else ()
         return ClientWork(workload, ",".join(target.direct_servers.values()), self._note)
 
-    def _begin_application(self, target: Target, history: History, observer: Observer, seam: Seam | None) -> Work:
+    def _begin_application(
+        self, target: ChaosTarget, history: HistoryRecorder, observer: Observer, seam: Seam | None
+    ) -> Work:
         topics = TopicsObserver(target.bootstrap_servers, history, self._clock.now_ms)
         observer.topics = lambda: topics.known_topics
         command, servers = self._settings.application, target.bootstrap_servers
@@ -214,8 +226,8 @@ class Run:
         )
         return ApplicationWork(application, topics)
 
-    async def _break_and_heal(self, target: Target, faults: Sequence[ScenarioFault]) -> None:
-        """The faults, each at its time; then everything is mended, and time passes until clients may end."""
+    async def _break_and_heal(self, target: ChaosTarget, faults: Sequence[ScenarioFault]) -> None:
+        """Inject the faults, each at its time, then heal everything, and wait until clients may end."""
         driver = FaultDriver(target.cluster, faults, self._clock, self._line)
         try:
             await driver.run()
@@ -228,7 +240,7 @@ class Run:
             raise
         except (
             ClusterError
-        ) as problem:  # a node that does not come back: whether all is well without it, the judge says
+        ) as problem:  # a node that does not come back: the judge decides whether all is well without it
             self._outcome.trouble.append(f"Not everything could be healed: {problem}")
         self._outcome.healed_ms = self._clock.now_ms()
         self._line("everything is healed")
@@ -236,8 +248,9 @@ class Run:
         end_ms = max(float(self._scenario.duration_ms), self._outcome.healed_ms + AFTER_HEAL_MS)
         await trio.sleep(max(0.0, (end_ms - self._clock.now_ms()) / 1000))
 
-    async def _wait_whole(self, target: Target) -> None:
-        """Until every replica is in sync, or so long; the judge sees by the samples whether it came to that."""
+    async def _wait_whole(self, target: ChaosTarget) -> None:
+        """Wait until every replica is in sync, or until a timeout. The judge determines from the samples whether all
+        replicas were in sync."""
         deadline = trio.current_time() + WHOLE_SECONDS_MAX
         is_whole = False
         while not is_whole and trio.current_time() < deadline:
@@ -245,16 +258,16 @@ class Run:
             await trio.sleep(WHOLE_POLL_SECONDS)
 
     def _note(self, text: str) -> None:
-        """For whoever reads the report, and whoever watches: a run that is broken off may have no report."""
+        """Add a note for the report, and print it: an interrupted run may have no report."""
         self._outcome.notes.append(text)
         self._line(text)
 
     def _line(self, text: str) -> None:
         self._progress.line(self._clock.now_ms(), text)
 
-    # afterwards
+    # after the run
 
-    def _info(self, target: Target) -> RunInfo:
+    def _info(self, target: ChaosTarget) -> RunInfo:
         scenario, outcome = self._scenario, self._outcome
         library = library_of(self._settings.client)
         clients = NO_CLIENTS if self._settings.application else scenario.workload
@@ -280,14 +293,14 @@ class Run:
             versions=environment_of(**target.versions(), **{f"client {library.name}": library.version}),
             allowed=scenario.expects.allowed,
             must_find=scenario.expects.must_find,
-            gap_ms_max=scenario.expects.gap_ms_max if target.keeps_gaps else 0,
+            gap_ms_max=scenario.expects.gap_ms_max if target.enforces_max_gap else 0,
             notes=(*target.notes, *outcome.notes),
             trouble=tuple(outcome.trouble),
             application=self._settings.application,
             application_exit=outcome.application_exit,
         )
 
-    def _judge(self, info: RunInfo, history: History, samples: list[Sample]) -> Verdict:
+    def _judge(self, info: RunInfo, history: HistoryRecorder, samples: list[ClusterSample]) -> RunVerdict:
         self._progress.phase("judging")
         folder, faults = self._folder, self._outcome.faults
         folder.write_info(info)
@@ -299,7 +312,7 @@ class Run:
         write_report(folder, verdict)
         return verdict
 
-    def _keep_logs(self, target: Target) -> None:
+    def _keep_logs(self, target: ChaosTarget) -> None:
         logs = self._folder.path / "nodes"
         logs.mkdir(exist_ok=True)
         for name, path in target.logs().items():
@@ -309,8 +322,8 @@ class Run:
             self._keep_data(target, logs)
 
     @staticmethod
-    def _keep_data(target: Target, into: Path) -> None:
-        """Of nodes that have ended: what one writes meanwhile would be torn."""
+    def _keep_data(target: ChaosTarget, into: Path) -> None:
+        """Copy the data of nodes, killing those that still run: a copy of a running node's data would be torn."""
         for node, path in target.data().items():
             if target.cluster.is_running(node):
                 target.cluster.kill(node)
@@ -319,8 +332,8 @@ class Run:
 
 
 def _decisive(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of several errors the one that says how the run ended: an interrupt before all; a fault of ours before what the
-    cluster could not do."""
+    """Return the error that explains the end of the run. An interrupt comes first, then an error of our own code, then
+    an error of the cluster."""
     found = [*_leaves(group)]
     interrupts = [one for one in found if isinstance(one, KeyboardInterrupt)]
     of_cluster = [one for one in found if isinstance(one, ClusterError)]

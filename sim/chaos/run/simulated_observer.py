@@ -1,4 +1,6 @@
-"""The observer of a simulated cluster: it looks at the nodes' own state, and so is never late and never refused."""
+"""The observer of a simulated cluster. It reads the nodes' own state, so its samples are never late and no query is
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,19 @@ from dataclasses import dataclass
 import trio
 
 from kraft.sim.chaos.run.observer import SAMPLE_MS
-from kraft.sim.chaos.run.run_folder import PartitionSample, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, PartitionSample
 from kraft.sim.chaos.scenarios.scenario import TOPIC
 from kraft.sim.simulated_cluster import SimulatedCluster
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedObserver:
-    """Adds a sample to `samples` every SAMPLE_MS of virtual time. Partitions are as the newest committed metadata that
-    a running node has."""
+    """Adds a sample to `samples` every SAMPLE_MS of virtual time. Partitions come from the newest committed metadata of
+    any running node."""
 
     cluster: SimulatedCluster
     now_ms: Callable[[], float]
-    samples: list[Sample]
+    samples: list[ClusterSample]
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -28,11 +30,11 @@ class SimulatedObserver:
             self.samples.append(self.take())
             await trio.sleep(SAMPLE_MS / 1000)
 
-    def take(self) -> Sample:
-        """A sample of this moment."""
+    def take(self) -> ClusterSample:
+        """Take a sample now."""
         state = self.cluster.state()
         topic = None if state.image is None else state.image.topics.get(TOPIC)
-        return Sample(
+        return ClusterSample(
             time_ms=self.now_ms(),
             partitions=tuple(
                 PartitionSample(

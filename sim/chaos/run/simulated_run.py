@@ -1,7 +1,8 @@
 """A scenario in virtual time: the same clients, faults, history and judge as on processes, on a simulated cluster.
 
-Nodes, network, disks and clocks are the world's: the same seed gives the same history, event for event, in any process.
-Invariant: nothing here reads a clock or draws by chance but through the world and the seed.
+Nodes, network, disks and clocks are those of the simulated world. The same seed gives the same history, event for
+event, in any process. Invariant: nothing here reads a clock or draws random numbers except through the world and the
+seed.
 """
 
 from __future__ import annotations
@@ -17,49 +18,49 @@ import trio
 
 from kraft.seam import sole_error
 from kraft.sim.chaos.clients.kraft_client import KraftLibrary
-from kraft.sim.chaos.history import History, HistoryEvent, line_of
-from kraft.sim.chaos.judge import Verdict
+from kraft.sim.chaos.history import HistoryEvent, HistoryRecorder, line_of
+from kraft.sim.chaos.judge import RunVerdict
 from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
 from kraft.sim.chaos.run.fault_driver import records_of
 from kraft.sim.chaos.run.run_clock import RunClock
-from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder, RunInfo, Sample
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, RunFolder, RunInfo
 from kraft.sim.chaos.run.simulated_observer import SimulatedObserver
 from kraft.sim.chaos.scenarios.drawn_faults import faults_of_run
 from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioError, ScenarioFault
-from kraft.sim.chaos.workloads import Workload
+from kraft.sim.chaos.workloads import ClientWorkload
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.on_clusters import FaultRun
 from kraft.sim.shapes import ClusterError
 from kraft.sim.simulated_cluster import SimulatedCluster
 
 SIMULATED = "simulated"
-"""Kind of the cluster in a run's information."""
+"""Kind of cluster that RunInfo names for a run in virtual time."""
 BEGAN_AT = "1970-01-01T00:00:00+00:00"
-"""Virtual time has no date: the same run has the same files."""
+"""Start date of every run in virtual time. It is fixed so that repeated runs have equal files."""
 AFTER_HEAL_MS = 6_000
-"""Clients go on for at least this long when everything is healed: they must all make progress again."""
+"""Minimum time for which clients continue after the heal, so that each can make progress again."""
 WHOLE_SECONDS_MAX = 45.0
 FINAL_READ_SECONDS_MAX = 60.0
 MOMENT_S = 1e-6
-"""A sleep that is rounded must not end before its time."""
+"""Seconds added to sleeps, so that rounding does not end a sleep too early."""
 RUN_SECONDS_MAX = 3_600.0
-"""Virtual seconds that a run may take beside its duration."""
+"""Virtual seconds that a run may take in addition to its duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
-    """What a run gave: all that a run folder holds."""
+    """Results of a run in virtual time: all data of a run folder."""
 
     info: RunInfo
     events: Sequence[HistoryEvent]
     faults: Sequence[FaultRecord]
-    samples: Sequence[Sample]
-    verdict: Verdict
+    samples: Sequence[ClusterSample]
+    verdict: RunVerdict
     trace_hash: str
-    """Equal for two runs that were the same, event for event."""
+    """Hash of the run's trace: equal for two runs that were identical, event for event."""
 
     def write_to(self, path: Path) -> RunFolder:
-        """Write the files of a run to a folder, which is made; the report too."""
+        """Create a run folder with all files, including the report."""
         from kraft.sim.chaos.report import write_report
 
         folder = RunFolder(path)
@@ -74,7 +75,7 @@ class SimulatedRun:
 
 
 def why_not_simulated(scenario: Scenario) -> str:
-    """Why a scenario cannot run in virtual time, as far as its faults tell; "" if it can."""
+    """Return the reason why a scenario cannot run in virtual time because of its faults; "" if it can."""
     for fault in (one.fault for one in scenario.faults):
         if fault.kind in plan.TOXIC_KINDS:
             return f"kraft sim cannot have {fault.kind!r}: toxiproxy alone does that to links; use kraft chaos run"
@@ -87,8 +88,8 @@ def why_not_simulated(scenario: Scenario) -> str:
 
 
 def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> SimulatedRun:
-    """Run a scenario on a simulated cluster, and judge it. ScenarioError if it has a fault that such a cluster cannot
-    have; ClusterError if a node stops by a fault of its own, or an invariant of it breaks."""
+    """Run a scenario on a simulated cluster, and judge it. Raises ScenarioError if it has a fault that such a cluster
+    cannot have. Raises ClusterError if a node stops by its own error or violates an invariant."""
     if problem := why_not_simulated(scenario):
         raise ScenarioError(f"{scenario.name} cannot run in virtual time: {problem}")
     with cluster_of(scenario, seed) as cluster:
@@ -110,7 +111,7 @@ def run_simulated(scenario: Scenario, seed: int, *, command: str = "") -> Simula
 
 
 def summary_lines(run: SimulatedRun) -> Iterator[str]:
-    """The verdict, why, and how long clients had no success after each fault."""
+    """Return lines of text with the verdict, its reasons, and how long clients had no success after each fault."""
     verdict = run.verdict
     yield f"{run.info.scenario}, seed {run.info.seed}: {verdict.verdict}"
     yield from (f"  {reason}" for reason in verdict.reasons)
@@ -129,7 +130,7 @@ def summary_lines(run: SimulatedRun) -> Iterator[str]:
 
 
 def cluster_of(scenario: Scenario, seed: int) -> SimulatedCluster:
-    """The cluster that a scenario asks for. ScenarioError."""
+    """Return the cluster that a scenario requires. Raises ScenarioError."""
     asked = scenario.cluster
     try:
         return SimulatedCluster(
@@ -146,29 +147,29 @@ def cluster_of(scenario: Scenario, seed: int) -> SimulatedCluster:
 
 @dataclass(slots=True)
 class _Course:
-    """One run within its world."""
+    """Execution of one run within its simulated world."""
 
     scenario: Scenario
     seed: int
     cluster: SimulatedCluster
     faults: list[FaultRecord] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[ClusterSample] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
     healed_ms: float = 0.0
     duration_ms: float = 0.0
     end_ms: float = 0.0
     clock: RunClock = field(init=False)
-    history: History = field(init=False)
+    history: HistoryRecorder = field(init=False)
 
     async def play(self) -> None:
-        """All of it, in virtual time."""
+        """Execute the run in virtual time."""
         self.clock = RunClock(lambda: self.cluster.now_ns)
-        self.history = History(self.clock.now_ns)
+        self.history = HistoryRecorder(self.clock.now_ns)
         chance = random.Random(self.seed)
         library = KraftLibrary()
         servers = self.cluster.bootstrap_servers
-        workload = Workload(library, servers, self.scenario, self.history, chance, self.notes.append)
+        workload = ClientWorkload(library, servers, self.scenario, self.history, chance, self.notes.append)
         await workload.prepare()
         observer = SimulatedObserver(self.cluster, self.clock.now_ms, self.samples)
         until = trio.Event()
@@ -186,7 +187,7 @@ class _Course:
         self.end_ms = self.clock.now_ms()
 
     async def _break_and_heal(self) -> None:
-        """The faults, each at its time; then everything is mended, and time passes until clients may end."""
+        """Inject the faults, each at its time, then heal everything, and wait until clients may end."""
         await self._carry_out(faults_of_run(self.scenario, self.cluster, self.seed))
         self.cluster.mend()
         self.healed_ms = self.clock.now_ms()
@@ -208,7 +209,7 @@ class _Course:
             self.faults = records_of(run.windows, {id(one.fault): one.evidence for one in faults})
 
     def info(self, command: str) -> RunInfo:
-        """What was run."""
+        """Return the description of the run."""
         scenario, expects = self.scenario, self.scenario.expects
         return RunInfo(
             scenario=scenario.name,

@@ -1,45 +1,45 @@
-"""Progress in the terminal: one line per event; on a terminal a last line is drawn again as the run goes on."""
+"""Progress in the terminal: one line per event. On a terminal, a status line at the end is redrawn during the run."""
 
 from __future__ import annotations
 
 import sys
 from typing import TextIO
 
-from kraft.sim.chaos.history import EventType, Function, History
-from kraft.sim.chaos.run.run_folder import Sample
+from kraft.sim.chaos.history import Function, HistoryEventType, HistoryRecorder
+from kraft.sim.chaos.run.run_folder import ClusterSample
 
 REDRAW_MS = 250
 BAR = 20
 
 
 class TerminalProgress:
-    """Writes to `output`. The last line is only drawn on a terminal."""
+    """Writes to `output`. The status line is drawn only on a terminal."""
 
     def __init__(self, duration_ms: float, output: TextIO | None = None) -> None:
         self._output = output or sys.stdout
         self._is_terminal = self._output.isatty()
         self._duration_ms = duration_ms
         self._seen = 0
-        """Events of the history that are counted."""
-        self._counts = {EventType.OK: 0, EventType.FAIL: 0, EventType.INFO: 0}
+        """Number of history events counted so far."""
+        self._counts = {HistoryEventType.OK: 0, HistoryEventType.FAIL: 0, HistoryEventType.INFO: 0}
         self._recent: list[float] = []
-        """Times of the acknowledged sends of the last second."""
+        """Times of the sends acknowledged in the last second."""
         self._drawn_ms = -1e9
         self._phase = ""
 
     def phase(self, text: str) -> None:
-        """A part of the run begins."""
+        """Report that a part of the run begins."""
         self._phase = text
         if not self._is_terminal:
             self._print(f"           {text}")
 
     def line(self, time_ms: float, text: str) -> None:
-        """Something happened."""
+        """Report an event as one line of text."""
         _, colon, rest = text.partition(" ms: ")
         self._print(f"{time_ms / 1000:8.2f} s {rest if colon and text[0].isdigit() else text}")
 
-    def sample(self, sample: Sample, history: History) -> None:
-        """The cluster was looked at."""
+    def sample(self, sample: ClusterSample, history: HistoryRecorder) -> None:
+        """Report a sample of the cluster."""
         self._count(history)
         if not self._is_terminal or sample.time_ms - self._drawn_ms < REDRAW_MS:
             return
@@ -56,14 +56,14 @@ class TerminalProgress:
         self._output.flush()
 
     def done(self) -> None:
-        """Nothing more will be drawn."""
+        """Stop drawing the status line."""
         self._print("") if self._is_terminal else None
 
-    def _count(self, history: History) -> None:
+    def _count(self, history: HistoryRecorder) -> None:
         for event in history.events[self._seen :]:
             if event.type in self._counts and event.f is Function.SEND:
                 self._counts[event.type] += 1
-                if event.type is EventType.OK:
+                if event.type is HistoryEventType.OK:
                     self._recent.append(event.time_ms)
         self._seen = len(history.events)
 
@@ -73,12 +73,12 @@ class TerminalProgress:
 
 
 class QuietProgress:
-    """Shows nothing."""
+    """Discards all progress."""
 
     def phase(self, text: str) -> None: ...
 
     def line(self, time_ms: float, text: str) -> None: ...
 
-    def sample(self, sample: Sample, history: History) -> None: ...
+    def sample(self, sample: ClusterSample, history: HistoryRecorder) -> None: ...
 
     def done(self) -> None: ...

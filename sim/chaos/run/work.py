@@ -1,4 +1,4 @@
-"""What works while faults happen: our workloads, or the user's own program."""
+"""The work on the cluster while faults happen: our workloads, or the user's own program."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kraft.client.connections import CONNECTION_FAILURES, VersionMismatch
 from kraft.client.core.records import KafkaError
 from kraft.sim.chaos.application.application import Application
 from kraft.sim.chaos.application.topics_observer import TopicsObserver
-from kraft.sim.chaos.clusters.onlooker import delete_group
+from kraft.sim.chaos.clusters.cluster_queries import delete_group
 from kraft.sim.chaos.judge.application import application_reasons
 from kraft.sim.chaos.run.run_folder import FaultRecord, OutputLine
-from kraft.sim.chaos.workloads import Workload
+from kraft.sim.chaos.workloads import ClientWorkload
 from kraft.wire.reply_policy import ONLOOKER_CLIENT_ID
 
 FINAL_READ_SECONDS_MAX = 60.0
@@ -27,13 +27,13 @@ _FAILURES = (*CONNECTION_FAILURES, ClusterUnreachable, VersionMismatch, KafkaErr
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a run learns on its way; times are on its clock, in ms."""
+class RunResults:
+    """Data collected during a run. Times are in ms on the run's clock."""
 
     healed_ms: float = 0.0
     duration_ms: float = 0.0
     trouble: list[str] = field(default_factory=list)
-    """Why the run cannot be judged, each a sentence."""
+    """Reasons why the run cannot be judged, each a sentence."""
     notes: list[str] = field(default_factory=list)
     faults: list[FaultRecord] = field(default_factory=list)
     output: list[OutputLine] = field(default_factory=list)
@@ -41,32 +41,32 @@ class Outcome:
 
 
 class Work(Protocol):
-    """Something that uses the cluster."""
+    """Work that uses the cluster during a run: workloads or the user's program."""
 
     async def prepare(self) -> None:
-        """Before the clock begins. ClusterError if the cluster is not as it must be."""
+        """Prepare before the clock starts. ClusterError if the cluster is not in the required state."""
         ...
 
     async def run(self, until: trio.Event) -> None:
-        """Work until that is set; then end, and return."""
+        """Work until the event is set, then finish the operations in progress and return."""
         ...
 
-    async def finish(self, outcome: Outcome) -> None:
-        """Everything is healed and nobody writes: read all of it, and add to `outcome` what was learned."""
+    async def finish(self, outcome: RunResults) -> None:
+        """Read everything after the heal, when no client writes any more, and add the results to `outcome`."""
         ...
 
     async def clean(self) -> None:
-        """Remove what was made in a cluster that goes on; also after any other call has failed. Takes up to
-        CLEAN_SECONDS_MAX, also when the run is cancelled."""
+        """Delete what the work created, in a cluster that continues to exist. Called also after any other call has
+        failed. Takes up to CLEAN_SECONDS_MAX, even if the run is cancelled."""
         ...
 
 
 @dataclass(slots=True)
 class ClientWork:
-    """The workloads of a scenario. `servers` are the brokers' own addresses, behind no proxy; `notes` takes sentences
-    for the reader of the run."""
+    """The workloads of a scenario. `servers` are the brokers' own addresses, without proxies. `notes` receives
+    sentences for the report."""
 
-    workload: Workload
+    workload: ClientWorkload
     servers: str
     notes: Callable[[str], None]
 
@@ -76,7 +76,7 @@ class ClientWork:
     async def run(self, until: trio.Event) -> None:
         await self.workload.run(until)
 
-    async def finish(self, outcome: Outcome) -> None:
+    async def finish(self, outcome: RunResults) -> None:
         if not await self.workload.read_everything(FINAL_READ_SECONDS_MAX):
             outcome.trouble.append("The final reader did not reach the end of every partition.")
 
@@ -86,12 +86,12 @@ class ClientWork:
             try:
                 await self._delete()
             except _FAILURES as problem:
-                self.notes(f"What the run made could not be deleted from the cluster: {problem}.")
+                self.notes(f"What the run created could not be deleted from the cluster: {problem}.")
         if scope.cancelled_caught:
-            self.notes(f"What the run made could not be deleted from the cluster within {CLEAN_SECONDS_MAX:g} s.")
+            self.notes(f"What the run created could not be deleted from the cluster within {CLEAN_SECONDS_MAX:g} s.")
 
     async def _delete(self) -> None:
-        """Topics and groups of this run."""
+        """Delete the topics and groups of this run."""
         topics, groups = self.workload.made_topics, self.workload.made_groups
         if not topics:
             return
@@ -106,13 +106,13 @@ class ClientWork:
 
 @dataclass(slots=True)
 class ApplicationWork:
-    """The user's own program, and those who read along what it does to its topics."""
+    """The user's own program, and the observer that reads its topics."""
 
     application: Application
     topics: TopicsObserver
 
     async def prepare(self) -> None:
-        """The program makes what it needs."""
+        """Do nothing: the user's program creates what it needs."""
 
     async def run(self, until: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
@@ -121,7 +121,7 @@ class ApplicationWork:
                 await until.wait()
             nursery.cancel_scope.cancel()
 
-    async def finish(self, outcome: Outcome) -> None:
+    async def finish(self, outcome: RunResults) -> None:
         findings = await self.topics.finish()
         end = self.application.end
         outcome.output = self.application.output
@@ -133,4 +133,4 @@ class ApplicationWork:
             outcome.trouble += application_reasons(end.at_ms, outcome.faults)
 
     async def clean(self) -> None:
-        """What the program made is its own."""
+        """Do nothing: what the user's program created is not deleted."""

@@ -1,1 +1,1 @@
-"""Synchronous: scenarios as values, how their files are read, and the files that come with the package."""
+"""Synchronous: scenarios as values, the reader of scenario files, and the files that come with the package."""

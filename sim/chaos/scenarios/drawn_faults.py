@@ -1,4 +1,6 @@
-"""The faults of one run of a scenario: those of its file, and those that a seed draws where it asks for random ones."""
+"""The faults of one run of a scenario: the faults of its file, and random ones drawn from a seed if the file requests
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +20,29 @@ if TYPE_CHECKING:
     from kraft.sim.breakable_cluster import BreakableCluster
 
 MAY_LOSE_RECORDS = (plan.EMPTY_DISK, "failing sync")
-"""Kinds that are not drawn: several brokers at once can have them, and then acknowledged records may be gone."""
+"""Kinds of faults that are not drawn: several brokers could have them at once, and then acknowledged records may be
+lost."""
 FULL_DISK = "full disk"
 WORK_AFTER_FAULTS_MS = 5_000
 
 
 LASTS_MS_MIN, DOWN_MS_MIN = 2_000, 1_000
-"""Drawn faults last so long at least, and nodes stay down so long: shorter ones may pass unseen."""
+"""Minimum duration of drawn faults, and minimum downtime of nodes. The effects of shorter ones may not be observed."""
 APART_MS = 2_500
-"""Between two drawn faults of a lane, in which nodes come back in sync."""
+"""Pause between two drawn faults of a lane, in which nodes return to the ISR. Faults of one lane never overlap."""
 AMOUNTS = MappingProxyType({plan.LATENCY: (300, 600), plan.SLOW_LINK: (500, 2_000), plan.BYTE_LIMIT: (500, 4_000)})
-"""Kind → the least and the most of what may be drawn: less, or more, would not be seen."""
+"""Kind of fault → least and largest amount that is drawn. The effects of other amounts would not be observed."""
 
 
 def drawn_kinds() -> frozenset[str]:
-    """The kinds of faults that may be drawn, of a cluster that can have all kinds."""
+    """Return the kinds of faults that may be drawn for a cluster that can have all kinds."""
     return frozenset(plan.FAULT_KINDS) - {*MAY_LOSE_RECORDS}
 
 
 def faults_of_run(scenario: Scenario, cluster: BreakableCluster, seed: int) -> tuple[ScenarioFault, ...]:
-    """The faults of the file, and the drawn ones in lanes of their own. Those end so early that clients work for
-    WORK_AFTER_FAULTS_MS after the last, and each is such that its effect can be seen; a drawn loss of power is a kill,
-    and other kinds of MAY_LOSE_RECORDS are left out."""
+    """Return the faults of the file, and the drawn faults in separate lanes (faults of one lane never overlap). Drawn
+    faults end early enough for clients to work for WORK_AFTER_FAULTS_MS after the last one, and each lasts long enough
+    for its effect to be observed. A drawn loss of power becomes a kill; other kinds of MAY_LOSE_RECORDS are omitted."""
     if not scenario.random_faults:
         return scenario.faults
     until_ms = max(1, scenario.duration_ms - WORK_AFTER_FAULTS_MS)
@@ -54,14 +57,16 @@ def faults_of_run(scenario: Scenario, cluster: BreakableCluster, seed: int) -> t
 
 
 def _is_drawn(fault: Fault, cluster: BreakableCluster) -> bool:
-    """Links to controllers carry too little for a single one of them to be missed; small disks are of brokers."""
+    """Return whether a drawn fault is used. Faults of a single link to a controller are not, because the link carries
+    too little traffic for them to be noticed. Faults of a full disk are used for brokers only, because only brokers
+    have small disks."""
     ends = {fault.node, fault.other} if fault.kind in plan.LINK_KINDS else {fault.node}
     is_of_brokers = fault.kind in (FULL_DISK, *plan.LINK_KINDS)
     return fault.kind not in MAY_LOSE_RECORDS and (not is_of_brokers or ends <= {*cluster.broker_ids})
 
 
 def _visible(fault: Fault) -> Fault:
-    """The same, for long enough and with an amount that can be seen."""
+    """Return the fault with a duration and an amount large enough for its effect to be observed."""
     kind = plan.KILL if fault.kind == plan.POWER_LOSS else fault.kind
     least, most = AMOUNTS.get(kind, (fault.amount, fault.amount))
     return replace(
@@ -74,7 +79,7 @@ def _visible(fault: Fault) -> Fault:
 
 
 def _apart(faults: Iterable[Fault], lane: int, until_ms: int) -> Iterator[Fault]:
-    """One after the other, as far as there is time."""
+    """Schedule the faults one after the other, as many as there is time for."""
     free_ms = 0
     for fault in sorted(faults, key=lambda fault: fault.at_ms):
         later = replace(fault, at_ms=max(fault.at_ms, free_ms), lane=lane)

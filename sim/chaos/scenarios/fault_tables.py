@@ -1,8 +1,9 @@
-"""The `[[fault]]` tables of a scenario's file: which keys each kind has, whom it may hit, and its lane.
+"""The `[[fault]]` tables of a scenario file: which keys each kind has, which nodes it may affect, and its lane.
 
-A fault that happens several times (`times`, `every_s`) is read as so many faults. An end of a link may be "clients".
-A lane that is not given follows from the times: faults that overlap by plan run side by side, others one after the
-other. Where one takes longer than planned, as a node that is slow to start, the next of its lane waits.
+Faults of one lane happen one after the other. A repeated fault (`times`, `every_s`) is read as several faults. An end
+of a link may be "clients". If the file gives no lane, the lane follows from the times: faults that overlap as planned
+get different lanes, others share one. If a fault takes longer than planned, for example because a node starts slowly,
+the next fault of its lane waits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kraft.sim.nemesis.on_clusters import LINK_KINDS, ROLES_EVERYWHERE
 from kraft.sim.nemesis.plan import Fault
 
 NOT_IN_SCENARIOS = ("flap", plan.DIRECTORY, *plan.WEAR_KINDS, plan.BLACKOUT)
-"""Kinds that need the checks of `kraft sim`: no cluster that has only the verbs can have them."""
+"""Kinds of faults that only `kraft sim` supports, because they need its checks."""
 KINDS = (*(kind for kind in plan.FAULT_KINDS if kind not in NOT_IN_SCENARIOS), *plan.TOXIC_KINDS)
 LASTING = (
     "pause",
@@ -34,7 +35,7 @@ LASTING = (
     *plan.SHAPE_KINDS,
     *plan.WAY_KINDS,
 )
-"""Kinds that have an end of their own: they need lasts_s. A stepped clock may have one."""
+"""Kinds of faults that last: they need lasts_s. For a stepped clock lasts_s is optional."""
 RETURNING = (*plan.CRASH_KINDS, plan.ROLLING, "stumble", plan.EMPTY_DISK, "full disk", "failing sync")
 """Kinds that take a node down: back_s is how long it stays down."""
 AMOUNTS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -53,20 +54,20 @@ AMOUNTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "times": ("stumble", "amount"),
     }
 )
-"""Key → the kind whose it is, and its field in Fault."""
+"""Key → the kind of fault that it belongs to, and the field of Fault that it sets."""
 OPTIONAL_AMOUNTS = ("jitter_ms", "variation_bytes", "delay_us")
 FROM_ZERO = ("variation_bytes", "delay_us", "timeout_ms", "after_ms")
-"""Amounts that may be 0; others are 1 or more, and a step of a clock is any number."""
+"""Amounts that may be 0. Other amounts are at least 1, except the step of a clock, which may be any number."""
 WAY_KEYS = ("toxicity_percent", "stream")
-"""Keys of faults of what one end sends to another (`plan.WAY_KINDS`)."""
+"""Keys of faults of one direction of a link (`plan.WAY_KINDS`)."""
 CLIENTS = "clients"
 """The name of all clients as `node` or `other` of a fault between two ends."""
 CUTS = (plan.CUT, plan.ISOLATE, *plan.SHAPE_KINDS)
-"""Kinds that cut both ways: `manner` says how the links behave then."""
+"""Kinds of faults that cut both directions of links. `manner` says how the cut links behave."""
 
 
 def _evidence(value: object) -> tuple[str, ...]:
-    """A list of signs, or facts as `fact:NAME`."""
+    """Read the evidence of a fault: a list of signs, or of facts as `fact:NAME`."""
     if isinstance(value, list) and all(isinstance(each, str) and is_evidence(each) for each in value):
         return tuple(value)
     wrong = value[0] if isinstance(value, list) and value else ""
@@ -82,7 +83,7 @@ def _percent(value: object) -> int:
 
 
 def _end(value: object) -> int:
-    """A node's id, or clients."""
+    """Read one end of a link: a node's id, or "clients"."""
     if value == CLIENTS:
         return plan.ALL_CLIENTS
     try:
@@ -115,7 +116,7 @@ _KEYS: Keys = MappingProxyType(
 
 
 def read_faults(given: object, shape: ClusterShape, duration_ms: int) -> tuple[ScenarioFault, ...]:
-    """The faults in order of time, each in its lane. ScenarioError."""
+    """Return the faults in order of time, each in its lane. Raises ScenarioError."""
     if not isinstance(given, list):
         raise ScenarioError(f"faults are tables that begin with [[fault]], and not {given!r}")
     rows = [
@@ -128,7 +129,7 @@ def read_faults(given: object, shape: ClusterShape, duration_ms: int) -> tuple[S
 
 
 def _rows(where: str, given: object, shape: ClusterShape, duration_ms: int) -> list[dict[str, Any]]:
-    """The fields of one fault and its evidence, as often as it happens."""
+    """Yield the fields of one fault and its evidence, once for each repetition."""
     row = read_table(where, given, _KEYS)
     for field, key in (("at_ms", "at_s"), ("kind", "kind")):
         if field not in row:
@@ -148,7 +149,8 @@ def _rows(where: str, given: object, shape: ClusterShape, duration_ms: int) -> l
 
 
 def _take_repeats(row: dict[str, Any]) -> tuple[int, int]:
-    """How often it happens, and after how many ms again. The times of a stumble alone are within one fault."""
+    """Remove and return the number of repetitions and their interval in ms. For a stumble the keys are left in place: a
+    stumble is one fault that restarts a node several times."""
     if row["kind"] == "stumble" and "every_ms" not in row:
         return 1, 0
     if row["kind"] == "stumble":
@@ -171,7 +173,7 @@ def _check_repeats(rows: list[dict[str, Any]], every_ms: int, duration_ms: int) 
 
 
 def _check_ways(row: dict[str, Any]) -> None:
-    """What only faults of one direction have, and what a slicer's pieces may be."""
+    """Check keys that only faults of one direction have, and the sizes of a slicer's pieces."""
     for key in WAY_KEYS:
         if key in row and row["kind"] not in plan.WAY_KINDS:
             raise Wrong(f"{key} is of {', '.join(plan.WAY_KINDS)}")
@@ -180,7 +182,7 @@ def _check_ways(row: dict[str, Any]) -> None:
     dials = {("node", "down"): "what clients send is 'up'", ("other", "up"): "what is sent to clients is 'down'"}
     for (key, stream), truth in dials.items():
         if row.get(key) == plan.ALL_CLIENTS and row.get("other") and row.get("stream") == stream:
-            raise Wrong(f"stream is {stream!r}, and clients are those who dial: {truth}")
+            raise Wrong(f"stream is {stream!r}, and clients are the end that dials: {truth}")
 
 
 def _check_times(row: dict[str, Any], duration_ms: int) -> None:
@@ -198,7 +200,7 @@ def _check_times(row: dict[str, Any], duration_ms: int) -> None:
 
 
 def _take_amounts(row: dict[str, Any]) -> None:
-    """Amounts by the names that they have in Fault."""
+    """Remove amounts from the row, and return them by their field names in Fault."""
     kind = row["kind"]
     own = [key for key, (of, _) in AMOUNTS.items() if of == kind]
     for key, (of, _) in AMOUNTS.items():
@@ -236,11 +238,11 @@ def _check_nodes(row: dict[str, Any], shape: ClusterShape) -> None:
     elif node is not None and "role" in row:
         raise Wrong("it names a node or a role, not both")
     elif node is None and "role" not in row and kind != plan.CLIENTS_CUT:
-        raise Wrong(f"it names whom it hits: node, or role ({', '.join(ROLES_EVERYWHERE)})")
+        raise Wrong(f"it names the affected node: node, or role ({', '.join(ROLES_EVERYWHERE)})")
 
 
 def _check_clients(row: dict[str, Any], shape: ClusterShape) -> None:
-    """Clients are one end of a link to a broker, or the end of all their links."""
+    """Check a fault that names clients: they must be one end of a link to a broker, or the end of all their links."""
     if row["kind"] not in LINK_KINDS:
         raise Wrong(f"{CLIENTS} are an end of faults between two ends: {', '.join(LINK_KINDS)}")
     nodes = [row[key] for key in ("node", "other") if row.get(key, plan.ALL_CLIENTS) != plan.ALL_CLIENTS]
@@ -249,8 +251,8 @@ def _check_clients(row: dict[str, Any], shape: ClusterShape) -> None:
 
 
 def _in_lanes(rows: list[dict[str, Any]]) -> Iterator[ScenarioFault]:
-    """The first lane that is free by plan. After a rolling restart, of which nobody knows how long it takes, none is
-    free again."""
+    """Assign each fault the first lane that is free at its planned time. A rolling restart has no known duration, so
+    its lane is not used again."""
     ends: dict[int, float] = {}
     for row in rows:
         evidence = row.pop("evidence", ())
@@ -263,5 +265,5 @@ def _in_lanes(rows: list[dict[str, Any]]) -> Iterator[ScenarioFault]:
 
 
 def planned_end_ms(fault: Fault) -> int:
-    """When a fault is over and its node is started again, if it begins in time."""
+    """Return the time when a fault that begins on time is over and its node has restarted."""
     return fault.at_ms + (fault.duration_ms + fault.back_ms) * (fault.amount if fault.kind == "stumble" else 1)

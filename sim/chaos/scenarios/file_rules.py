@@ -1,7 +1,7 @@
-"""How a table of a scenario's file is read: which keys it may have, and what each must be.
+"""How a table of a scenario file is read: which keys it may have, and which values are valid.
 
-A table's keys are data: key → (field, rule). A rule turns what the file has into the field's value, or raises Wrong
-with what it expected instead.
+A table's keys are data: key → (field, rule). A rule converts the file's value to the field's value, or raises Wrong
+with the expected value.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from kraft.sim.chaos.scenarios.scenario import ScenarioError
 
 SECONDS_MAX = 24 * 60 * 60
-"""A day: no time of a scenario is longer."""
+"""One day, the maximum of every time in a scenario."""
 
 Rule = Callable[[Any], Any]
 Keys = Mapping[str, tuple[str, Rule]]
 
 
 class Wrong(ValueError):
-    """A value is not what its key asks for; the text says what that is."""
+    """Raised for a value that is not valid for its key; the text says what is expected."""
 
 
 def read_table(where: str, given: object, keys: Keys, others: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields of a table. `others`: keys that the table has beside these, to be named where one is unknown.
-    ScenarioError."""
+    """Return the fields of a table. `others`: further valid keys of the table, listed in the error for an unknown key.
+    Raises ScenarioError."""
     if not isinstance(given, dict):
         raise ScenarioError(f"{where} must be a table, and is {given!r}")
     fields: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def read_table(where: str, given: object, keys: Keys, others: Iterable[str] = ()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """ "did you mean …?", or "" if no known name is like this one."""
+    """Return "did you mean …?", or "" if no known name is similar."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {found[0]!r}?" if found else ""
 
@@ -61,7 +61,7 @@ def flag(value: object) -> bool:
 
 
 def whole(least: int | None = None) -> Rule:
-    """A whole number, `least` or more."""
+    """Return a rule for whole numbers that are at least `least`."""
     words = "a whole number" if least is None else f"a whole number, {least} or more"
 
     def rule(value: object) -> int:
@@ -73,7 +73,7 @@ def whole(least: int | None = None) -> Rule:
 
 
 def number(least: float) -> Rule:
-    """A finite number, `least` or more."""
+    """Return a rule for finite numbers that are at least `least`."""
 
     def rule(value: object) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -86,7 +86,7 @@ def number(least: float) -> Rule:
 
 
 def seconds(least: float) -> Rule:
-    """Seconds, `least` or more and a day at most; as whole ms."""
+    """Return a rule for seconds, at least `least` and at most a day; it converts them to whole ms."""
 
     def rule(value: object) -> int:
         try:
@@ -101,7 +101,7 @@ def seconds(least: float) -> Rule:
 
 
 def one_of(known: Sequence[str]) -> Rule:
-    """One of these names."""
+    """Return a rule for one of these names."""
 
     def rule(value: object) -> str:
         if value not in known:
@@ -113,7 +113,7 @@ def one_of(known: Sequence[str]) -> Rule:
 
 
 def names_of(known: Sequence[str]) -> Rule:
-    """A list of these names."""
+    """Return a rule for a list of these names."""
 
     def rule(value: object) -> tuple[str, ...]:
         if not isinstance(value, list):

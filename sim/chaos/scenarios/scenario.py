@@ -1,4 +1,4 @@
-"""Scenario: which cluster, which clients, what goes wrong and when. A scenario is a short TOML file.
+"""Scenario: the cluster, the clients, the faults and their times. A scenario is a short TOML file.
 
     title = "Broker crash"
     about = "The leader of a partition is killed with kill -9 and comes back."
@@ -19,7 +19,7 @@
     producers = 3
     rate = 50                             # records per second of each producer
     acks = "all"
-    readers = 1                           # consumers that read every partition along
+    readers = 1                           # consumers that each read every partition
     group_members = 0                     # consumers of one group
 
     [[fault]]
@@ -44,19 +44,19 @@ GROUP = "chaos-group"
 
 
 class ScenarioError(ValueError):
-    """A scenario cannot be read, or cannot run as it is asked for; the text says what, where, and what would do."""
+    """A scenario cannot be read, or cannot run as requested; the text says what is wrong, where, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCluster:
-    """The cluster that is started. `settings` are those of every node."""
+    """The cluster to start. `settings` apply to every node."""
 
     controllers: int = 3
     brokers: int = 3
     combined: int = 0
-    """Nodes of both roles; not 0 excludes the other two."""
+    """Number of nodes with both roles; if not 0, it replaces the other two."""
     dynamic_voters: bool = False
-    """The voters may change at run time (KIP-853)."""
+    """Whether the voters may change at run time (KIP-853)."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,48 +75,49 @@ class ScenarioWorkload:
 
     producers: int = 3
     rate: float = 50.0
-    """Records per second of each producer, at most."""
+    """Maximum records per second of each producer."""
     acks: str = "all"
     idempotent: bool = True
     delivery_timeout_ms: int = 30_000
-    """A record that is not acknowledged in this time counts as failed, or as unknown."""
+    """A record that is not acknowledged within this time counts as failed, or as unknown."""
     value_bytes: int = 0
-    """Each value is filled up to this length."""
+    """Each value is padded to this length."""
     readers: int = 1
-    """Consumers that read all partitions along."""
+    """Number of consumers that read all partitions during the run."""
     group_members: int = 0
-    """Consumers of one group that commit as they go."""
+    """Number of consumers of one group, which commit as they read."""
     group_churn_s: float = 0.0
-    """Every so often a member of the group leaves or is dropped, and another one comes; 0: never."""
+    """Interval at which a member of the group leaves or is dropped and is replaced by a new one; 0: never."""
     topic_churn: int = 0
-    """Clients that create and delete topics, one after the other."""
+    """Number of clients that create and delete topics, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFault:
-    """A fault, and by what one sees that it took effect."""
+    """A fault, and the evidence that it took effect."""
 
     fault: Fault
     evidence: tuple[str, ...] = ()
-    """Names of kraft.sim.chaos.judge.evidence, any of which will do; (): those of the fault's kind."""
+    """Names of signs (kraft.sim.chaos.judge.evidence); one of them is sufficient. (): the evidence that the fault's
+    kind needs by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioExpectation:
-    """What this scenario promises. `allowed` are anomalies (kraft.sim.check.histories.client_histories.ANOMALIES) that
-    its settings permit: they are counted and shown, and the run is valid all the same."""
+    """Expected results of this scenario. `allowed` are anomalies (kraft.sim.check.histories.client_histories.ANOMALIES)
+    that its settings permit: they are counted and shown, and the run is still valid."""
 
     allowed: tuple[str, ...] = ()
     must_find: tuple[str, ...] = ()
-    """Anomalies without which the run is unknown: what it was to show did not come about."""
+    """Anomalies that the scenario is meant to produce; without them the verdict is unknown."""
     gap_ms_max: int = 0
-    """Longest time without a success after a fault, for the producers that it hits; 0: any, as long as it ends. Held to
-    by clusters of pykraft that the run starts."""
+    """Maximum time without a success after a fault, for the producers that it affects. 0: no maximum, but the gap must
+    end. Enforced only for clusters of pykraft that the run starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """See the module. Times are in ms, counted from when the clients began."""
+    """A scenario; see the module. Times are in ms, counted from the clients' start."""
 
     name: str
     title: str
@@ -127,9 +128,9 @@ class Scenario:
     workload: ScenarioWorkload = field(default_factory=ScenarioWorkload)
     faults: tuple[ScenarioFault, ...] = ()
     random_faults: bool = False
-    """A seed draws further faults of every kind that the cluster can have."""
+    """Whether a seed draws further faults of every kind that the cluster can have."""
     expects: ScenarioExpectation = field(default_factory=ScenarioExpectation)
     is_core: bool = False
-    """Among those that `make chaos` runs ten times."""
+    """Whether `make chaos` includes it in the scenarios that it runs ten times."""
     text: str = ""
-    """The file's own text."""
+    """The text of the file."""

@@ -1,8 +1,8 @@
 """Scenarios as files: those that come with the package, and those that users write.
 
-A file is read strictly: an unknown key, a value of another type, or a fault that cannot be is a ScenarioError. It names
-the table, the key, what is expected, and the nearest known name. Times in files are seconds; amounts have their unit in
-their names. `kraft.sim.chaos.scenarios.scenario` shows a file.
+Files are read strictly: an unknown key, a value of a wrong type, or an impossible fault is a ScenarioError. It names
+the table, the key, the expected value, and the nearest known name. Times in files are seconds; amounts have their unit
+in their names. `kraft.sim.chaos.scenarios.scenario` shows a file.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ BUILT_IN = (
     "voter-replacement",
     "everything",
 )
-"""In the order of the documentation."""
+"""Built-in scenarios in the order of the documentation."""
 DURATION_MS = 20_000
-"""Of a scenario that says nothing else."""
+"""Duration of a scenario whose file gives no duration."""
 WORK_AFTER_FAULTS_MS = 5_000
-"""Clients work for so long at least when the last fault is over, where a duration is chosen (`with_duration`)."""
+"""Minimum time for which clients work after the last fault, if the user chooses the duration (`with_duration`)."""
 
 _TOP = MappingProxyType(
     {
@@ -123,17 +123,17 @@ _EXPECTS = MappingProxyType(
     }
 )
 NODES = ("controllers", "brokers", "combined")
-"""Keys of [cluster] that say which nodes there are."""
+"""Keys of [cluster] that define the nodes."""
 _TABLES = ("cluster", "topic", "workload", "expects", "fault")
 
 
 def builtin_scenarios() -> list[Scenario]:
-    """Those that come with the package, in the order of the documentation."""
+    """Return the scenarios that come with the package, in the order of the documentation."""
     return [read_scenario(name) for name in BUILT_IN]
 
 
 def read_scenario(name_or_path: str) -> Scenario:
-    """A scenario by its name, or from a file that ends with .toml. ScenarioError."""
+    """Return a scenario by its name, or from a file that ends with .toml. Raises ScenarioError."""
     if name_or_path in BUILT_IN:
         path = FOLDER / f"{name_or_path}{SUFFIX}"
     elif name_or_path.endswith(SUFFIX):
@@ -148,11 +148,11 @@ def read_scenario(name_or_path: str) -> Scenario:
     except OSError as problem:
         raise ScenarioError(f"{path} cannot be read: {problem.strerror}") from problem
     except UnicodeDecodeError as problem:
-        raise ScenarioError(f"{path} is no text in UTF-8") from problem
+        raise ScenarioError(f"{path} is not UTF-8 text") from problem
 
 
 def parse_scenario(source: str, name: str) -> Scenario:
-    """The scenario in a file's text. ScenarioError says what is wrong, and where."""
+    """Parse the text of a scenario file. Raises ScenarioError with what is wrong, and where."""
     try:
         return _parsed(source, name)
     except ScenarioError as problem:
@@ -160,11 +160,11 @@ def parse_scenario(source: str, name: str) -> Scenario:
 
 
 def _parsed(source: str, name: str, nodes: Mapping[str, int] | None = None) -> Scenario:
-    """`nodes`: see with_nodes."""
+    """Parse a file. `nodes`: see with_nodes."""
     try:
         data = tomllib.loads(source)
     except tomllib.TOMLDecodeError as problem:
-        raise ScenarioError(f"this is no TOML: {problem}") from problem
+        raise ScenarioError(f"this is not TOML: {problem}") from problem
     tables = {table: data.pop(table, {}) for table in _TABLES[:-1]}
     if nodes is not None:
         tables["cluster"] = {key: value for key, value in tables["cluster"].items() if key not in NODES} | {**nodes}
@@ -185,7 +185,7 @@ def _parsed(source: str, name: str, nodes: Mapping[str, int] | None = None) -> S
 
 
 def shape_of_scenario(cluster: ScenarioCluster) -> ClusterShape:
-    """Which nodes there are."""
+    """Return the shape of the scenario's cluster."""
     shape = ClusterShape(cluster.controllers, cluster.brokers, cluster.settings, dynamic_voters=cluster.dynamic_voters)
     if cluster.combined:
         nodes = cluster.combined
@@ -223,12 +223,12 @@ def _workload(given: dict[str, Any]) -> ScenarioWorkload:
         raise ScenarioError('[workload]: an idempotent producer has acks = "all"')
     workload = ScenarioWorkload(**{"idempotent": is_all, **given})
     if workload.group_churn_s and not workload.group_members:
-        raise ScenarioError("[workload]: group_churn_s needs group_members, those who leave and come")
+        raise ScenarioError("[workload]: group_churn_s needs group_members, the members that leave and join")
     return workload
 
 
 def with_nodes(scenario: Scenario, nodes: Mapping[str, int]) -> Scenario:
-    """The scenario of the same file on other nodes, which are given by the keys NODES. ScenarioError if its topic or a
+    """Return the scenario of the same file for other nodes, given by the keys NODES. ScenarioError if its topic or a
     fault does not fit them."""
     try:
         return _parsed(scenario.text, scenario.name, nodes)
@@ -237,9 +237,9 @@ def with_nodes(scenario: Scenario, nodes: Mapping[str, int]) -> Scenario:
 
 
 def with_duration(scenario: Scenario, duration_ms: int) -> Scenario:
-    """The same for another time. In a longer run the faults come again with each period of the scenario's own duration;
-    left out are those after whose planned end less than WORK_AFTER_FAULTS_MS would be left. ScenarioError if that
-    leaves none of some."""
+    """Return the scenario with another duration. In a longer run the faults repeat with each period of the scenario's
+    own duration. A fault is omitted if less than WORK_AFTER_FAULTS_MS would remain after its planned end. ScenarioError
+    if it has faults and none remains."""
     if duration_ms <= 0:
         raise ScenarioError(f"a duration is more than 0 s, and not {duration_ms / 1000:g} s")
     period_ms = scenario.duration_ms

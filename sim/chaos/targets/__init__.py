@@ -1,4 +1,6 @@
-"""Synchronous: the clusters that a run may break, behind one face: ours, Apache Kafka, and one that the user brings."""
+"""Synchronous: the clusters that a run may inject faults into, behind one interface: pykraft, Apache Kafka, and a
+cluster that the user brings.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +13,49 @@ from kraft.seam import Seam
 from kraft.sim.breakable_cluster import BreakableCluster
 
 
-class Target(Protocol):
-    """A cluster for the time of a run. `open` and `close` block; all else returns at once."""
+class ChaosTarget(Protocol):
+    """A cluster for the duration of a run. `open` and `close` block; everything else returns at once."""
 
     kind: str
-    """pykraft, kafka, or the address of a cluster that was brought."""
+    """Kind of the cluster: pykraft, kafka, or the address of the user's cluster."""
 
     @property
     def cluster(self) -> BreakableCluster: ...
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients begin, behind the proxies."""
+        """The clients' bootstrap addresses, behind the proxies."""
         ...
 
     @property
     def direct_servers(self) -> Mapping[int, str]:
-        """Where the observer asks each broker."""
+        """The addresses at which the observer queries each broker."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the report must know of this kind of cluster."""
+        """Facts about this kind of cluster for the report."""
         ...
 
     def open(self) -> None:
-        """Bring it up. ClusterError says what went wrong."""
+        """Start the cluster. Raises ClusterError with the reason if that fails."""
         ...
 
     def close(self) -> None: ...
 
     def client_seam(self) -> AbstractAsyncContextManager[Seam | None]:
-        """The outside world for clients of ours whose dials must be led to the proxies; None where the addresses that
-        brokers advertise lead there anyway."""
+        """Open the seam for our clients if their dials must be redirected to the proxies. Return None where the
+        brokers' advertised addresses already lead to the proxies."""
         ...
 
     @property
-    def keeps_gaps(self) -> bool:
-        """Whether gaps are held to what the scenario expects: of clusters of ours."""
+    def enforces_max_gap(self) -> bool:
+        """Whether the scenario's maximum gap is enforced: only for our own clusters."""
         ...
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the cluster is there after the run: then the run's topic is deleted."""
+        """Whether the cluster continues to exist after the run. If it does, the run deletes its own topic."""
         ...
 
     def versions(self) -> Mapping[str, str]: ...
@@ -63,13 +65,13 @@ class Target(Protocol):
         ...
 
     def facts(self) -> Mapping[str, float]:
-        """Measurements for the samples (see kraft.sim.chaos.judge.evidence)."""
+        """Return measurements for the samples (see kraft.sim.chaos.judge.evidence)."""
         ...
 
     def data(self) -> Mapping[int, Path]:
-        """Node → the folder with its data, where that is this machine's."""
+        """Return node → the folder with its data, if it is on this machine."""
         ...
 
     def logs(self) -> Mapping[str, Path]:
-        """Name in the run's folder → the log of a node or of a proxy."""
+        """Return name in the run's folder → path of the log of a node or of a proxy."""
         ...

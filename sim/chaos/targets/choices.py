@@ -1,4 +1,4 @@
-"""The kinds of clusters that a campaign can run on, as its command chooses them."""
+"""The kinds of clusters that a campaign can run on, as selected on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kraft.sim.chaos.run.campaign import ClusterChoice
 
 
 def own_choice(*, namespaces: bool = False) -> ClusterChoice:
-    """Nodes of pykraft; links by toxiproxy, or by network namespaces."""
+    """Return the kind of cluster that consists of pykraft's nodes, with links through toxiproxy or through network
+    namespaces."""
     from kraft.sim.chaos.targets.own_target import OwnTarget
 
     return ClusterChoice(
@@ -18,7 +19,8 @@ def own_choice(*, namespaces: bool = False) -> ClusterChoice:
 
 
 def kafka_choice(folder: Path) -> ClusterChoice:
-    """Apache Kafka from the files in this folder. ClusterError if there are none."""
+    """Return the kind of cluster that runs Apache Kafka from the files in this folder. Raises ClusterError if there are
+    none."""
     from kraft.sim.chaos.apache.kafka_files import find_libraries
     from kraft.sim.chaos.targets.kafka_target import KafkaTarget
 
@@ -28,12 +30,13 @@ def kafka_choice(folder: Path) -> ClusterChoice:
     )
 
 
-def brought_choice(bootstrap: str, control: Path | None) -> ClusterChoice:
-    """A cluster that runs already; `control` is a file with the commands that break its nodes. ClusterError."""
+def user_choice(bootstrap: str, control: Path | None) -> ClusterChoice:
+    """Return the kind of cluster that already runs and belongs to the user. `control` is a file with the commands for
+    faults of its nodes. Raises ClusterError."""
     from kraft.sim.chaos.clusters.node_commands import NodeCommands
-    from kraft.sim.chaos.targets.brought_target import BroughtTarget
+    from kraft.sim.chaos.targets.user_target import UserTarget
 
     commands = None if control is None else NodeCommands.read(control)
     return ClusterChoice(
-        name="brought", make=lambda scenario, files, warden: BroughtTarget(scenario, files, warden, bootstrap, commands)
+        name="brought", make=lambda scenario, files, warden: UserTarget(scenario, files, warden, bootstrap, commands)
     )

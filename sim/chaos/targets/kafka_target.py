@@ -1,4 +1,4 @@
-"""KafkaTarget: a cluster of Apache Kafka's own processes behind toxiproxy, made for one run."""
+"""KafkaTarget: a cluster of Apache Kafka's own processes behind toxiproxy, created for one run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from kraft.sim.chaos.hosts.warden import Warden
 from kraft.sim.chaos.proxies.binary import VERSION
 from kraft.sim.chaos.proxies.links import Link, LinkProxies
 from kraft.sim.chaos.proxies.server import ToxiproxyServer
-from kraft.sim.chaos.proxies.toxics import Policy, Way
+from kraft.sim.chaos.proxies.toxics import ByteConditions, ConnectionPolicy
 from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.nemesis import plan
 from kraft.sim.nemesis.partition_shapes import CLIENTS
 
 KINDS_OF_SOURCES = MappingProxyType({CLIENT: CLIENTS, "BROKER": -1, "CONTROLLER": -2, "QUORUM": -3})
-"""Listener → the end of a link that stands for all who dial it."""
+"""Listener → the end of a link, as faults name it, that represents all sources that dial this listener."""
 
 
 class KafkaListenerProxies:
-    """Proxies before each listener of each node; see kraft.sim.chaos.apache.apache_kafka.KafkaProxies."""
+    """Proxies in front of each listener of each node; see kraft.sim.chaos.apache.apache_kafka.KafkaProxies."""
 
     def __init__(self, folder: Path, warden: Warden) -> None:
         self._server = ToxiproxyServer(folder, environment=warden.environment)
@@ -40,14 +40,14 @@ class KafkaListenerProxies:
         return {key: self._proxies.address(_link(key)) for key in bound}
 
     def cut(self, manners: Mapping[ListenerKey, str]) -> None:
-        ways: dict[Link, Way] = {}
-        policies: dict[Link, Policy] = {}
+        ways: dict[Link, ByteConditions] = {}
+        policies: dict[Link, ConnectionPolicy] = {}
         for key, manner in manners.items():
             link = _link(key)
             if manner == plan.HANG:
-                ways |= {link: Way(is_hung=True), link[::-1]: Way(is_hung=True)}
+                ways |= {link: ByteConditions(is_hung=True), link[::-1]: ByteConditions(is_hung=True)}
             else:
-                policies[link] = Policy(manner)
+                policies[link] = ConnectionPolicy(manner)
         self._made.apply(ways, policies)
 
     def node_up(self, node: int) -> None:
@@ -57,7 +57,8 @@ class KafkaListenerProxies:
         self._made.node_down(node)
 
     def require_running(self) -> None:
-        """ToxiproxyError if toxiproxy has ended: then nothing that clients see is the cluster's."""
+        """Raise ToxiproxyError if toxiproxy has ended, because the clients' observations would no longer describe the
+        cluster."""
         self._server.require_running()
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ def _link(key: ListenerKey) -> Link:
 
 
 class KafkaTarget:
-    """See kraft.sim.chaos.targets. `libraries` is the folder of Kafka's jars."""
+    """A cluster of Apache Kafka; see kraft.sim.chaos.targets. `libraries` is the folder of Kafka's jars."""
 
     kind = "kafka"
 
@@ -110,7 +111,7 @@ class KafkaTarget:
         )
 
     @property
-    def keeps_gaps(self) -> bool:
+    def enforces_max_gap(self) -> bool:
         return False
 
     @property

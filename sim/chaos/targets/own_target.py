@@ -1,4 +1,4 @@
-"""OwnTarget: a cluster of pykraft's own nodes, made for one run."""
+"""OwnTarget: a cluster of pykraft's own nodes, created for one run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from kraft.sim.chaos.scenarios.drawn_faults import drawn_kinds
 from kraft.sim.chaos.scenarios.scenario import Scenario
 from kraft.sim.nemesis import plan
 
-BLIND = "The observer lives on the host, as clients do: where clients are cut off, it sees nothing either."
+BLIND = "The observer runs on the host, as clients do: where clients are cut off, it sees nothing either."
 
 
 class OwnTarget:
-    """See kraft.sim.chaos.targets. `folder` is the run's own. `uses_namespaces`: links by namespaces, not proxies."""
+    """A cluster of our own nodes; see kraft.sim.chaos.targets. `folder` is the run's own. `uses_namespaces`: links
+    through namespaces instead of proxies."""
 
     kind = "pykraft"
 
@@ -56,7 +57,7 @@ class OwnTarget:
         return (BLIND,) if self._uses_namespaces else ()
 
     @property
-    def keeps_gaps(self) -> bool:
+    def enforces_max_gap(self) -> bool:
         return True
 
     @property
@@ -76,7 +77,7 @@ class OwnTarget:
         return {"links": "network namespaces"} if self._uses_namespaces else {"toxiproxy": VERSION}
 
     def running(self) -> tuple[int, ...]:
-        """By the notes that each process left: nobody is asked."""
+        """The running nodes, read from their pid files without a query."""
         return self._lives.running({node: read_identity(self._node(node)) for node in self.cluster.node_ids})
 
     def facts(self) -> Mapping[str, float]:
@@ -94,7 +95,7 @@ class OwnTarget:
 
 
 def _impossible_kinds(uses_namespaces: bool) -> set[str]:
-    """Kinds of faults that take more than this machine has. Where they are not asked for by name, they are left out."""
+    """Return the kinds of faults that this machine does not support. They are omitted unless requested by name."""
     reasons = {host_faults.CLOCK: can_move_clocks(), host_faults.FULL_DISK: can_mount()}
     if uses_namespaces:
         reasons[plan.LATENCY] = can_use_netem()

@@ -1,7 +1,8 @@
-"""Async: the clients of a scenario at work, written once for every library and for both worlds.
+"""Async: the clients of a scenario, written once for every library, for real processes and for the simulator.
 
-All times and pauses are trio's, all choices come from the `random.Random` that is given: with our client in a simulated
-world the same seed gives the same history. It may import the clients' interface, histories and scenarios, no library.
+All times and pauses are trio's, and all random choices use the given `random.Random`. So with our client in a simulated
+world the same seed gives the same history. May import the clients' interface, histories and scenarios, but no client
+library.
 """
 
-from kraft.sim.chaos.workloads.workload import Workload as Workload
+from kraft.sim.chaos.workloads.workload import ClientWorkload as ClientWorkload

@@ -1,7 +1,8 @@
-"""What all clients of a workload have in common: their processes' names, and operations that stand in the history.
+"""Functions shared by all clients of a workload: the names of their processes, and the recording of operations in the
+history.
 
-Invariants: a process has one operation open at a time, and each invocation is completed, also when its client is
-cancelled (then it is INFO). After INFO a process ends, and its work goes on under the next name.
+Invariants: a process has one operation open at a time. Each invocation is completed; if its client is cancelled, it
+completes as INFO. After INFO a process ends, and its work continues under the next name.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ from typing import Any, TypeVar
 import trio
 
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, ReadRecord, WorkloadConsumer
-from kraft.sim.chaos.history import EventType, Function, History, Place
+from kraft.sim.chaos.history import Function, HistoryEventType, HistoryRecorder, Place
 
 Client = TypeVar("Client")
 Result = TypeVar("Result")
 
 REOPEN_PAUSE_S = 0.5
-"""Between the end of a client and its successor, if nothing else is said."""
+"""Default pause between the end of a client and the start of its successor."""
 POLL_TIMEOUT_MS = 500
 FILL = "~"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What clients need: the library, where the cluster is, the history, and the event that ends their work."""
+class ClientContext:
+    """What clients need: the library, the cluster's address, the history, and the event that ends their work."""
 
     library: ClientLibrary
     bootstrap: str
-    history: History
+    history: HistoryRecorder
     until: trio.Event
 
     async def pause(self, seconds: float) -> None:
-        """Sleep so long, or until the work is to end."""
+        """Sleep for this time, or until the work is to end."""
         with trio.move_on_after(max(0.0, seconds)):
             await self.until.wait()
 
     async def open(self, make: Callable[[], Awaitable[Client]]) -> Client | None:
-        """A client, tried for until there is one; None if the work is to end before."""
+        """Open a client, retrying until it succeeds. Return None if the work is to end before that."""
         while not self.until.is_set():
             try:
                 return await make()
@@ -49,7 +50,7 @@ class Setting:
 
 
 class ProcessNames:
-    """`producer-0`, then `producer-0.1`, `producer-0.2`, …"""
+    """The process names of one client: `producer-0`, then `producer-0.1`, `producer-0.2`, …"""
 
     def __init__(self, base: str) -> None:
         self._base = base
@@ -57,42 +58,48 @@ class ProcessNames:
         self._retired = 0
 
     def retire(self) -> str:
-        """The name of the successor, which is the current one now."""
+        """Switch to the next name and return it."""
         self._retired += 1
         self.current = f"{self._base}.{self._retired}"
         return self.current
 
 
 async def record(
-    history: History,
+    history: HistoryRecorder,
     process: str,
     f: Function,
     work: Callable[[], Awaitable[Result]],
-    told: Callable[[Result], Mapping[str, Any]] = lambda result: {},
+    values_of: Callable[[Result], Mapping[str, Any]] = lambda result: {},
     *,
     is_harmless: bool = False,
     **values: Any,
 ) -> Result:
-    """Carry out one operation. `told(result)`: what its completion says. `is_harmless`: a failed one changes nothing,
-    whatever the library says, so that it is FAIL and its process goes on. Raises what `work` raises."""
+    """Carry out one operation and record it. `values_of(result)` returns the values of its completion. `is_harmless`:
+    the operation changes nothing when it fails, so it is recorded as FAIL whatever the library reports, and its process
+    continues. Raises what `work` raises."""
     invocation = history.invoke(process, f, **values)
     try:
         result = await work()
     except OperationFailed as failed:
-        history.complete(invocation, EventType.FAIL if is_harmless else failed.type, error=failed.error)
+        history.complete(invocation, HistoryEventType.FAIL if is_harmless else failed.type, error=failed.error)
         raise
     except BaseException as problem:
         error = "given up at the end" if isinstance(problem, trio.Cancelled) else repr(problem)
-        history.complete(invocation, EventType.INFO, error=error)
+        history.complete(invocation, HistoryEventType.INFO, error=error)
         raise
-    history.complete(invocation, EventType.OK, **told(result))
+    history.complete(invocation, HistoryEventType.OK, **values_of(result))
     return result
 
 
 async def record_assign(
-    history: History, process: str, consumer: WorkloadConsumer, places: Sequence[Place], *, is_harmless: bool = False
+    history: HistoryRecorder,
+    process: str,
+    consumer: WorkloadConsumer,
+    places: Sequence[Place],
+    *,
+    is_harmless: bool = False,
 ) -> None:
-    """Let a consumer read these from their beginning. OperationFailed."""
+    """Assign these partitions to a consumer, from their beginning, and record it. Raises OperationFailed."""
     await record(
         history,
         process,
@@ -104,9 +111,9 @@ async def record_assign(
 
 
 async def record_poll(
-    history: History, process: str, consumer: WorkloadConsumer, *, is_harmless: bool = False
+    history: HistoryRecorder, process: str, consumer: WorkloadConsumer, *, is_harmless: bool = False
 ) -> list[ReadRecord]:
-    """One poll. OperationFailed."""
+    """Poll once and record it. Raises OperationFailed."""
     return await record(
         history,
         process,
@@ -122,7 +129,8 @@ def as_json(places: Iterable[Place]) -> list[list[Any]]:
 
 
 def records_as_json(records: Iterable[ReadRecord]) -> list[list[Any]]:
-    """As a poll's `records`: each partition with its (offset, value), in the order in which they were given."""
+    """Return records in the format of a poll's `records`: each partition with its (offset, value), in the order
+    received."""
     parts: dict[Place, list[list[Any]]] = {}
     for each in records:
         parts.setdefault(each.place, []).append([each.offset, shown(each.value)])
@@ -130,10 +138,10 @@ def records_as_json(records: Iterable[ReadRecord]) -> list[list[Any]]:
 
 
 def filled(text: str, size: int) -> bytes:
-    """A record's value: the text that makes it unique, filled up to `size` bytes."""
+    """Return the value of a record: the text that makes the record unique, padded to `size` bytes."""
     return text.ljust(size, FILL).encode()
 
 
 def shown(value: bytes) -> str:
-    """How a value stands in the history: without its filling. One that is damaged keeps the damage."""
+    """Return a record's value as it is written to the history: without its padding. Corrupt bytes stay visible."""
     return value.decode(errors="backslashreplace").rstrip(FILL)

@@ -1,4 +1,6 @@
-"""Readers: consumers that read all partitions along, and the one that reads everything when all is healed."""
+"""Readers: consumers that read all partitions during the run, and the final reader, which reads everything after the
+heal.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +10,52 @@ import trio
 
 from kraft.sim.chaos.clients import OperationFailed, WorkloadConsumer
 from kraft.sim.chaos.history import FINAL_READER, Place
-from kraft.sim.chaos.workloads.processes import REOPEN_PAUSE_S, ProcessNames, Setting, record_assign, record_poll
+from kraft.sim.chaos.workloads.processes import REOPEN_PAUSE_S, ClientContext, ProcessNames, record_assign, record_poll
 
 ACKNOWLEDGED_WAIT_S = 10.0
-"""How long the final reader waits for logs that end before what was acknowledged: the end may be yet unknown to a new
-leader. What is missing then is lost."""
+"""Seconds for which the final reader waits if a log ends before an acknowledged offset: a new leader may not have the
+newest end offset yet. Records still missing after that are lost."""
 
 
-async def read_along(setting: Setting, number: int, places: Sequence[Place]) -> None:
-    """Read these partitions until the work is to end; after an error with a fresh consumer, from their beginning."""
+async def read_along(context: ClientContext, number: int, places: Sequence[Place]) -> None:
+    """Read these partitions until the work ends. After an error, a fresh consumer starts again from the beginning."""
     names = ProcessNames(f"reader-{number}")
-    while not setting.until.is_set():
+    while not context.until.is_set():
         process = names.current
-        consumer = await setting.open(
-            lambda process=process: setting.library.consumer(setting.bootstrap, process, None)  # type: ignore[misc]
+        consumer = await context.open(
+            lambda process=process: context.library.consumer(context.bootstrap, process, None)  # type: ignore[misc]
         )
         if consumer is None:
             return
         try:
-            await record_assign(setting.history, process, consumer, places)
-            while not setting.until.is_set():
-                await record_poll(setting.history, process, consumer)
+            await record_assign(context.history, process, consumer, places)
+            while not context.until.is_set():
+                await record_poll(context.history, process, consumer)
         except OperationFailed:
             names.retire()
         finally:
             await consumer.aclose()
-        await setting.pause(REOPEN_PAUSE_S)
+        await context.pause(REOPEN_PAUSE_S)
 
 
 QUIET_S = 1.5
-"""How long the final reader is given nothing at the end of all partitions before it stops: a judge wants to see that
-nothing comes any more."""
+"""How long the final reader continues to poll at the end of all partitions: the judge needs proof that no more records
+come."""
 
 
 class FinalReader:
-    """Reads all of these partitions from their beginning to their end: at least to `acknowledged`, the offsets behind
-    what was acknowledged, unless the logs end before for good. Its polls change nothing, so a failed one is FAIL: it
-    goes on under its name, with a fresh consumer that begins with an `assign`."""
+    """Reads all of these partitions from their beginning to their end. It reads at least up to the offsets in
+    `acknowledged`, each the offset after the last acknowledged record, unless a log permanently ends before. Its polls
+    change nothing, so a failed poll is FAIL: the reader continues under the same name, with a new consumer that begins
+    with an `assign`."""
 
-    def __init__(self, setting: Setting, places: Sequence[Place], acknowledged: Mapping[Place, int]) -> None:
-        self._setting = setting
+    def __init__(self, context: ClientContext, places: Sequence[Place], acknowledged: Mapping[Place, int]) -> None:
+        self._setting = context
         self._places = places
         self._acknowledged = acknowledged
 
     async def run(self, timeout_s: float) -> bool:
-        """Whether it came to the end of every partition in time."""
+        """Read everything; return whether the end of every partition was reached in time."""
         with trio.move_on_after(timeout_s):
             while True:
                 if await self._attempt():
@@ -61,19 +64,19 @@ class FinalReader:
         return False
 
     async def _attempt(self) -> bool:
-        setting = self._setting
+        context = self._setting
         try:
-            consumer = await setting.library.consumer(setting.bootstrap, FINAL_READER, None)
+            consumer = await context.library.consumer(context.bootstrap, FINAL_READER, None)
         except OperationFailed:
             return False
         try:
             ends = await self._ends(consumer)
-            await record_assign(setting.history, FINAL_READER, consumer, self._places, is_harmless=True)
+            await record_assign(context.history, FINAL_READER, consumer, self._places, is_harmless=True)
             while any(consumer.position(place) < end for place, end in ends.items() if end > 0):
-                await record_poll(setting.history, FINAL_READER, consumer, is_harmless=True)
+                await record_poll(context.history, FINAL_READER, consumer, is_harmless=True)
             given_s = trio.current_time()
             while trio.current_time() < given_s + QUIET_S:
-                if await record_poll(setting.history, FINAL_READER, consumer, is_harmless=True):
+                if await record_poll(context.history, FINAL_READER, consumer, is_harmless=True):
                     given_s = trio.current_time()
         except OperationFailed:
             return False
@@ -82,7 +85,8 @@ class FinalReader:
         return True
 
     async def _ends(self, consumer: WorkloadConsumer) -> dict[Place, int]:
-        """The ends of the logs, when they hold what was acknowledged. OperationFailed."""
+        """Return the end offsets of the logs, waiting until they include all acknowledged records. Raises
+        OperationFailed."""
         deadline = trio.current_time() + ACKNOWLEDGED_WAIT_S
         while True:
             ends = await consumer.end_offsets(self._places)

@@ -1,4 +1,4 @@
-"""Workload: all clients of a scenario, from the topic that they use to the final reader."""
+"""ClientWorkload: all clients of a scenario, from the topic that they use to the final reader."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import trio
 
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, WorkloadAdmin
-from kraft.sim.chaos.history import History, Place
+from kraft.sim.chaos.history import HistoryRecorder, Place
 from kraft.sim.chaos.scenarios.scenario import GROUP, TOPIC, Scenario
 from kraft.sim.chaos.workloads.group_members import GroupMembers
-from kraft.sim.chaos.workloads.processes import Setting
+from kraft.sim.chaos.workloads.processes import ClientContext
 from kraft.sim.chaos.workloads.reading import FinalReader, read_along
 from kraft.sim.chaos.workloads.sending import Producers
 from kraft.sim.chaos.workloads.topic_churn import TopicChurn
@@ -22,21 +22,22 @@ from kraft.wire.error_codes import ErrorCode
 PREPARE_S_MAX = 60.0
 PREPARE_PAUSE_S = 0.2
 FINISH_S = 15.0
-"""How long operations under way may take when the work is to end; then they are given up."""
+"""Seconds for which operations in progress may continue when the work ends. After that they are abandoned."""
 PREPARER = "preparer"
 
 
-class Workload:
-    """See the module. `notes` takes sentences for the reader of the run. `places`: partitions of topics that others
-    make and use; then no topic is made, and only readers make sense. `is_lasting`: the cluster goes on after the run,
-    and may hold what others need; then all topics are ones that this run has made."""
+class ClientWorkload:
+    """All clients of a scenario; see the module. `notes` receives sentences for the report. `places`: partitions of
+    existing topics that belong to other users; then no topic is created, and only readers make sense. `is_lasting`: the
+    cluster continues to exist after the run and may hold other users' data; then only topics created by this run are
+    used."""
 
     def __init__(
         self,
         library: ClientLibrary,
         bootstrap: str,
         scenario: Scenario,
-        history: History,
+        history: HistoryRecorder,
         random: random.Random,
         notes: Callable[[str], None],
         *,
@@ -52,9 +53,9 @@ class Workload:
         self._is_own = places is None
         self._is_lasting = is_lasting
         self._has_topic = False
-        """The topic was created, or taken over."""
+        """Whether the topic was created, or an existing one is used."""
         self.is_ready = False
-        """The topic is there, and all of its replicas are in sync."""
+        """Whether the topic exists and all of its replicas are in sync."""
         self._places = [Place(TOPIC, number) for number in range(scenario.topic.partitions)]
         if places is not None:
             self._places = list(places)
@@ -65,24 +66,25 @@ class Workload:
 
     @property
     def rebalances(self) -> int:
-        """How many assignments the members of the group were given."""
+        """Number of assignments that the members of the group received."""
         return self._members.rebalances
 
     @property
     def made_topics(self) -> frozenset[str]:
-        """The topics of this run, and of no other, as far as they were created."""
+        """Names of the topics that this run has created or may have created, as opposed to topics that
+        existed before."""
         return frozenset({*self._churn.names, *((TOPIC,) if self._has_topic else ())})
 
     @property
     def made_groups(self) -> tuple[str, ...]:
         return (GROUP,) if self.is_ready and self._scenario.workload.group_members else ()
 
-    # before
+    # before the run
 
     async def prepare(self) -> None:
-        """Create the topic, and wait until each of its partitions is led and all its replicas are in sync.
-        ClusterError if that does not come in PREPARE_S_MAX, or if there is such a topic already: in a cluster that goes
-        on any, else one that holds records."""
+        """Create the topic, and wait until each of its partitions has a leader and all replicas in sync. ClusterError
+        if that takes longer than PREPARE_S_MAX. ClusterError also if the topic exists already: in a lasting cluster
+        always, otherwise if it holds records."""
         if not self._is_own:
             return
         last = "no broker answered"
@@ -118,8 +120,8 @@ class Workload:
                 raise
             if self._is_lasting:
                 raise ClusterError(
-                    f"topic {TOPIC} exists already at {self._bootstrap}, and may be somebody's: a run uses and deletes"
-                    f" what it has made alone. If nobody needs it (a killed run leaves one), delete it:"
+                    f"topic {TOPIC} exists already at {self._bootstrap}, and may belong to another user: a run uses and"
+                    f" deletes only what it has created. If it is not needed (a killed run leaves one), delete it:"
                     f" kraft topics delete {TOPIC} --bootstrap-server {self._bootstrap}"
                 ) from failed
 
@@ -142,39 +144,40 @@ class Workload:
             await consumer.aclose()
         if any(ends.values()):
             raise ClusterError(
-                f"topic {TOPIC} exists already and holds records, which nobody could tell from those of the run: "
+                f"topic {TOPIC} exists already and holds records, which cannot be told from those of the run: "
                 "delete it first"
             )
 
-    # at work
+    # during the run
 
     async def run(self, until: trio.Event) -> None:
-        """Let all clients work until this event; returns when all of them are closed. What is under way then may take
-        FINISH_S. A fault of our own client's tasks is raised."""
-        setting = Setting(self._library, self._bootstrap, self._history, until)
+        """Run all clients until this event is set, and return when all of them are closed. Operations in progress may
+        then take FINISH_S. Errors of our own client's tasks are raised."""
+        context = ClientContext(self._library, self._bootstrap, self._history, until)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._producers.run, setting)
-            nursery.start_soon(self._members.run, setting)
-            nursery.start_soon(self._churn.run, setting)
+            nursery.start_soon(self._producers.run, context)
+            nursery.start_soon(self._members.run, context)
+            nursery.start_soon(self._churn.run, context)
             for number in range(self._scenario.workload.readers):
-                nursery.start_soon(read_along, setting, number, self._places)
+                nursery.start_soon(read_along, context, number, self._places)
             await until.wait()
             nursery.cancel_scope.deadline = trio.current_time() + FINISH_S
         if self._scenario.workload.group_members:
             self._notes(f"members of the group were given {self.rebalances} assignments")
 
     async def settle(self, timeout_s: float) -> bool:
-        """Whether every producer has a success within this time, with a send that it begins from now on."""
+        """Wait until every producer has a successful send that begins after this call; return whether that happened in
+        time."""
         with trio.move_on_after(timeout_s):
             await self._producers.wait_each(trio.current_time())
             return True
         return False
 
-    # afterwards
+    # after the run
 
     async def read_everything(self, timeout_s: float, *, places: Sequence[Place] | None = None) -> bool:
-        """Let a fresh consumer, FINAL_READER, read all partitions (`places`: these ones) from their beginning to their
-        end. False if it did not come there within this time."""
-        setting = Setting(self._library, self._bootstrap, self._history, trio.Event())
+        """Read all partitions (or `places`) from their beginning to their end with a new consumer, under the process
+        name FINAL_READER. Return False if it did not reach the end in time."""
+        context = ClientContext(self._library, self._bootstrap, self._history, trio.Event())
         wanted = self._places if places is None else list(places)
-        return await FinalReader(setting, wanted, self._producers.acknowledged).run(timeout_s)
+        return await FinalReader(context, wanted, self._producers.acknowledged).run(timeout_s)

@@ -1,1 +1,1 @@
-"""Pure: histories of what clients asked and were answered, and how they are judged."""
+"""Pure: histories of client requests and their responses, and the checks that judge them."""

@@ -1,11 +1,12 @@
-"""What clients were told, judged as a whole: the anomalies of a log that many write and read.
+"""Judge a whole history of what clients sent and read, and find the anomalies of a log with many writers and readers.
 
-A history is values only: what was sent and how that ended, and what each reader was given, in its order. The judge
-knows nothing of nodes, so it serves a simulated run, a real cluster, and histories written by hand alike.
+A history holds only values: what was sent and its outcome, and what each reader received, in order. It holds nothing
+about nodes. So the same code judges simulated runs, runs on a real cluster, and handwritten histories.
 
-The names are Jepsen's. Source: Jepsen Kafka workload. Of its anomalies those of cycles between
-transactions (G0, G1c) and reads of what a transaction itself sent are not here: nothing sends in transactions yet. An
-aborted read (G1a) is one of a value whose sending definitely failed, in a transaction or not.
+The names are Jepsen's. Two kinds of Jepsen's anomalies are missing because no client sends in transactions yet: cycles
+between transactions (G0, G1c) and reads of the transaction's own sends. An aborted read (G1a) is a read of a value
+whose send definitely failed, in a transaction or not.
+Source: Jepsen Kafka workload.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ANOMALIES = MappingProxyType(
         UNSEEN: ("L10", "an acknowledged record was not read"),
         MISPLACED: ("L10", "an acknowledged record was read at another offset only"),
         ABORTED_READ: ("C7", "a record was read whose sending is said to have failed"),
-        UNSENT: ("D14", "a record that nobody sent"),
+        UNSENT: ("D14", "a record that was never sent"),
         NONMONOTONIC_SEND: ("C1", "records of one producer are out of order"),
         POLL_SKIP: ("C2", "a reader was not given the next record"),
         NONMONOTONIC_POLL: ("C2", "a reader went back"),
@@ -43,11 +44,11 @@ ANOMALIES = MappingProxyType(
         INT_NONMONOTONIC_POLL: ("C2", "one poll goes back"),
     }
 )
-"""Name → the invariant that it breaks, and what it is."""
+"""Name of an anomaly → the invariant that it violates, and its description."""
 
 
-class Outcome(Enum):
-    """How a sending ended. UNKNOWN: it may be in the log, or may never be."""
+class SendOutcome(Enum):
+    """Outcome of a send. UNKNOWN: the record may be in the log, now or later, or may never be."""
 
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
@@ -55,14 +56,15 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """A value handed over, no two alike. `offset` is what was told with the acknowledgement. `is_awaited`: with
-    acks=all, it must be read in the end. `is_once`: by an idempotent producer, in order and never doubled."""
+class SentValue:
+    """One unique value that was sent. `offset` is the offset in the acknowledgement. `is_awaited`: sent with acks=all,
+    so it must be read in the end. `is_once`: sent by an idempotent producer, so it must be in order and never
+    duplicated."""
 
     process: str
     place: Place
     value: bytes
-    outcome: Outcome
+    outcome: SendOutcome
     offset: int = -1
     is_awaited: bool = True
     is_once: bool = True
@@ -70,7 +72,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one poll gave of one partition: (offset, value), in its order."""
+    """Records of one partition that one poll returned: (offset, value) pairs in order."""
 
     place: Place
     records: Sequence[tuple[int, bytes]]
@@ -78,7 +80,8 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A reader no longer reads these, or from elsewhere: what it is given next of them need not follow."""
+    """A reader dropped these partitions, or its position in them changed: the next record that it receives need not
+    follow the last one."""
 
     places: Sequence[Place]
 
@@ -88,7 +91,7 @@ Reading = Poll | Dropped
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """`name` is one of ANOMALIES."""
+    """One anomaly that was found. `name` is one of ANOMALIES."""
 
     name: str
     place: Place
@@ -96,18 +99,18 @@ class Anomaly:
 
     @property
     def check(self) -> str:
-        """The invariant that it breaks."""
+        """Code of the invariant that the anomaly violates."""
         return ANOMALIES[self.name][0]
 
     @property
     def text(self) -> str:
-        """What it is, in words."""
+        """Description of the anomaly."""
         return ANOMALIES[self.name][1]
 
 
 @dataclass(slots=True)
-class Judgement:
-    """`seen`: invariant → how much was looked at that could have broken it."""
+class HistoryJudgement:
+    """Result of judging a history. `seen`: invariant → number of values that could have violated it."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -116,10 +119,10 @@ class Judgement:
         self.anomalies.append(Anomaly(name, place, evidence))
 
 
-def judge(sends: Sequence[Send], readings: Mapping[str, Sequence[Reading]], final: str) -> Judgement:
-    """All anomalies of a history. `sends` are in the order of each process, `readings` of each reader in its own;
-    `final` is the reader that was given everything when all was over."""
-    judgement, known = Judgement(), _Known(sends, readings, final)
+def judge(sends: Sequence[SentValue], readings: Mapping[str, Sequence[Reading]], final: str) -> HistoryJudgement:
+    """Return all anomalies of a history. `sends` are in order per process, `readings` in order per reader. `final` is
+    the reader that read everything at the end."""
+    judgement, known = HistoryJudgement(), _ReadValues(sends, readings, final)
     _judge_offsets(known, judgement)
     _judge_sends(sends, known, judgement)
     _judge_values(sends, known, judgement)
@@ -128,14 +131,14 @@ def judge(sends: Sequence[Send], readings: Mapping[str, Sequence[Reading]], fina
     return judgement
 
 
-class _Known:
-    """What anybody read, and where."""
+class _ReadValues:
+    """All values that any reader received, with their offsets."""
 
-    def __init__(self, sends: Iterable[Send], readings: Mapping[str, Sequence[Reading]], final: str) -> None:
+    def __init__(self, sends: Iterable[SentValue], readings: Mapping[str, Sequence[Reading]], final: str) -> None:
         self.values: dict[Place, dict[int, dict[bytes, str]]] = defaultdict(lambda: defaultdict(dict))
-        """Place → offset → value → who says that it stands there."""
+        """Partition → offset → value → a reader that read it there."""
         self.offsets: dict[Place, dict[bytes, set[int]]] = defaultdict(lambda: defaultdict(set))
-        """Place → value → the offsets at which it was read."""
+        """Partition → value → the offsets at which it was read."""
         self.final: dict[Place, dict[int, bytes]] = defaultdict(dict)
         for process, reading in readings.items():
             for poll in _polls(reading):
@@ -147,9 +150,10 @@ class _Known:
         self.index = {
             place: {offset: number for number, offset in enumerate(sorted(at))} for place, at in self.values.items()
         }
-        """Place → offset → its number among all that were read: between two neighbours there is no record."""
+        """Partition → offset → its index among all offsets that were read. No reader received a record between two
+        neighbouring offsets."""
         self.bound = {place: max(map(min, of.values()), default=-1) for place, of in self.offsets.items()}
-        """Place → the largest first offset of a value that was read."""
+        """Partition → the maximum, over its values, of the first offset at which the value was read."""
         self.sent = {send.value for send in sends}
 
 
@@ -157,8 +161,8 @@ def _polls(reading: Sequence[Reading]) -> Iterator[Poll]:
     return (each for each in reading if isinstance(each, Poll))
 
 
-def _judge_offsets(known: _Known, judgement: Judgement) -> None:
-    """One value at each offset, for whoever reads it and whenever."""
+def _judge_offsets(known: _ReadValues, judgement: HistoryJudgement) -> None:
+    """Check that each offset has the same value for all readers at all times."""
     for place, offsets in known.values.items():
         final = known.final[place]
         for offset, values in offsets.items():
@@ -172,16 +176,16 @@ def _judge_offsets(known: _Known, judgement: Judgement) -> None:
                 judgement.add(VANISHED, place, offset=offset, value=value, reader=reader)
 
 
-def _judge_sends(sends: Sequence[Send], known: _Known, judgement: Judgement) -> None:
-    """What was acknowledged is read, and in order; what failed is not."""
+def _judge_sends(sends: Sequence[SentValue], known: _ReadValues, judgement: HistoryJudgement) -> None:
+    """Check that acknowledged values are read, in order, and that values whose send failed are not."""
     last: dict[tuple[str, Place], int] = {}
     for send in sends:
         read_at = known.offsets[send.place].get(send.value, ())
-        if send.outcome is Outcome.FAILED:
+        if send.outcome is SendOutcome.FAILED:
             judgement.seen["C7"] += 1
             if read_at:
                 judgement.add(ABORTED_READ, send.place, value=send.value, offsets=sorted(read_at))
-        if send.outcome is not Outcome.ACKNOWLEDGED:
+        if send.outcome is not SendOutcome.ACKNOWLEDGED:
             continue
         if send.is_awaited:
             judgement.seen["L10"] += 1
@@ -194,8 +198,8 @@ def _judge_sends(sends: Sequence[Send], known: _Known, judgement: Judgement) -> 
             last[send.process, send.place] = send.offset
 
 
-def _judge_promise(send: Send, known: _Known, judgement: Judgement) -> None:
-    """An acknowledged record stands where that was said, in the end."""
+def _judge_promise(send: SentValue, known: _ReadValues, judgement: HistoryJudgement) -> None:
+    """Check that an acknowledged record is read, in the end, at the offset in its acknowledgement."""
     final, place = known.final[send.place], send.place
     found = final.get(send.offset)
     if found == send.value:
@@ -209,8 +213,9 @@ def _judge_promise(send: Send, known: _Known, judgement: Judgement) -> None:
         judgement.add(UNSEEN, place, **evidence)
 
 
-def _judge_values(sends: Sequence[Send], known: _Known, judgement: Judgement) -> None:
-    """What was read was sent, and once where that is promised."""
+def _judge_values(sends: Sequence[SentValue], known: _ReadValues, judgement: HistoryJudgement) -> None:
+    """Check that each value that was read was sent, and that values of idempotent producers are read at one offset
+    only."""
     once = {send.value for send in sends if send.is_once}
     for place, values in known.offsets.items():
         judgement.seen["D14"] += len(values)
@@ -223,8 +228,9 @@ def _judge_values(sends: Sequence[Send], known: _Known, judgement: Judgement) ->
                     judgement.add(DUPLICATE, place, value=value, offsets=sorted(offsets))
 
 
-def _judge_reader(process: str, reading: Sequence[Reading], known: _Known, judgement: Judgement) -> None:
-    """Each record follows the one before it, but where the reader went elsewhere in between."""
+def _judge_reader(process: str, reading: Sequence[Reading], known: _ReadValues, judgement: HistoryJudgement) -> None:
+    """Check that each record of a reader directly follows the one before it, except where the reader changed its
+    position in between."""
     last: dict[Place, int] = {}
     for each in reading:
         if isinstance(each, Dropped):

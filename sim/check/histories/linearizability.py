@@ -1,9 +1,11 @@
-"""Linearizability: is there one order of a history's calls in which a model gives every answer that was given, and in
-which each takes effect at a moment between its call and its return?
+"""Linearizability: whether one order of a history's calls explains every answer.
+
+In such an order each call takes effect at one moment between its call and its return, and the model gives the answers
+of the history.
 
 A call that was never answered may take effect at any later time, or never: it need not have a place in the order. The
-model says which states it may lead to, so the search goes on with sets of states.
-Linearizability is local (Herlihy and Wing): judge the history of each key alone, which costs far less.
+model returns all states that such a call may lead to, so the search works with sets of states. Linearizability is local
+(Herlihy and Wing): the history of each key is judged alone, which costs far less.
 Source: Wing & Gong, Lowe (the cache of visited places).
 """
 
@@ -16,14 +18,14 @@ from typing import Any, Protocol, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 STEPS_MAX = 100_000
-"""Steps of the model before a search is given up."""
+"""Maximum number of model steps before a search is abandoned."""
 VALID, INVALID, UNKNOWN = "valid", "invalid", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a client asked, and the answer. Times are in ns. `returned_ns` and `answer` None: nobody knows what came of
-    it. A client with an open call goes on: for this judge a process is no more than a name."""
+    """A client's request and its answer. Times are in ns. If `returned_ns` and `answer` are None, the outcome is
+    unknown. A process may have several calls open at the same time; its name is not used by the search."""
 
     process: str
     called_ns: int
@@ -41,20 +43,22 @@ class Call:
 
 
 class Model(Protocol):
-    """What is done to one key when nobody else is there. States are hashable values."""
+    """Sequential behaviour of one key, on which calls act one after the other. States are hashable values."""
 
     @property
     def initial(self) -> Hashable: ...
 
     def step(self, state: Any, asked: Any, answer: Any) -> Iterable[Hashable]:
-        """The states that may come of this call; none if it cannot be answered so in `state`. Answer None: any."""
+        """Return the states that this call may lead to; empty if `answer` is impossible in `state`. Answer None allows
+        any answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """`prefix` is the longest order that was found, and `states` are those that it may lead to; if the history is not
-    linearizable, `stuck` is the first call to return that could not follow it."""
+class LinearizabilityJudgement:
+    """Result for one key. `prefix` is the longest valid order of calls that was found, and `states` are the states that
+    it may lead to. If the history is not linearizable, `stuck` is the call that could not be added to the prefix; among
+    several it is the one that returned first."""
 
     verdict: str
     steps: int
@@ -63,14 +67,14 @@ class Judgement:
     stuck: Call | None = None
 
 
-def judge(history: Iterable[Call], model: Model, steps_max: int = STEPS_MAX) -> Judgement:
-    """Whether the history of one key is linearizable: "valid", "invalid", or "unknown" if that takes more than
-    `steps_max` steps of the model."""
+def judge(history: Iterable[Call], model: Model, steps_max: int = STEPS_MAX) -> LinearizabilityJudgement:
+    """Judge the history of one key: "valid" (linearizable), "invalid", or "unknown" if that takes more than `steps_max`
+    steps of the model."""
     return _Search(tuple(history), model).run(steps_max)
 
 
 def parted(calls: Iterable[tuple[Key, Call]]) -> Mapping[Key, tuple[Call, ...]]:
-    """The history of each key, in the order of their first calls."""
+    """Return the history of each key; keys are in the order of their first calls."""
     found: dict[Key, list[Call]] = {}
     for key, call in calls:
         found.setdefault(key, []).append(call)
@@ -78,8 +82,9 @@ def parted(calls: Iterable[tuple[Key, Call]]) -> Mapping[Key, tuple[Call, ...]]:
 
 
 class _Entries:
-    """Calls and returns in order of time, as a doubly linked list in which 0 is the head: what was taken out last can
-    be put back where it was. At one moment calls come before returns, so those that touch overlap."""
+    """Calls and returns in order of time, as a doubly linked list whose head is entry 0. The list allows the entry that
+    was removed last to be put back in its place. At equal times calls come before returns, so two calls overlap if one
+    begins when the other returns."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         moments = [(call.called_ns, False, number) for number, call in enumerate(calls)]
@@ -89,7 +94,7 @@ class _Entries:
         moments.sort()
         count = len(moments)
         self.number = [-1, *(number for _, _, number in moments)]
-        """Entry → which call it is of."""
+        """Entry → the number of the call that it belongs to."""
         self.is_return = [False, *(is_return for _, is_return, _ in moments)]
         self.after = [*range(1, count + 1), 0]
         self._before = [count, *range(count)]
@@ -97,14 +102,14 @@ class _Entries:
         self._return_of = [returns.get(number, 0) for number in range(len(calls))]
 
     def take_out(self, entry: int) -> None:
-        """A call, and its return if it has one."""
+        """Remove a call from the list, and its return if it has one."""
         self._unlink(entry)
         back = self._return_of[self.number[entry]]
         if back:
             self._unlink(back)
 
     def put_back(self, entry: int) -> None:
-        """The reverse."""
+        """Put back the call that `take_out` removed last."""
         back = self._return_of[self.number[entry]]
         if back:
             self._link(back)
@@ -119,7 +124,7 @@ class _Entries:
 
 
 def _earlier_twins(calls: Sequence[Call]) -> list[int]:
-    """Of each open call the one before it that is open and asked the same, as a bit; 0 for the first of its kind."""
+    """Return for each open call the previous open call with the same request, as a bit; 0 if there is none."""
     twins = [0] * len(calls)
     last: dict[Any, int] = {}
     for number in sorted(range(len(calls)), key=lambda number: calls[number].called_ns):
@@ -130,8 +135,9 @@ def _earlier_twins(calls: Sequence[Call]) -> list[int]:
 
 
 class _Search:
-    """Depth first: the first call that can be next is taken, until a return is met of a call that was not. Of open
-    calls that ask the same the earliest is taken first: it can stand in the place of a later one in any order."""
+    """Depth-first search for a valid order. It places the first call that can be next, and goes back when it meets the
+    return of a call that has not been placed. Of several open calls with the same request it places the earliest first,
+    because that one can replace a later one in any order."""
 
     def __init__(self, calls: tuple[Call, ...], model: Model) -> None:
         self._calls = calls
@@ -139,13 +145,13 @@ class _Search:
         self._model = model
         self._entries = _Entries(calls)
         self._taken: list[tuple[int, int, frozenset[Hashable]]] = []
-        """Entries that were taken, and where the search was before: (which calls were taken, as bits; states)."""
+        """Placed entries, each with the state of the search before it: (placed calls as bits, states)."""
         self._steps = 0
         self._prefix: tuple[Call, ...] = ()
         self._states = frozenset([model.initial])
         self._stuck: Call | None = None
 
-    def run(self, steps_max: int) -> Judgement:
+    def run(self, steps_max: int) -> LinearizabilityJudgement:
         entries, calls, taken = self._entries, self._calls, self._taken
         done, states = 0, self._states
         visited: set[tuple[int, frozenset[Hashable]]] = set()
@@ -188,10 +194,10 @@ class _Search:
         return frozenset(new for state in states for new in step(state, call.asked, call.answer))
 
     def _remember(self, stuck: Call | None, states: frozenset[Hashable]) -> None:
-        """The longest order so far, or the whole one if nothing is stuck."""
+        """Remember the current order if it is the longest so far; if no call is stuck, it is the whole order."""
         if stuck is None or self._stuck is None or len(self._taken) > len(self._prefix):
             self._prefix = tuple(self._calls[self._entries.number[entry]] for entry, _, _ in self._taken)
             self._states, self._stuck = states, stuck
 
-    def _judgement(self, verdict: str) -> Judgement:
-        return Judgement(verdict, self._steps, self._prefix, self._states, self._stuck)
+    def _judgement(self, verdict: str) -> LinearizabilityJudgement:
+        return LinearizabilityJudgement(verdict, self._steps, self._prefix, self._states, self._stuck)

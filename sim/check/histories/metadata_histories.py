@@ -1,15 +1,16 @@
-"""Histories of metadata: what clients asked of the controllers and of the coordinators of groups, and what they were
-told, must be linearizable (R20, G3b); and so must be the changes of settings, by what is committed (M11).
+"""Histories of metadata: the answers of controllers and group coordinators to clients must be linearizable (R20, G3b).
 
-What counts as told. An error that says for certain that nothing was done is no change; it counts as a reading if it
-tells the state. Any other error, and silence, leaves a change open. A broker hands a request on until a controller
-answers, as Apache Kafka's does, so a change may be carried out more than once: each time that an active controller
-handled it beyond the one that was answered is an open change of its own.
+The changes of settings must be linearizable with the committed values (M11).
 
-When a reading counts. Neither controllers nor coordinators ask a quorum before they answer a reading; those of Apache
-Kafka do not either. One that was replaced and does not know it may answer with what was true before, and nothing is
-promised of that. So a reading counts only if the one who answered was in office, by what is committed in the cluster,
-from the call to the return. Then nobody else could have changed anything, and the answer must be the truth.
+Which answers count: an error that proves that nothing was changed is no change; it counts as a read if it reveals the
+state. After any other error, and after a missing answer, a change counts as open. A broker forwards a request until a
+controller answers, as Apache Kafka's does, so a change may be carried out more than once. Each handling by an active
+controller, beyond the one that was answered, counts as a separate open change.
+
+When a read counts: neither controllers nor coordinators contact a quorum before they answer a read; those of Apache
+Kafka do not either. A node that was replaced and has not noticed may answer with an older state, and no guarantee
+excludes that. So a read counts only if, by the committed metadata, the node that answered was the leader from the call
+to the return. Then no other node could have changed anything, and the answer must be correct.
 """
 
 from __future__ import annotations
@@ -21,19 +22,28 @@ from uuid import UUID
 
 from kraft.sim.check.base import Check, Checks
 from kraft.sim.check.histories.linearizability import INVALID, UNKNOWN, Call, Model, judge
-from kraft.sim.check.histories.metadata_models import ABSENT, Answer, Create, Grow, Read, Register, TopicModel, Write
+from kraft.sim.check.histories.metadata_models import (
+    ABSENT,
+    ControllerAnswer,
+    Create,
+    Grow,
+    ReadRegister,
+    Register,
+    TopicModel,
+    WriteRegister,
+)
 from kraft.sim.check.observations import TopicPartition
 from kraft.wire.error_codes import ErrorCode
 
 NOTHING_COMMITTED = -1
-"""What a coordinator answers for an offset that nobody committed."""
+"""Answer of a coordinator for an offset that was never committed."""
 CALLS_SHOWN = 6
-"""Calls before the one that could not follow that a finding shows."""
+"""Number of calls that a finding shows before the call that has no place in the order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicHistory:
-    """All calls about one topic's name."""
+    """All calls about one topic name."""
 
     topic: str
     calls: tuple[Call, ...]
@@ -41,7 +51,7 @@ class TopicHistory:
 
 @dataclass(frozen=True, slots=True)
 class OffsetHistory:
-    """All commits and readings of one offset."""
+    """All commits and reads of one committed offset."""
 
     group: str
     partition: TopicPartition
@@ -50,7 +60,7 @@ class OffsetHistory:
 
 @dataclass(frozen=True, slots=True)
 class SettingHistory:
-    """All changes of one setting, and what was committed as its value."""
+    """All changes of one setting, and the values that were committed for it."""
 
     setting: tuple[int, str, str]
     calls: tuple[Call, ...]
@@ -61,16 +71,15 @@ def calls_of_request(
     called_ns: int,
     returned_ns: int | None,
     asked: Any,
-    answer: Answer | None,
+    answer: ControllerAnswer | None,
     handlers: Sequence[int],
     in_office: int | None,
 ) -> Iterator[Call]:
-    """What a request to the controllers adds to its topic's history.
+    """Return the calls that a request to the controllers adds to its topic's history.
 
-    `returned_ns` None: nobody knows what came of it; else `answer` is what was told of the topic, None if nothing was.
-    `handlers` are the controllers that handled the request while they led, each time that they did; `in_office` is the
-    one who was the leader from the call to the return, None if that changed.
-    """
+    If `returned_ns` is None, the outcome is unknown. Otherwise `answer` is the answer about the topic, None if there
+    was none. `handlers` are the controllers that handled the request while they were active, once for each time.
+    `in_office` is the controller that was active from the call to the return, None if the active controller changed."""
     open_ones = len(handlers)
     if returned_ns is not None:
         open_ones -= 1
@@ -87,14 +96,15 @@ def _is_reading(asked: Any) -> bool:
 
 
 class _Linearizable(Check):
-    """`undecided` counts histories whose judgement was given up: nothing is known of those."""
+    """Base of the checks of histories. `undecided` counts histories whose search was abandoned, so that it is unknown
+    whether they are linearizable."""
 
     def __init__(self) -> None:
         super().__init__()
         self.undecided = 0
 
     def judge(self, calls: tuple[Call, ...], model: Model, **names: Any) -> None:
-        """Report a history that is not linearizable, at the time of the call that could not follow."""
+        """Report a history that is not linearizable, at the time of the call that has no place in the order."""
         judgement = judge(calls, model)
         if judgement.verdict == UNKNOWN:
             self.undecided += 1
@@ -111,15 +121,16 @@ class _Linearizable(Check):
             )
 
     def readings(self, closed: tuple[Call, ...]) -> int:
-        """How many of these calls, all of them answered, told something that could have been wrong."""
+        """Return how many of these answered calls have answers that could have been wrong."""
         raise NotImplementedError
 
 
 class LinearizableTopics(_Linearizable):
-    """R20. Each answer tells whether the name was there; of the first call nothing is known to compare it with."""
+    """Check that the answers of active controllers about a topic's name are linearizable (R20). Each answer shows
+    whether the name existed. The first call does not count, because it has no earlier state to compare with."""
 
     id = "R20"
-    statement = "What the active controller answers about a topic's name is so at a moment between call and return."
+    statement = "An answer of the active controller about a topic's name is true at a moment between call and return."
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,21 +148,22 @@ class LinearizableTopics(_Linearizable):
         self.judge(history.calls, TopicModel(frozenset(told)), topic=history.topic)
 
     def readings(self, closed: tuple[Call, ...]) -> int:
-        """See _Linearizable."""
+        """Return how many of these answered calls have answers that could have been wrong; see _Linearizable."""
         return max(0, len(closed) - 1)
 
 
 def _is_made(call: Call) -> bool:
-    """A topic was made, and its maker was told its id."""
+    """Return whether a topic was created and its id was returned to the client."""
     is_change = isinstance(call.asked, Create) and not call.asked.validate_only
     return is_change and call.answer is not None and call.answer.code is ErrorCode.NONE
 
 
 class LinearizableOffsets(_Linearizable):
-    """G3b: G3 of clients that are no members. A commit's answer tells nothing of the offset."""
+    """Check that the answers of coordinators about committed offsets are linearizable, for clients that are not members
+    (G3b). The answer to a commit reveals nothing of the offset."""
 
     id = "G3b"
-    statement = "What a coordinator answers about a committed offset is so at a moment between call and return."
+    statement = "An answer of a coordinator about a committed offset is true at a moment between call and return."
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {OffsetHistory: self._read}
@@ -161,15 +173,16 @@ class LinearizableOffsets(_Linearizable):
         self.judge(history.calls, Register(NOTHING_COMMITTED), group=history.group, offset_of=f"{topic}-{index}")
 
     def readings(self, closed: tuple[Call, ...]) -> int:
-        """See _Linearizable."""
-        return sum(isinstance(call.asked, Read) for call in closed)
+        """Return how many of these answered calls have answers that could have been wrong; see _Linearizable."""
+        return sum(isinstance(call.asked, ReadRegister) for call in closed)
 
 
 class LinearizableSettings(_Linearizable):
-    """Of topics and of brokers; what else M11 says is judged by sim.workload.admin_work."""
+    """Check that an acknowledged value of a topic's or broker's setting is committed until another one is.
+    sim.workload.admin_work judges the rest of M11."""
 
     id = "M11"
-    statement = "The value of a setting that was acknowledged is committed, until another one is."
+    statement = "An acknowledged value of a setting is committed, until another one is."
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {SettingHistory: self._read}
@@ -179,9 +192,10 @@ class LinearizableSettings(_Linearizable):
         self.judge(history.calls, Register(ABSENT), resource=resource, setting=name)
 
     def readings(self, closed: tuple[Call, ...]) -> int:
-        """See _Linearizable. Of what nobody was promised nothing can be wrong."""
-        is_promised = any(isinstance(call.asked, Write) for call in closed)
-        return sum(isinstance(call.asked, Read) for call in closed) if is_promised else 0
+        """Return how many of these calls could have been wrong; see _Linearizable. There are none if no value of the
+        setting was acknowledged."""
+        is_promised = any(isinstance(call.asked, WriteRegister) for call in closed)
+        return sum(isinstance(call.asked, ReadRegister) for call in closed) if is_promised else 0
 
 
 class HistoryChecks(Checks):
@@ -197,5 +211,5 @@ class HistoryChecks(Checks):
 
     @property
     def undecided(self) -> int:
-        """Histories whose judgement was given up."""
+        """Number of histories whose search was abandoned."""
         return sum(one.undecided for one in self._judges)

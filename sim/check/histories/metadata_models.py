@@ -1,9 +1,12 @@
-"""What a topic's name and a committed offset are when nobody else is there: the models that histories are judged by.
+"""Sequential models of a topic's name, a committed offset and a setting, by which histories are judged.
 
-A name is absent, or stands for a topic with an id and a number of partitions. What tells its state are answers of the
-active controller: to changes, to their refusals, and to requests that only validate. An answer that a broker gives from
-its image (Metadata, DescribeConfigs) is a published image, which is old by design: it is not judged here.
-An offset is a register; so is one configuration key, of which nothing but writes is answered by a controller.
+A name is absent, or belongs to a topic with an id and a number of partitions. Answers of the active controller reveal
+its state: answers to changes, rejections of changes, and answers to requests that only validate. An answer that a
+broker gives from its image (Metadata, DescribeConfigs) is not judged here, because a published image may be old by
+design.
+
+A committed offset is a register, that is, a value that is written and read. A setting is a register too, of which a
+controller answers only writes.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ from uuid import UUID
 
 from kraft.wire.error_codes import ErrorCode
 
-# what is asked
+# requests
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """CreateTopics of one topic."""
+    """CreateTopics request for one topic."""
 
     partitions: int
     validate_only: bool = False
@@ -29,38 +32,38 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """DeleteTopics of one topic: by its name, or by this id."""
+    """DeleteTopics request for one topic, by name or by this id."""
 
     topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """CreatePartitions of one topic, up to so many."""
+    """CreatePartitions request for one topic, up to this total."""
 
     partitions: int
     validate_only: bool = False
 
 
 ABSENT = "(absent)"
-"""What stands in a register that a setting is, while it has no value."""
+"""State of a setting's register while it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """Of a register."""
+class WriteRegister:
+    """Write to a register."""
 
     value: Hashable
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Of a register; the answer is its value."""
+class ReadRegister:
+    """Read of a register; the answer is its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Of a controller. `topic_id`: as it was told with the success of Create and Delete."""
+class ControllerAnswer:
+    """Answer of a controller. `topic_id`: as returned with the success of Create and Delete."""
 
     code: ErrorCode = ErrorCode.NONE
     topic_id: UUID | None = None
@@ -70,8 +73,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A topic that is there. `topic_id` None: it was made by a request whose maker was not told its id."""
+class ExistingTopic:
+    """A topic that exists. `topic_id` None: the client that created it did not get its id."""
 
     topic_id: UUID | None
     partitions: int
@@ -79,21 +82,24 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class TopicModel:
-    """One name; its states are Standing, and None while no topic has it. `told` are all ids that makers were told of:
-    none of them is the id of a topic whose maker was told nothing."""
+    """Model of one topic name. Its states are an ExistingTopic, and None while no topic has the name. `told` are all
+    ids that were returned to clients; a topic whose creator received no id has none of these."""
 
     told: frozenset[UUID] = frozenset()
 
     @property
-    def initial(self) -> Standing | None:
+    def initial(self) -> ExistingTopic | None:
         return None
 
-    def step(self, state: Standing | None, asked: Any, answer: Answer | None) -> Iterable[Standing | None]:
-        """See kraft.sim.check.histories.linearizability.Model."""
+    def step(
+        self, state: ExistingTopic | None, asked: Any, answer: ControllerAnswer | None
+    ) -> Iterable[ExistingTopic | None]:
+        """Return the states that this call may lead to; see kraft.sim.check.histories.linearizability.Model."""
         return _STEPS[type(asked)](self, state, asked, answer)
 
-    def may_be(self, state: Standing | None, topic_id: UUID | None) -> bool:
-        """Whether this may be the topic that is meant; None means whichever has the name."""
+    def may_be(self, state: ExistingTopic | None, topic_id: UUID | None) -> bool:
+        """Return whether the existing topic may be the requested one. A request for id None means the topic that has
+        the name."""
         if state is None:
             return False
         is_unknown = state.topic_id is None and topic_id not in self.told
@@ -101,21 +107,21 @@ class TopicModel:
 
 
 def _create(
-    model: TopicModel, state: Standing | None, asked: Create, answer: Answer | None
-) -> Iterable[Standing | None]:
+    model: TopicModel, state: ExistingTopic | None, asked: Create, answer: ControllerAnswer | None
+) -> Iterable[ExistingTopic | None]:
     made = state is None and not asked.validate_only
     if answer is None:
-        return (state, Standing(None, asked.partitions)) if made else (state,)
+        return (state, ExistingTopic(None, asked.partitions)) if made else (state,)
     if answer.code is ErrorCode.TOPIC_ALREADY_EXISTS:
         return () if state is None else (state,)
     if answer.code is not ErrorCode.NONE or state is not None:
         return ()
-    return (Standing(answer.topic_id, asked.partitions),) if made else (state,)
+    return (ExistingTopic(answer.topic_id, asked.partitions),) if made else (state,)
 
 
 def _delete(
-    model: TopicModel, state: Standing | None, asked: Delete, answer: Answer | None
-) -> Iterable[Standing | None]:
+    model: TopicModel, state: ExistingTopic | None, asked: Delete, answer: ControllerAnswer | None
+) -> Iterable[ExistingTopic | None]:
     is_meant = model.may_be(state, asked.topic_id)
     if answer is None:
         return (state, None) if is_meant else (state,)
@@ -127,9 +133,11 @@ def _delete(
     return () if is_surely_meant else (state,)
 
 
-def _grow(model: TopicModel, state: Standing | None, asked: Grow, answer: Answer | None) -> Iterable[Standing | None]:
+def _grow(
+    model: TopicModel, state: ExistingTopic | None, asked: Grow, answer: ControllerAnswer | None
+) -> Iterable[ExistingTopic | None]:
     grown = None if state is None or state.partitions >= asked.partitions else asked.partitions
-    new = state if state is None or grown is None or asked.validate_only else Standing(state.topic_id, grown)
+    new = state if state is None or grown is None or asked.validate_only else ExistingTopic(state.topic_id, grown)
     if answer is None:
         return (state, new)
     fits = {
@@ -140,14 +148,14 @@ def _grow(model: TopicModel, state: Standing | None, asked: Grow, answer: Answer
     return (new,) if fits.get(answer.code) else ()
 
 
-_STEPS: Mapping[type, Callable[[TopicModel, Standing | None, Any, Answer | None], Iterable[Standing | None]]] = (
-    MappingProxyType(
-        {
-            Create: _create,
-            Delete: _delete,
-            Grow: _grow,
-        }
-    )
+_STEPS: Mapping[
+    type, Callable[[TopicModel, ExistingTopic | None, Any, ControllerAnswer | None], Iterable[ExistingTopic | None]]
+] = MappingProxyType(
+    {
+        Create: _create,
+        Delete: _delete,
+        Grow: _grow,
+    }
 )
 
 # registers
@@ -155,12 +163,12 @@ _STEPS: Mapping[type, Callable[[TopicModel, Standing | None, Any, Answer | None]
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """One value, `initial` until it is written. A write's answer is anything but None."""
+    """Model of one value, `initial` until it is written. A write may have any answer except None."""
 
     initial: Hashable
 
     def step(self, state: Hashable, asked: Any, answer: Any) -> Iterable[Hashable]:
-        """See kraft.sim.check.histories.linearizability.Model."""
-        if isinstance(asked, Write):
+        """Return the states that this call may lead to; see kraft.sim.check.histories.linearizability.Model."""
+        if isinstance(asked, WriteRegister):
             return (state, asked.value) if answer is None else (asked.value,)
         return (state,) if answer in (None, state) else ()

@@ -1,1 +1,1 @@
-"""Pure: what must hold of the metadata quorum: elections, logs, roles, membership."""
+"""Pure: invariants of the metadata quorum: elections, logs, roles and membership."""

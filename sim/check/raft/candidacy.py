@@ -1,4 +1,6 @@
-"""R14 and R18: who may stand for election, and how long a leader may lead unheard."""
+"""Checks of which nodes may be candidates, and of how long a leader may lead without fetches from a majority (R14 and
+R18).
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,20 @@ from kraft.sim.check.observations import (
     QuorumFetchHandled,
     Restarted,
     RoleSeen,
-    TimePassed,
+    TimeElapsed,
     VoterKeys,
     VotersSeen,
 )
 
 
-class OnlyVotersStand(Check):
-    """By the voter sets that the node went by in this life; a request that waits for its connection may leave after the
-    record that takes its sender out. A leader that is taken out goes on until that is committed, so of leaders each set
-    counts. That observers do not count for the high watermark is judged by R9."""
+class OnlyVotersAreCandidates(Check):
+    """Check that only voters request votes and lead, by the voter sets that the node has used in this incarnation. A
+    request that waits for its connection may be sent after the record that removes its sender. A removed leader leads
+    until that record is committed, so for leaders all these sets count. R9 checks that observers do not count for the
+    high watermark."""
 
     id: ClassVar[str] = "R14"
-    statement: ClassVar[str] = "Only voters ask for votes, and only who was a voter leads."
+    statement: ClassVar[str] = "Only voters request votes, and only nodes that were voters lead."
 
     def __init__(self, voters: frozenset[int]) -> None:
         super().__init__()
@@ -53,7 +56,7 @@ class OnlyVotersStand(Check):
         known = self._sets.get(seen.node, [])[-2:]
         names = ((seen.node, ""), (seen.node, seen.directory_id))
         if not (any(name in keys for keys in known for name in names) if known else seen.node in self._voters):
-            self.fail("one who is no voter asks for votes", node=seen.node, epoch=seen.epoch, voters=known[-1:])
+            self.fail("a node that is not a voter requests votes", node=seen.node, epoch=seen.epoch, voters=known[-1:])
 
     def role(self, seen: RoleSeen) -> None:
         if not seen.is_leader:
@@ -61,21 +64,22 @@ class OnlyVotersStand(Check):
         known = self._sets.get(seen.node)
         is_known = any(node == seen.node for keys in known for node, _ in keys) if known else seen.node in self._voters
         if not is_known:
-            self.fail("one who is no voter leads", node=seen.node, epoch=seen.epoch)
+            self.fail("a node that is not a voter leads", node=seen.node, epoch=seen.epoch)
 
 
 @dataclass(slots=True)
-class _Reign:
+class _Leadership:
     epoch: int
     since_ms: int
-    """When it began, or was frozen last."""
+    """Time when the leadership began, or when the leader's process was last frozen."""
     heard_ms: dict[int, int] = field(default_factory=dict)
     is_told: bool = False
 
 
-class LeadersAreHeard(Check):
-    """By the fetches that reached the leader: a majority within the time of check-quorum and one fetch time-out more. A
-    process that stands still hears nobody and cannot resign, so its time begins anew."""
+class LeadersHaveFetchingMajority(Check):
+    """Check that a leader resigns if no majority fetches from it. A majority must fetch within the check-quorum timeout
+    plus one fetch timeout; only fetches that reached the leader count. A frozen process receives no fetch and cannot
+    resign, so its time starts again when it continues."""
 
     id: ClassVar[str] = "R18"
     statement: ClassVar[str] = "A leader that no majority fetches from resigns."
@@ -85,7 +89,7 @@ class LeadersAreHeard(Check):
         self._voters = voters
         self._bound_ms = bound_ms
         self._sets: dict[int, frozenset[int]] = {}
-        self._reigns: dict[int, _Reign] = {}
+        self._reigns: dict[int, _Leadership] = {}
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -93,17 +97,17 @@ class LeadersAreHeard(Check):
             VotersSeen: self.voters_seen,
             NodeDown: self.down,
             QuorumFetchHandled: self.fetched,
-            TimePassed: self.passed,
+            TimeElapsed: self.passed,
         }
 
     def role(self, seen: RoleSeen) -> None:
         if not seen.is_leader:
             self._reigns.pop(seen.node, None)
         elif seen.node not in self._reigns or self._reigns[seen.node].epoch != seen.epoch:
-            self._reigns[seen.node] = _Reign(seen.epoch, self.at_ms)
+            self._reigns[seen.node] = _Leadership(seen.epoch, self.at_ms)
 
     def voters_seen(self, seen: VotersSeen) -> None:
-        """A set of other voters has all of this time again."""
+        """Restart the time limit after a change of the voters."""
         voters = frozenset(node for node, _ in seen.voters)
         if seen.node in self._reigns and voters != self._sets.get(seen.node, self._voters):
             self._reigns[seen.node].since_ms = self.at_ms
@@ -117,7 +121,7 @@ class LeadersAreHeard(Check):
         if reign is not None and reign.epoch == seen.epoch:
             reign.heard_ms[seen.voter] = self.at_ms
 
-    def passed(self, seen: TimePassed) -> None:
+    def passed(self, seen: TimeElapsed) -> None:
         for leader, reign in self._reigns.items():
             voters = self._sets.get(leader, self._voters)
             if leader in seen.frozen:
@@ -126,7 +130,7 @@ class LeadersAreHeard(Check):
                 self.count()
                 self._judge(leader, reign, voters)
 
-    def _judge(self, leader: int, reign: _Reign, voters: frozenset[int]) -> None:
+    def _judge(self, leader: int, reign: _Leadership, voters: frozenset[int]) -> None:
         times = sorted((self.at_ms if node == leader else reign.heard_ms.get(node, 0) for node in voters), reverse=True)
         silent_ms = self.at_ms - max(times[len(times) // 2], reign.since_ms)
         if silent_ms > self._bound_ms and not reign.is_told:

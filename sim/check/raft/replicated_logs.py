@@ -1,6 +1,6 @@
-"""R4 to R9, R11, R12 and R15: what a metadata log may hold, lose and commit.
+"""Checks of what a metadata log may hold, lose and commit (R4 to R9, R11, R12 and R15).
 
-`MLEDGER` is filled the first time any replica's high watermark passes a batch, from that replica's log, and never
+`MLEDGER` is filled the first time that any replica's high watermark passes a batch, from that replica's log, and never
 rewritten.
 """
 
@@ -33,14 +33,16 @@ class MetadataLedger:
         self.end_offset = 0
 
     def commit(self, batch: ShadowBatch) -> tuple[int, int]:
-        """Add unless known; gives the (epoch, digest) that stands for this end offset."""
+        """Add the batch unless a batch with this end offset is known; return the (epoch, digest) that is committed
+        there."""
         entry = self.batches.setdefault(batch.next_offset, (batch.epoch, batch.digest))
         self.end_offset = max(self.end_offset, batch.next_offset)
         return entry
 
 
 class LeaderAppendsOnly(Check):
-    """What could go wrong is a cut: of the begin, which a leader may do, or of the end by one that led a moment ago."""
+    """Check that a leader never truncates or rewrites its own log in its epoch. Truncations count as input: at the
+    front, which a leader may do, or at the end by a node that led a moment before."""
 
     id: ClassVar[str] = "R4"
     statement: ClassVar[str] = "A leader never truncates or rewrites its own log in its epoch."
@@ -50,7 +52,7 @@ class LeaderAppendsOnly(Check):
         self._shadows = shadows
         self._leading: set[int] = set()
         self._led: set[int] = set()
-        """Nodes that led since they cut their log last."""
+        """Nodes that have led since the last truncation of their log."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {RoleSeen: self.role, LogCut: self.cut, NodeDown: self.down}
@@ -73,13 +75,14 @@ class LeaderAppendsOnly(Check):
         if seen.log is None and seen.node in self._leading:
             end = self._shadows.log(seen.node, None).end_offset
             if seen.end_offset < end:
-                self.fail("a leader cut its log", node=seen.node, end_before=end, end_after=seen.end_offset)
+                self.fail("a leader truncated its log", node=seen.node, end_before=end, end_after=seen.end_offset)
 
 
 class LogMatching(Check):
-    """By induction: a batch (offset, epoch) has the same bytes and the same batch before it in every log.
+    """Check that logs that hold the same (offset, epoch) are equal up to it. This is checked by induction: a batch
+    (offset, epoch) has the same bytes and the same predecessor in every log.
 
-    Exemption: what the loss of power brings back on the disk of a node that is down, with holes, is no log yet."""
+    Exemption: after a power loss the disk of a node that is down may have holes; it is not a log until recovery."""
 
     id: ClassVar[str] = "R5"
     statement: ClassVar[str] = "Logs that hold the same (offset, epoch) are equal up to it."
@@ -167,7 +170,8 @@ class LeaderCompleteness(Check):
 
 
 class StateMachineSafety(Check):
-    """Feeds the ledger: whatever a replica counts as committed must be what was committed first."""
+    """Check that each batch that a replica counts as committed equals the batch that was committed first at its offset.
+    This check also fills the ledger."""
 
     id: ClassVar[str] = "R7"
     statement: ClassVar[str] = "No replica commits another record at an offset than the one committed there first."
@@ -234,11 +238,12 @@ class HighWatermarkSanity(Check):
 
 
 class CommitRule(Check):
-    """Recomputed from what is durable, never from the leader's bookkeeping. `voters` is the configured set, which is in
-    force until a leader goes by a record, or by a snapshot's set: then what the disks say of that record counts, and
-    R16 judges whether the leader may go by it. What a leader knew to be committed before its election is its
-    predecessors' work. A voter whose disk is another one counts with what was durable on the one that is gone: its
-    acknowledgement may have been on the way, and stands until the voter is taken out of the set."""
+    """Check that a leader commits only with a record of its epoch that is durable on a majority of voters. The commit
+    is recomputed from the disks, never from the leader's bookkeeping. `voters` is the configured set. It is valid until
+    a leader uses the set of a record or a snapshot. Then the VotersRecord on the disks counts, and R16 judges whether
+    the leader may use it. Records that a leader knew to be committed before its election were committed by its
+    predecessors. A voter with a new disk counts with what was durable on the lost disk, because its acknowledgement may
+    have been in flight. That is valid until the voter is removed from the set."""
 
     id: ClassVar[str] = "R9"
     statement: ClassVar[str] = "A leader commits only with a record of its epoch, durable on a majority of voters."
@@ -251,7 +256,7 @@ class CommitRule(Check):
         self._records: dict[tuple[int, int], VoterKeys] = {}
         self._known: dict[int, int] = {}
         self._gone: dict[int, frozenset[tuple[int, int, int]]] = {}
-        """(end offset, epoch, digest) of what was durable on voters when they went down last."""
+        """Node → (end offset, epoch, digest) of the batches that were durable when it last went down as a voter."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -266,7 +271,7 @@ class CommitRule(Check):
         self._records.setdefault((seen.record_offset, seen.record_epoch), seen.voters)
 
     def voters_seen(self, seen: VotersSeen) -> None:
-        """A leader goes by the latest set in its own log, committed or not."""
+        """Record the leader's voter set: the latest one in its own log, committed or not."""
         if not seen.is_leader:
             return
         if seen.record_offset >= 0:
@@ -321,10 +326,11 @@ class CommitRule(Check):
             )
 
 
-class CommittedIsKept(Check):
-    """Deletion of a prefix behind a snapshot is no truncation. What a disk loses while its node is down is a fault, and
-    an observer, which does not sync and acknowledges nothing, may lose what it likes then. A voter comes back with all
-    that was committed and on its disk, in its log or in a snapshot, unless the disk is another one."""
+class CommittedRecordsAreKept(Check):
+    """Check that no replica truncates a committed record. Deleting a prefix below a snapshot is not truncation. Bytes
+    that a disk loses while its node is down are an injected fault. An observer, which does not sync and acknowledges
+    nothing, may lose any record. A voter must restart with all committed records that were on its disk, in its log or
+    in a snapshot, unless it has a new disk."""
 
     id: ClassVar[str] = "R11"
     statement: ClassVar[str] = "No replica truncates a committed record."
@@ -335,9 +341,9 @@ class CommittedIsKept(Check):
         self._ledger = ledger
         self._down: set[int] = set()
         self._voters: set[int] = set()
-        """Nodes that were voters when they were last looked at."""
+        """Nodes that were voters when last observed."""
         self._kept: dict[int, int] = {}
-        """How far the committed log reaches on the disks of voters that went down and were not seen since."""
+        """Voter that went down and has not been observed again → end of the committed log on its disk."""
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {LogCut: self.cut, NodeDown: self.down, Restarted: self.restarted, RoleSeen: self.role}
@@ -348,8 +354,8 @@ class CommittedIsKept(Check):
             self._kept.setdefault(seen.node, self._committed_end(self._shadows.log(seen.node, None)))
 
     def _committed_end(self, shadow: ShadowLog) -> int:
-        """Up to where what is on this disk is what was committed: the tail of a leader that was replaced may be as long
-        as what the next ones have committed in its place."""
+        """Return the end of the committed prefix on this disk. Batches are compared, because a replaced leader's
+        uncommitted tail may be as long as what its successors have committed at the same offsets."""
         for batch in reversed(shadow.between(shadow.start_offset, shadow.durable_end)):
             if self._ledger.batches.get(batch.next_offset) == (batch.epoch, batch.digest):
                 return batch.next_offset
@@ -392,11 +398,12 @@ class CommittedIsKept(Check):
 
 
 class SnapshotSoundness(Check):
-    """The digest must be that of the image published at the snapshot's offset, wherever the snapshot comes from. A disk
-    is looked at before the high watermark, so a snapshot is judged when its node's role has been told."""
+    """Check that a snapshot holds exactly the records committed below its offset. Its digest must be that of the image
+    published at the same offset, whether the snapshot was written or fetched. A disk is observed before the high
+    watermark, so a snapshot is judged after its node's role has been observed."""
 
     id: ClassVar[str] = "R15"
-    statement: ClassVar[str] = "A snapshot holds what is committed below its offset, and no more."
+    statement: ClassVar[str] = "A snapshot holds exactly the records committed below its offset."
 
     def __init__(self, ledger: MetadataLedger) -> None:
         super().__init__()
@@ -436,10 +443,11 @@ class SnapshotSoundness(Check):
 
 
 class OneRecordPerName(Check):
-    """Also across the crash of the leader that wrote it: everything ever written counts."""
+    """Check that (epoch, offset) names the same record permanently, also across a crash of the leader that wrote the
+    record. All records that were ever written count."""
 
     id: ClassVar[str] = "R12"
-    statement: ClassVar[str] = "(epoch, offset) names one record for ever."
+    statement: ClassVar[str] = "(epoch, offset) names the same record permanently."
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""R16: the voter set changes by one at a time, only when the last change is committed, and as the log says."""
+"""Check that the voter set changes by one voter at a time, only after the last change is committed, and as the log
+records it (R16).
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,22 @@ from kraft.sim.check.observations import Restarted, RoleSeen, VoterKeys, VotersS
 
 
 class Membership(Check):
-    """What a record says is read from the disks. Without a record the set is the configured one (`configured`: its
-    ids), or that of a snapshot on the node's disk; who has neither knows no voters.
+    """Check of voter sets. The content of a VotersRecord is read from the disks. Without a record the voter set is the
+    configured one (`configured`: its ids), or that of a snapshot on the node's disk. A node with neither has no voter
+    set.
 
-    A record of the leader that changes no key (it names an address, or copies the first voters into the log) may come
-    before a record of its epoch is committed."""
+    A VotersRecord that changes no voter's key (it adds an address, or copies the first voters into the log) may be
+    appended before any record of its leader's epoch is committed."""
 
     id: ClassVar[str] = "R16"
-    statement: ClassVar[str] = "Voter sets change by one key, one uncommitted at a time, and are what the log says."
+    statement: ClassVar[str] = (
+        "Voter sets change by one voter at a time, after the last change is committed, and as the log records."
+    )
 
     def __init__(self, configured: frozenset[int]) -> None:
         super().__init__()
         self.added = 0
-        """How often a leader has taken in a voter."""
+        """Number of voters that leaders have added."""
         self._configured = configured
         self._of: dict[int, VotersSeen] = {}
         self._records: dict[tuple[int, int], VoterKeys] = {}
@@ -48,19 +53,21 @@ class Membership(Check):
     def _compare(self, seen: VotersSeen | VotersWritten) -> None:
         known = self._records.setdefault((seen.record_offset, seen.record_epoch), seen.voters)
         if known != seen.voters:
-            self.fail("one record names two sets", node=seen.node, offset=seen.record_offset, sets=(known, seen.voters))
+            self.fail(
+                "one record has two voter sets", node=seen.node, offset=seen.record_offset, sets=(known, seen.voters)
+            )
 
     def voters(self, seen: VotersSeen) -> None:
         before = self._of.get(seen.node)
         self._of[seen.node] = seen
         if seen.record_offset < 0:
             if not self._is_known_without_a_record(seen):
-                self.fail("a set without a record is not the configured one", node=seen.node, voters=seen.voters)
+                self.fail("a voter set without a record is not the configured one", node=seen.node, voters=seen.voters)
             return
         self.count()
         self._compare(seen)
         if seen.record_offset >= seen.log_end_offset:
-            self.fail("a set is in force whose record is cut", node=seen.node, offset=seen.record_offset)
+            self.fail("a voter set is in force whose record was truncated", node=seen.node, offset=seen.record_offset)
         if before is not None and seen.is_leader and before.epoch == seen.epoch == seen.record_epoch:
             self._appended(before, seen)
 
@@ -73,7 +80,7 @@ class Membership(Check):
         return (seen.node, seen.voters) in self._in_snapshots
 
     def _appended(self, before: VotersSeen, seen: VotersSeen) -> None:
-        """This leader has appended a record since the last look."""
+        """Judge a record that this leader has appended since its last observation."""
         changed = {*before.voters} ^ {*seen.voters}
         if seen.record_offset <= before.record_offset or not changed:
             return
@@ -91,7 +98,7 @@ class Membership(Check):
             )
 
     def role(self, seen: RoleSeen) -> None:
-        """A leader that is no voter any more leads only until that is committed."""
+        """Check that a leader that was removed as a voter leads only until its removal is committed."""
         known = self._of.get(seen.node)
         if known is None or not seen.is_leader or not any(key for _, key in known.voters):
             return

@@ -1,4 +1,4 @@
-"""R1, R2, R3, R17's second half and R19's first half: who may lead, vote and speak in which epoch."""
+"""Checks of which node may lead, vote and send in which epoch (R1, R2, R3, second half of R17, first half of R19)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from kraft.sim.check.shadow import Shadows
 
 
 class ElectionSafety(Check):
-    """`LEADERS[epoch]` is set once: by roles, and by every message that names a leader."""
+    """Check that at most one node is ever leader of an epoch. `LEADERS[epoch]` is set once, from observed roles and
+    from every message that names a leader."""
 
     id: ClassVar[str] = "R1"
     statement: ClassVar[str] = "At most one node is ever leader for an epoch."
@@ -47,7 +48,8 @@ class ElectionSafety(Check):
 
 
 class OneVotePerEpoch(Check):
-    """Real votes only; a wiped voter votes anew under a new directory id, which is part of the key."""
+    """Check that a voter grants its vote to at most one candidate per epoch; pre-votes do not count. A wiped voter may
+    vote again under its new directory id, which is part of the key."""
 
     id: ClassVar[str] = "R2"
     statement: ClassVar[str] = "A (node, directory) grants a real vote to at most one candidate per epoch."
@@ -67,7 +69,7 @@ class OneVotePerEpoch(Check):
 
 
 class EpochsRise(Check):
-    """In memory and on disk; a wiped node starts again."""
+    """Check that a replica's epoch never decreases, in memory and on disk. A wiped node starts again from zero."""
 
     id: ClassVar[str] = "R3"
     statement: ClassVar[str] = "A replica's epoch never decreases, and no message carries one above its durable epoch."
@@ -102,7 +104,7 @@ class EpochsRise(Check):
             )
 
     def restarted(self, seen: Restarted) -> None:
-        # what is in memory after a start comes from the disk
+        # after a start, the state in memory comes from the disk
         self._memory[seen.node] = (
             0 if seen.wiped else min(self._memory.get(seen.node, 0), self._durable.get(seen.node, 0))
         )
@@ -111,12 +113,13 @@ class EpochsRise(Check):
 
 
 class PersistBeforeReply(Check):
-    """Compares what leaves with what a power loss at this instant would keep. A vote of an earlier epoch may leave
-    late: it was durable once, and what is durable now forbids to take it back."""
+    """Check that a vote or a fetch offset is durable before it is sent: what is sent is compared with what a power loss
+    at this moment would keep. A vote of an earlier epoch may be sent late. It was durable once, and what is durable now
+    does not contradict it."""
 
     id: ClassVar[str] = "R19"
     statement: ClassVar[str] = (
-        "A vote is durable before it leaves; a voter's fetch offset acknowledges durable records only."
+        "A vote is durable before it is sent; a voter's fetch offset acknowledges only durable records."
     )
 
     def __init__(self, shadows: Shadows) -> None:
@@ -156,7 +159,8 @@ class PersistBeforeReply(Check):
 
 
 class VoteRestriction(Check):
-    """By the disks: what the voter has of earlier epochs, and would keep through a power loss."""
+    """Check that a vote goes only to a candidate whose log is at least as up to date as the voter's. The voter's log is
+    what would survive a power loss: its durable records of earlier epochs."""
 
     id: ClassVar[str] = "R13"
     statement: ClassVar[str] = "A vote goes only to a candidate whose log is at least as up to date as the voter's."
@@ -187,10 +191,11 @@ class VoteRestriction(Check):
 
 
 class PreVoteChangesNothing(Check):
-    """The first half of K4; epochs under steady contact are `EpochsRest`."""
+    """Check that a pre-vote changes no state of the voter that answers (the first half of K4). `EpochsAreSteady` checks
+    that epochs do not rise while a leader keeps contact with a majority."""
 
     id: ClassVar[str] = "K4"
-    statement: ClassVar[str] = "A pre-vote changes nothing in the voter that answers."
+    statement: ClassVar[str] = "A pre-vote changes no state of the voter that answers."
 
     def readers(self) -> Mapping[type, Callable[[Any], None]]:
         return {PreVoteAnswered: self.answered}

@@ -1,8 +1,9 @@
-"""One broker: its log, its role, and its life in the cluster (registration, heartbeats, unfencing, stopping in order).
+"""One broker: its log, its role, and its state in the cluster (registration, heartbeats, unfencing, controlled
+shutdown).
 
-Driven as `kraft.broker.node.broker_node`, `lifecycle` and `replica_roles` drive it: it takes no role before it has seen
-its own registration, serves nobody before it is unfenced, never takes an older image, and a role that is taken while
-the log is being cut begins when that is done.
+It is driven as `kraft.broker.node.broker_node`, `lifecycle` and `replica_roles` drive the production code. It applies
+no role before it has seen its own registration, serves no request before it is unfenced, and never applies an older
+image. A role that is assigned while the log is being truncated starts when the truncation is complete.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kraft.broker.replica.leader import taken_out
+from kraft.broker.replica.leader import removed_from_isr
 from kraft.broker.replica.role import RoleChange, decide_role
 from kraft.control.commands import BrokerHeartbeat, RegisterBrokerCommand
 from kraft.control.features import SUPPORTED_FEATURES
 from kraft.image import Endpoint, MetadataImage, PartitionState
 from kraft.image.partitions import NO_LEADER
-from kraft.sim.cores.replicas.following import Following
-from kraft.sim.cores.replicas.leading import Leading
+from kraft.sim.cores.replicas.following import FollowingReplica
+from kraft.sim.cores.replicas.leading import LeadingReplica
 from kraft.sim.cores.replicas.links import Process
 from kraft.sim.cores.replicas.log import ReplicaLog
 from kraft.sim.cores.replicas.messages import Fetch, Fetched, Heartbeat, Listed, ListOffset
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
     from kraft.wire.rpc.controller_messages import LogEndRow, LogEpochs
 
 LOOK_MS = 50
-"""How often a broker looks at its timers."""
+"""Interval at which a broker checks its timers."""
 ASK_TIMEOUT_MS = 300
-"""A request to the controller without an answer for so long is given up."""
+"""Time in ms after which the broker abandons a request that the controller has not answered."""
 LOAD_MS = (1, 30)
-"""Loading the log, after the broker has caught up."""
+"""Time in ms that loading the log takes; it begins when the broker has caught up with the metadata."""
 SYNC_EVERY_MS = 250
 CHECKPOINT_EVERY_MS = 200
 HASTY_HEARTBEAT_MS = 50
-"""Between heartbeats that ask for something: to be unfenced, or to stop."""
+"""Interval of heartbeats that request unfencing or shutdown."""
 
 
-class Broker(Process):
-    """What survives a crash is `log` and `clean_epoch`; `begin_life` makes the rest anew."""
+class CoreBroker(Process):
+    """One broker. `log` and `clean_epoch` survive a crash; `begin_life` resets everything else."""
 
     def __init__(self, world: ReplicaWorld, node_id: int, directory: UUID) -> None:
         super().__init__(node_id)
@@ -49,11 +50,11 @@ class Broker(Process):
         self.directory = directory
         self.log = ReplicaLog()
         self.clean_epoch = -1
-        """The broker epoch that the last stop left behind, if that was a clean one."""
+        """Broker epoch that the broker stored at its last stop, if that stop was clean."""
         self.begin_life()
 
     def begin_life(self) -> None:
-        """Nothing is known but what the disk holds."""
+        """Start an incarnation, which has only what is on the broker's disk."""
         self.life += 1
         self.inbox.clear()
         self.paused_until = 0
@@ -61,25 +62,27 @@ class Broker(Process):
         self.broker_epoch = self.previous_epoch = -1
         self.image: MetadataImage | None = None
         self.state: PartitionState | None = None
-        """What it acts on; its role is `leading` or `following`."""
-        self.leading: Leading | None = None
-        self.following: Following | None = None
+        """State of the partition on which the broker's current role is based; the role itself is `leading` or
+        `following`."""
+        self.leading: LeadingReplica | None = None
+        self.following: FollowingReplica | None = None
         self.eligible: dict[int, int] = {}
         self.is_loading = self.is_loaded = self.is_released = False
-        """Its log is being opened; it has taken its first role; it was unfenced once, and serves others."""
+        """Whether the broker's log is being opened. The next two flags: whether it has applied its first role; whether
+        it was ever unfenced and so serves others."""
         self.is_truncating = self.is_syncing = False
         self.wants_stop = False
         self._asked: dict[str, tuple[int, int]] = {}
-        """What is asked of the controller → (token, since when)."""
+        """Kind of request to the controller → (token, time sent) of the request in flight."""
         self._unread: list[tuple[Any, Any]] = []
-        """Requests that came before it was unfenced."""
+        """Requests that arrived before the broker was unfenced."""
         self._heartbeat_ms = self._lag_look_ms = self._sync_ms = self._checkpoint_ms = 0
         self._hears_that_it_is_fenced = True
 
-    # life
+    # start and end
 
     def start(self) -> None:
-        """The process starts: it registers, and looks at its timers from now on."""
+        """Start the process: the broker registers, and checks its timers from now on."""
         self.is_up = True
         self.log.reopen()
         self.previous_epoch, self.clean_epoch = self.clean_epoch, -1
@@ -88,14 +91,15 @@ class Broker(Process):
         self.world.after(self, LOOK_MS, self._look)
 
     def die(self, keep: int | None = None) -> None:
-        """The process ends; by a power loss if `keep` is given, which leaves so many batches."""
+        """End the process. If `keep` is given, it ends by a power loss after which that many batches of the
+        log remain."""
         self.is_up = False
         if keep is not None:
             self.world.witness.on_power_loss(self, self.log.lose_unsynced(keep))
         self.begin_life()
 
     def _stop(self) -> None:
-        """Everything is handed over: sync, leave the mark of a clean stop, and end."""
+        """Complete a controlled shutdown: sync, record the clean stop, and end."""
         self.log.synced = len(self.log.batches)
         self.log.checkpoint = self.log.high_watermark
         epoch = self.broker_epoch
@@ -115,17 +119,17 @@ class Broker(Process):
         elif now - self._heartbeat_ms >= pause or self.wants_stop:
             self._heartbeat()
         if self.leading is not None:
-            self._look_at_followers(self.leading)
+            self._check_followers(self.leading)
         elif self.following is not None:
             self.following.expire()
         if now - self._sync_ms >= SYNC_EVERY_MS:
-            self.want_sync()
+            self.request_sync()
         if now - self._checkpoint_ms >= CHECKPOINT_EVERY_MS:
             self._checkpoint_ms = now
             self.log.checkpoint = self.log.high_watermark
         world.after(self, LOOK_MS, self._look)
 
-    def _look_at_followers(self, leading: Leading) -> None:
+    def _check_followers(self, leading: LeadingReplica) -> None:
         world = self.world
         leading.expire_parked()
         if world.odds.trim and world.chance.below(1000) < world.odds.trim:
@@ -137,8 +141,8 @@ class Broker(Process):
 
     # the disk
 
-    def want_sync(self) -> None:
-        """Sync the log, unless that is under way."""
+    def request_sync(self) -> None:
+        """Sync the log, unless a sync is in flight."""
         if self.is_syncing or self.is_truncating or self.log.synced == len(self.log.batches):
             return
         self.is_syncing = True
@@ -148,7 +152,7 @@ class Broker(Process):
         world.after(self, world.between(world.odds.sync), self._synced, last.next_offset, last.chain)
 
     def _synced(self, end: int, chain: int) -> None:
-        """The disk holds what ended at `end`, if that has not been cut meanwhile."""
+        """Record that the log is durable up to `end`, unless it has been truncated since the sync began."""
         self.is_syncing = False
         log = self.log
         if log.chain_at(end) == chain:
@@ -158,30 +162,30 @@ class Broker(Process):
             self.world.stepped(self, "synced")
         if self.world.odds.waits_for_disk:
             if log.synced < len(log.batches):
-                self.want_sync()
+                self.request_sync()
             elif self.following is not None:
                 self.following.synced()
 
     # the controller
 
     def is_asking(self, what: str) -> bool:
-        """Whether an answer to this is awaited."""
+        """Return whether a request of this kind is in flight."""
         return what in self._asked
 
     def ask(self, what: str, command: Any) -> None:
-        """Ask the controller; `what` names the kind, of which one is under way at a time."""
+        """Send a request to the controller. `what` is its kind; at most one request of each kind is in flight."""
         world = self.world
         token = world.next_token()
         self._asked[what] = (token, world.now)
         world.send(self, world.controller, world.controller.receive, self, self.life, what, token, command)
 
     def is_waiting_for(self, life: int, what: str, token: int) -> bool:
-        """False if the request was given up: its connection is closed, and it does not arrive. What a process that is
-        dead had sent does."""
+        """Return False if the request was abandoned: its connection is closed, and the request does not arrive. Return
+        True also for requests of a process that has died since, because these do arrive."""
         return life != self.life or self._asked.get(what, (0, 0))[0] == token
 
     def receive_answer(self, what: str, token: int, reply: Any) -> None:
-        """The controller's answer."""
+        """Handle the controller's answer."""
         if self._asked.get(what, (0, 0))[0] == token:
             del self._asked[what]
             self._answered(what, reply)
@@ -192,7 +196,7 @@ class Broker(Process):
                 self.leading.answered(reply)
                 self.world.stepped(self, "altered", reply)
         elif reply is None or reply.error_code != ErrorCode.NONE:
-            return  # asked again at the next look
+            return  # retried at the next timer check
         elif what == "register":
             self.broker_epoch = reply.broker_epoch
             self._published()
@@ -232,7 +236,8 @@ class Broker(Process):
         self.ask("heartbeat", Heartbeat(command, log_ends, log_epochs))
 
     def _told(self) -> tuple[tuple[LogEndRow, ...], tuple[LogEpochs, ...]]:
-        """As `kraft.broker.node.log_ends` tells it: while nobody is known to be complete, and the log stands still."""
+        """Return the log ends to report to the controller, as `kraft.broker.node.log_ends` does: only while no replica
+        is known to be complete, and the log does not change."""
         state, log = self.state, self.log
         if state is None or state.isr or state.elr or len(state.replicas) == 1 or self.is_truncating:
             return (), ()
@@ -242,7 +247,7 @@ class Broker(Process):
     # metadata
 
     def receive_image(self, image: MetadataImage) -> None:
-        """The committed metadata, as of some offset."""
+        """Apply an image: the committed metadata up to some offset."""
         if self.image is None or image.offset > self.image.offset:
             self.image = image
             self._published()
@@ -263,14 +268,14 @@ class Broker(Process):
             self._release()
 
     def _load(self) -> None:
-        """The log is open: take the role of the newest image, and ask to be unfenced."""
+        """Finish opening the log: apply the role of the newest image, and request unfencing."""
         assert self.image is not None
         self.is_loaded = True
         self._apply(self.image)
         self._heartbeat()
 
     def _release(self) -> None:
-        """Unfenced: what waited is served."""
+        """Serve the requests that arrived before the broker was unfenced."""
         self.is_released = True
         unread, self._unread = self._unread, []
         for handler, request in unread:
@@ -302,23 +307,24 @@ class Broker(Process):
                 self.leading.metadata_changed(state)
         elif change is RoleChange.LEAD:
             self.leading = self.following = None
-            self._begin_to_lead(state, taken_out(gone, state))
+            self._begin_to_lead(state, removed_from_isr(gone, state))
         elif change is RoleChange.FOLLOW:
             self.leading = self.following = None
             self._begin_to_follow(state)
 
     def _begin_to_lead(self, state: PartitionState, left: frozenset[int] = frozenset()) -> None:
         if not self.is_truncating:
-            self.leading = Leading(self, state, left)
+            self.leading = LeadingReplica(self, state, left)
             self.leading.begin(state)
 
     def _begin_to_follow(self, state: PartitionState) -> None:
         if not self.is_truncating and state.leader != NO_LEADER:
-            self.following = Following(self, state)
+            self.following = FollowingReplica(self, state)
             self.following.begin()
 
-    def cut_done(self) -> None:
-        """The log has been cut: a role that was taken meanwhile begins."""
+    def truncation_done(self) -> None:
+        """Start the role that was assigned while the log was being truncated, if any. Called when the truncation is
+        complete."""
         state = self.state
         if state is None or self.leading is not None or self.following is not None:
             return
@@ -330,7 +336,7 @@ class Broker(Process):
     # other brokers and producers
 
     def on_fetch(self, fetch: Fetch) -> None:
-        """A follower asks."""
+        """Handle a follower's fetch."""
         if not self.is_released:
             self._unread.append((self.on_fetch, fetch))
             return
@@ -342,18 +348,19 @@ class Broker(Process):
             self.answer_fetch(Fetched(fetch, self._refusal(fetch.leader_epoch)))
 
     def answer_fetch(self, fetched: Fetched) -> None:
-        """Send this to who asked."""
+        """Send this response to the follower."""
         follower = self.world.brokers[fetched.fetch.replica_id]
         self.world.send_between_brokers(self, follower, follower.on_fetched, fetched)
 
     def on_fetched(self, fetched: Fetched) -> None:
-        """A leader answers. What this process has not asked for is not read: it came on no connection of its own."""
+        """Handle a leader's response to a fetch. A response to a request of another process is ignored, because it
+        belongs to another connection."""
         if self.following is not None and fetched.fetch.broker_epoch == self.broker_epoch:
             self.following.take(fetched)
             self.world.stepped(self, "fetched", fetched)
 
     def on_list_offset(self, asked: ListOffset) -> None:
-        """A follower asks for our ends."""
+        """Handle a follower's request for this replica's offsets."""
         offset = None
         leading = self.leading
         if self.is_released and leading is not None and asked.leader_epoch == leading.core.leader_epoch:
@@ -362,19 +369,20 @@ class Broker(Process):
         self.world.send_between_brokers(self, follower, follower.on_listed, Listed(asked, offset))
 
     def on_listed(self, listed: Listed) -> None:
-        """A leader tells its ends."""
+        """Handle the offsets that a leader returned."""
         if self.following is not None:
             self.following.listed(listed)
             self.world.stepped(self, "listed", listed)
 
     def on_produce(self, count: int, all_in_sync: bool) -> None:
-        """A producer sends so many records."""
+        """Handle this many records of a producer."""
         if self.is_released and self.leading is not None:
             taken = self.leading.produce(count, all_in_sync=all_in_sync)
             self.world.stepped(self, "produce", count, all_in_sync, taken)
 
     def _refusal(self, asked: int) -> ErrorCode:
-        """Why no follower of this leader epoch is served (`kraft.broker.partition.partition_checks`)."""
+        """Return the error for a follower's request in this leader epoch; no error if it is served
+        (`kraft.broker.partition.partition_checks`)."""
         epoch = -1 if self.state is None else self.state.leader_epoch
         if asked == epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER

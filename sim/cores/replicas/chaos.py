@@ -1,5 +1,8 @@
-"""A schedule of faults for the replicas of a partition: kills, power losses, stops in order, pauses, partitions of the
-network, controllers that change; then everything is healed, and the replicas must become whole and equal."""
+"""A schedule of faults for the replicas of a partition.
+
+Faults are kills, power losses, clean stops, pauses, network partitions, and changes of the controller. Then everything
+is healed, and all replicas must become in sync and equal.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,20 @@ from kraft.sim.cores.replicas.core_alone import ReplicasAlone
 from kraft.sim.cores.replicas.links import ReplicaOdds
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 from kraft.sim.cores.replicas.world import ReplicaSettings, ReplicaWorld
-from kraft.sim.cores.schedule import FaultSchedule, Stuck
+from kraft.sim.cores.schedule import FaultSchedule, NoProgressMade
 
 WRITE_INTERVAL_MS = 8
 CORE_ALONE_ONE_IN = 3
 HEALED_MS_MAX = 20_000
-"""All replicas are in sync, and later equal, within so much time after the last fault."""
+"""Maximum time after the last fault until all replicas are in sync, and then until their logs are equal."""
 PROGRESS_MS = 1_000
-"""Something is acknowledged in so much time without faults."""
+"""Maximum time without faults in which a batch must be acknowledged."""
 ALWAYS_SEEN = ("D2", "D3", "D4", "D5", "D6", "D8", "D11", "K7", "M3", "M5", "M6", "M7", "M9")
-"""Checks that no run may leave without input."""
+"""Checks that must have input in every run."""
 
 
 def replica_odds_of(seed: int) -> ReplicaOdds:
-    """How hard the world of this seed is."""
+    """Return the odds of faults in the world of this seed."""
     return ReplicaOdds(
         latency=(1, 1 + seed % 11),
         sync=(1, 1 + seed % 40),
@@ -34,12 +37,12 @@ def replica_odds_of(seed: int) -> ReplicaOdds:
 
 
 def replica_shape_of(seed: int) -> tuple[int, int]:
-    """How many replicas the world of this seed has, and min.insync.replicas."""
+    """Return the number of replicas in the world of this seed, and min.insync.replicas."""
     return ((3, 2), (3, 1), (5, 3), (4, 2), (2, 1), (1, 1), (3, 2), (2, 2))[seed % 8]
 
 
 def world_of(seed: int, witness: ReplicaWitness | None = None) -> ReplicaWorld:
-    """The world of this seed, with all checks if nothing else is given."""
+    """Return the world of this seed, with all checks by default."""
     replicas, min_isr = replica_shape_of(seed)
     settings = ReplicaSettings(min_isr=min_isr, lag_ms_max=400 + seed % 3 * 300)
     return ReplicaWorld(
@@ -52,7 +55,7 @@ def world_of(seed: int, witness: ReplicaWitness | None = None) -> ReplicaWorld:
 
 
 class ReplicaChaos(FaultSchedule[ReplicaWorld]):
-    """One fault after the other; half of them hit the leader."""
+    """Schedule of faults for the replicas of a partition: one fault after the other, half of them at the leader."""
 
     PAUSE_MS = (50, 700)
 
@@ -95,7 +98,7 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
         return self._split_for(2000, (0, *self._world.brokers))
 
     def _mute(self, victim: int) -> bool:
-        """What it says is not heard, in one direction of some of its links."""
+        """Cut some outgoing links of a broker: its messages do not arrive at their targets."""
         world = self._world
         world.cut |= {(victim, one) for one in (0, *world.brokers) if one != victim and world.chance.below(2)}
         world.at(1 + world.chance.below(2000), world.heal)
@@ -107,7 +110,7 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
         return True
 
     def _kill_all(self, victim: int) -> bool:
-        """All brokers at once; some of them by power loss."""
+        """Kill all brokers at once; some of them by power loss."""
         world = self._world
         for one in world.brokers:
             if world.chance.below(3):
@@ -118,7 +121,7 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
         return True
 
     def _flap(self, victim: int) -> bool:
-        """It dies, and is back at once."""
+        """Kill a broker and restart it at once."""
         self._world.kill(victim)
         self._start_within(40, victim)
         return True
@@ -140,7 +143,7 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
     # after the faults
 
     def _leave_core_alone(self) -> None:
-        """In one of so many runs, if enough replicas are left."""
+        """Test, in some runs, that the in-sync replicas make progress without one broker, if enough replicas remain."""
         world = self._world
         if len(world.brokers) <= world.settings.min_isr or world.chance.below(CORE_ALONE_ONE_IN):
             return
@@ -151,7 +154,8 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
         world.start()
 
     def _demand_progress(self) -> None:
-        """Heal, and demand that everyone is in sync, that producers are served, and that all logs become equal."""
+        """Heal everything. Require that all replicas are in sync, that producers are served, and that all logs become
+        equal."""
         world = self._world
         world.heal()
         world.odds.loss = world.odds.twice = 0
@@ -160,17 +164,17 @@ class ReplicaChaos(FaultSchedule[ReplicaWorld]):
             broker.wants_stop = False
         world.start()
         if not world.run_until(world.is_whole, HEALED_MS_MAX):
-            raise Stuck(f"not whole after healing: {world.state}")
+            raise NoProgressMade(f"not whole after healing: {world.state}")
         before = world.happened["acknowledged"]
         world.run(PROGRESS_MS)
         if world.happened["acknowledged"] <= before:
-            raise Stuck("nothing is acknowledged after healing")
+            raise NoProgressMade("nothing is acknowledged after healing")
         self._leave_core_alone()
         world.stop_writing()
         if not world.run_until(lambda: world.is_whole() and world.is_equal(), HEALED_MS_MAX):
-            raise Stuck("the replicas do not become equal")
+            raise NoProgressMade("the replicas do not become equal")
         if isinstance(world.witness, ReplicaChecks):
             world.witness.finish(world)
             unseen = [name for name in ALWAYS_SEEN if not world.witness.counts[name]]
             if unseen:
-                raise Stuck(f"nothing was seen for {', '.join(unseen)}")
+                raise NoProgressMade(f"nothing was seen for {', '.join(unseen)}")

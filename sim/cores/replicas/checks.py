@@ -1,10 +1,11 @@
-"""Invariants over the replicas of one partition, checked after every event against the ghost ledger: D1 to D9, D11,
-D16, D18, K7 and M9, and M3, M5 to M8 and M16 on what the metadata quorum decides and commits (M3, M5, M6 and M7 by the
-very checks of `kraft.sim.check`).
+"""Invariants of the replicas of one partition, checked after every event against a ledger that no node reads.
 
-A check reads, never changes. It raises `Violation` with its name and the evidence. Where appends wait for the disk
-(flush.messages=1) a replica holds what it has synced, and no power loss excuses anything; elsewhere it need not have
-what its own power loss took.
+These are D1 to D9, D11, D16, D18, K7 and M9. M3, M5 to M8 and M16 judge what the metadata quorum decides and commits
+(M3, M5, M6 and M7 by the same checks of `kraft.sim.check`).
+
+A check reads and never changes anything. It raises `Violation` with its name and the evidence. Where appends wait for
+the disk (flush.messages=1) a replica must hold what it has synced, and no power loss excuses a missing record.
+Elsewhere a replica need not hold what its own power loss removed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from kraft.image import MetadataImage, PartitionState
 from kraft.image.events import Event, RegisterBroker
 from kraft.sim.check.base import Checks, Finding
 from kraft.sim.check.observations import BrokerRegistered, PartitionRecorded, TopicPartition
-from kraft.sim.check.partition_records import BrokerEpochsRise, LeaderInSync, OnlyTheActiveLead, PartitionEpochsRise
+from kraft.sim.check.partition_records import (
+    BrokerEpochsRise,
+    LeaderIsInIsr,
+    OnlyActiveBrokersLead,
+    PartitionEpochsRise,
+)
 from kraft.sim.check.partitions import PartitionLedgers
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.cores.checks import Violation
@@ -26,39 +32,40 @@ from kraft.sim.cores.replicas.ledger import Committed, Ledger
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 
 if TYPE_CHECKING:
-    from kraft.sim.cores.replicas.broker import Broker
-    from kraft.sim.cores.replicas.leading import Leading
-    from kraft.sim.cores.replicas.log import Batch
+    from kraft.sim.cores.replicas.broker import CoreBroker
+    from kraft.sim.cores.replicas.leading import LeadingReplica
+    from kraft.sim.cores.replicas.log import ReplicaBatch
     from kraft.sim.cores.replicas.world import ReplicaWorld
 
 PARTITION: TopicPartition = ("t", 0)
 
 
 class ReplicaChecks(ReplicaWitness):
-    """The witness that demands."""
+    """Receives a callback for every event and checks the invariants."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
-        in_sync = LeaderInSync(Shadows(), PartitionLedgers())  # which it needs where it is asked who may be taken
-        self._recorded = Checks((PartitionEpochsRise(), in_sync, OnlyTheActiveLead(), BrokerEpochsRise()))
+        in_sync = LeaderIsInIsr(Shadows(), PartitionLedgers())  # needed when `may_take` is called
+        self._recorded = Checks((PartitionEpochsRise(), in_sync, OnlyActiveBrokersLead(), BrokerEpochsRise()))
         for check in self._recorded.checks:
             check.when_found = _raise
         self._came_back_unclean: set[UUID] = set()
-        """Incarnations."""
+        """Ids of incarnations that followed an unclean stop."""
         self._given_up: dict[int, int] = {}
-        """Leader epoch → the end of what is left of what was committed, as it was decided."""
+        """Leader epoch of an unclean election → end offset of the committed records that the election kept."""
 
     def require(self, name: str, condition: object, evidence: str) -> None:
-        """For what is checked seldom: the evidence is there before it is needed."""
+        """Raise unless the condition is true. Meant for rare checks, because the caller builds the evidence
+        in advance."""
         self.counts[name] += 1
         if not condition:
             raise Violation(name, evidence)
 
     # every step
 
-    def after_step(self, broker: Broker) -> None:
-        """D5: the marks of a log are in order."""
+    def after_step(self, broker: CoreBroker) -> None:
+        """Check D5: the offsets of a log are in order."""
         log = broker.log
         mark, end = log.high_watermark, log.log_end_offset
         if end:
@@ -68,9 +75,9 @@ class ReplicaChecks(ReplicaWitness):
 
     # logs
 
-    def on_append(self, broker: Broker, batch: Batch) -> None:
-        """D6: no hole, no older epoch. D8: one writer per epoch, one record per (offset, epoch). D7: the epoch is
-        known."""
+    def on_append(self, broker: CoreBroker, batch: ReplicaBatch) -> None:
+        """Check D6: no hole, no older epoch. D8: one writer per epoch, one record per (offset, epoch). D7: the epoch
+        cache has the epoch."""
         ledger, log, counts = self.ledger, broker.log, self.counts
         batches = log.batches
         end, epoch = log.log_start_offset, -1
@@ -89,10 +96,10 @@ class ReplicaChecks(ReplicaWitness):
             raise Violation("D7", f"broker {broker.node_id} does not know the epoch of {batch}")
         ledger.wrote(broker.node_id, batch)
 
-    def on_truncate(self, broker: Broker, offset: int, leader_epoch: int) -> None:
-        """D9: nothing committed is cut away. A log that is begun anew loses what its leader has deleted. Who is neither
-        in sync nor eligible and has not heard of a later epoch yet may follow its old leader against what that epoch
-        has committed."""
+    def on_truncate(self, broker: CoreBroker, offset: int, leader_epoch: int) -> None:
+        """Check D9: no committed record is truncated. A log that is restarted may lose records that its leader has
+        deleted. A replica that is in neither ISR nor ELR and has not received a later epoch yet may follow its old
+        leader. It may then truncate records that were committed in the later epoch."""
         log, committed, state = broker.log, self.ledger.committed, broker.world.state
         is_behind = broker.node_id not in (*state.isr, *state.elr)
         for batch in log.batches[log.position(offset) :]:
@@ -103,33 +110,35 @@ class ReplicaChecks(ReplicaWitness):
             if not (is_behind and known.epoch > leader_epoch):
                 raise Violation("D9", f"broker {broker.node_id} cuts to {offset} and loses the committed {batch}")
 
-    def on_cut(self, broker: Broker) -> None:
-        """D7: the epoch cache says what is left, and nothing beyond."""
+    def on_cut(self, broker: CoreBroker) -> None:
+        """Check D7: after a truncation the epoch cache matches the remaining log, and has no entry beyond the log's
+        end."""
         self._check_epochs(broker, [])
 
-    def _check_epochs(self, broker: Broker, begun: list[tuple[int, int]]) -> None:
-        """The epoch cache is what a scan of the log finds, and behind it what a leader has `begun`."""
+    def _check_epochs(self, broker: CoreBroker, begun: list[tuple[int, int]]) -> None:
+        """Check that the epoch cache equals a scan of the log, plus a later epoch that a leader has `begun`."""
         known, scanned = broker.log.epochs.entries, broker.log.scanned_epochs()
         evidence = f"broker {broker.node_id}: the cache says {known}, the log {scanned}"
         self.require("D7", known == (*scanned, *begun), evidence)
 
-    def on_trim(self, broker: Broker, offset: int) -> None:
-        """D16: only what is committed may be deleted."""
+    def on_trim(self, broker: CoreBroker, offset: int) -> None:
+        """Check D16: only committed records may be deleted."""
         mark = broker.log.high_watermark
         self.require("D16", offset <= mark, f"broker {broker.node_id} deletes up to {offset}, beyond {mark}")
 
-    def on_power_loss(self, broker: Broker, lost: list[Batch]) -> None:
+    def on_power_loss(self, broker: CoreBroker, lost: list[ReplicaBatch]) -> None:
         if not broker.world.odds.waits_for_disk:
             self.ledger.destroy(broker.node_id, lost)
 
-    def on_start(self, broker: Broker, *, is_clean: bool) -> None:
+    def on_start(self, broker: CoreBroker, *, is_clean: bool) -> None:
         if not is_clean:
             self._came_back_unclean.add(broker.incarnation_id)
 
     # leaders
 
-    def on_lead(self, broker: Broker, state: PartitionState) -> None:
-        """D8: one leader per epoch. D1: it has all that was committed before. D7: so have its epochs."""
+    def on_lead(self, broker: CoreBroker, state: PartitionState) -> None:
+        """Check a new leader. D8: one leader per epoch. D1: it holds all records that were committed before. D7: its
+        epoch cache has the epochs of these records."""
         ledger, epoch = self.ledger, state.leader_epoch
         known = ledger.leaders.setdefault(epoch, broker.node_id)
         self.require("D8", known == broker.node_id, f"epoch {epoch} has leaders {known} and {broker.node_id}")
@@ -144,14 +153,15 @@ class ReplicaChecks(ReplicaWitness):
                 "D1", f"broker {broker.node_id} ends at {broker.log.log_end_offset} and leads without {end}"
             )
 
-    def on_recovery(self, told: list[Broker], leader: Broker, epoch: int, waited_ms: int) -> None:
-        """D1: only an unclean election may bring a leader that lacks something, and only what all that told have lost:
-        of their logs this one reaches furthest. Who has not told was waited for; one replica has nothing to compare."""
+    def on_recovery(self, told: list[CoreBroker], leader: CoreBroker, epoch: int, waited_ms: int) -> None:
+        """Check D1 for an unclean election: only such an election may make a replica leader that lacks committed
+        records. These must be records that all replicas with a reported log have lost. The elected log must be the
+        longest of the reported ones. The election must have waited for the other replicas, if there are any."""
         world, silent = leader.world, len(leader.world.brokers) - len(told)
         if len(world.brokers) > 1 and silent and waited_ms < world.settings.session_timeout_ms:
             raise Violation("D1", f"{leader.node_id} is taken after {waited_ms} ms, and {silent} have told nothing")
         given_up = {at: one for at, one in self.ledger.committed.items() if not self._has(leader, at, one.chain)}
-        self._given_up.pop(epoch, None)  # decided before, by a controller that took it with it
+        self._given_up.pop(epoch, None)  # decided before, by a controller that lost the decision
         self.counts["D1"] += 1
         for at, one in given_up.items():
             for broker in told:
@@ -160,8 +170,8 @@ class ReplicaChecks(ReplicaWitness):
         if given_up:
             self._given_up[epoch] = max((at for at in self.ledger.committed if at not in given_up), default=0)
 
-    def _has(self, broker: Broker, end: int, chain: int) -> bool:
-        """Whether it holds everything below `end`, in this history."""
+    def _has(self, broker: CoreBroker, end: int, chain: int) -> bool:
+        """Return whether the replica holds everything below `end`, in the history with this hash."""
         log = broker.log
         if log.log_start_offset >= end:
             return True
@@ -170,13 +180,14 @@ class ReplicaChecks(ReplicaWitness):
         return log.log_end_offset >= end and log.chain_at(end) == chain
 
     def _holds(self, world: ReplicaWorld, broker_id: int, end: int, chain: int) -> bool:
-        """The same, or its own power loss took it."""
+        """Return whether the replica holds everything below `end`, or its own power loss removed what it lacks."""
         return self._has(world.brokers[broker_id], end, chain) or self.ledger.is_destroyed(broker_id, end, chain)
 
     # the high watermark
 
-    def on_high_watermark(self, broker: Broker, before: int) -> None:
-        """D3: it does not fall at a leader. D4 and K7: a leader's is justified. D2: below it all hold the same."""
+    def on_high_watermark(self, broker: CoreBroker, before: int) -> None:
+        """Check D3: a leader's high watermark does not fall. D4 and K7: it is justified. D2: below it all replicas are
+        equal."""
         log, state = broker.log, broker.state
         mark = log.high_watermark
         if broker.leading is not None:
@@ -187,7 +198,7 @@ class ReplicaChecks(ReplicaWitness):
         if mark > before and state is not None:
             self._apply(broker, state.leader_epoch, before, mark)
 
-    def _check_justified(self, broker: Broker, leading: Leading, mark: int) -> None:
+    def _check_justified(self, broker: CoreBroker, leading: LeadingReplica, mark: int) -> None:
         world, isr, counts = broker.world, leading.core.isr, self.counts
         counts["K7"] += 1
         enough = min(world.settings.min_isr, len(world.brokers))
@@ -195,10 +206,10 @@ class ReplicaChecks(ReplicaWitness):
             raise Violation("K7", f"leader {broker.node_id} moves to {mark} with {sorted(isr.committed)} of {enough}")
         chain = broker.log.chain_at(mark)
         if chain is None:
-            return  # nothing is left below it
+            return  # nothing remains below it
         counts["D4"] += 1
         pending = frozenset() if isr.pending is None else isr.pending.ids
-        for member in isr.committed | pending:  # not what the core makes of them
+        for member in isr.committed | pending:  # the metadata's state, not the core's
             if not self._holds(world, member, mark, chain):
                 log = world.brokers[member].log
                 evidence = f"leader {broker.node_id} moves to {mark} in epoch {leading.core.leader_epoch}"
@@ -206,7 +217,7 @@ class ReplicaChecks(ReplicaWitness):
                     "D4", f"{evidence}; in-sync {member} ends at {log.log_end_offset}, synced {log.synced_end_offset}"
                 )
 
-    def _apply(self, broker: Broker, epoch: int, before: int, mark: int) -> None:
+    def _apply(self, broker: CoreBroker, epoch: int, before: int, mark: int) -> None:
         log, ledger, counts = broker.log, self.ledger, self.counts
         batches, index = log.batches, log.position(before)
         while index < len(batches) and batches[index].next_offset <= mark:
@@ -227,8 +238,9 @@ class ReplicaChecks(ReplicaWitness):
             ledger.committed[end] = Committed(epoch, batch.chain)
             ledger.end = max(ledger.end, end)
 
-    def on_acknowledge(self, leading: Leading, batch: Batch) -> None:
-        """D11: below the high watermark, by the leader that wrote it, with enough in sync."""
+    def on_acknowledge(self, leading: LeadingReplica, batch: ReplicaBatch) -> None:
+        """Check D11: an acknowledged batch is below the high watermark, is acknowledged by the leader that wrote it,
+        and has enough replicas in sync."""
         broker, core = leading.broker, leading.core
         self.counts["D11"] += 1
         world, end = broker.world, batch.next_offset
@@ -241,11 +253,11 @@ class ReplicaChecks(ReplicaWitness):
         if not self.ledger.is_void(core.leader_epoch, end):
             self.ledger.acknowledged[end] = batch.chain
 
-    # the in-sync set
+    # the ISR
 
-    def on_proposal(self, leading: Leading, proposal: IsrProposal) -> None:
-        """D18: who is to join has reached the high watermark and the start of the leader's epoch. What a leader asks
-        that has a successor is void, whatever it remembers: the controller refuses it."""
+    def on_proposal(self, leading: LeadingReplica, proposal: IsrProposal) -> None:
+        """Check D18 for a proposal: a replica that is to join the ISR has reached the high watermark and the start of
+        the leader's epoch. The proposal of a replaced leader is ignored, because the controller rejects it."""
         broker, core = leading.broker, leading.core
         if core.leader_epoch < broker.world.partition_of(broker.world.controller.image).leader_epoch:
             return
@@ -257,7 +269,7 @@ class ReplicaChecks(ReplicaWitness):
             self.require("D18", held, f"{member} ends at {log.log_end_offset} and is to join at {least}")
 
     def on_accepted(self, before: PartitionState, image: MetadataImage, command: AlterPartition) -> None:
-        """M8: the proposal is current, and its members are active in their incarnation of now."""
+        """Check M8: an accepted proposal is current, and its members are active in their present incarnation."""
         proposal = command.partitions[0]
         current = (before.leader, before.leader_epoch, before.partition_epoch)
         asked = (command.broker_id, proposal.leader_epoch, proposal.partition_epoch)
@@ -270,7 +282,7 @@ class ReplicaChecks(ReplicaWitness):
     # the metadata
 
     def on_reply(self, image_offset: int, committed: int) -> None:
-        """M9: no answer rests on what is not committed, whatever the decision says that it depends on."""
+        """Check M9: no answer of the controller depends on uncommitted records, whatever offset the decision names."""
         self.require("M9", image_offset <= committed, f"an answer rests on {image_offset}, committed is {committed}")
 
     def on_commit(
@@ -291,8 +303,8 @@ class ReplicaChecks(ReplicaWitness):
             self.counts[check.id] = check.seen
 
     def _check_left(self, event: RegisterBroker, state: PartitionState) -> None:
-        """M16: who registers is out of the ISR, and after an unclean stop out of the ELR. A sole first replica that was
-        never registered has nothing to leave."""
+        """Check M16: a broker that registers is out of the ISR, and after an unclean stop also out of the ELR. The
+        first replica of a partition with one replica is exempt if it was never registered."""
         if state.partition_epoch == 0:
             return
         broker_id = event.broker_id
@@ -301,7 +313,7 @@ class ReplicaChecks(ReplicaWitness):
             self.require("M16", broker_id not in state.elr, f"{broker_id} returns to {state}")
 
     def _check_members(self, world: ReplicaWorld, old: PartitionState, new: PartitionState) -> None:
-        """D18 and K7 by the logs: who joins the ISR, or is eligible, has all that is committed."""
+        """Check D18 and K7, by the logs: a replica that joins the ISR or ELR has all committed records."""
         end = self.ledger.end
         if not end:
             return
@@ -315,7 +327,7 @@ class ReplicaChecks(ReplicaWitness):
     # the end
 
     def finish(self, world: ReplicaWorld) -> None:
-        """D1: the leader has all that was acknowledged."""
+        """Check D1: the leader has all acknowledged records."""
         leading = world.leading
         assert leading is not None
         for end, chain in self.ledger.acknowledged.items():
@@ -331,8 +343,8 @@ def _raise(finding: Finding) -> NoReturn:
 
 
 def _recorded(world: ReplicaWorld, image: MetadataImage, old: PartitionState, new: PartitionState) -> PartitionRecorded:
-    """As the checks of whole clusters take it. An election of the furthest log, after ISR and ELR were empty, is not
-    unclean to M5: what it may lose is judged by D1."""
+    """Convert a change of the partition to the observation that the checks of whole clusters read. Electing the replica
+    with the longest log, after ISR and ELR were empty, does not count as unclean for M5: D1 judges what it may lose."""
     is_new = new.leader_epoch != old.leader_epoch and new.leader >= 0
     unclean = is_new and (old.isr or old.elr) and new.leader not in (*old.isr, *old.elr)
     return PartitionRecorded(

@@ -1,10 +1,11 @@
-"""The active controller over a metadata quorum that is one number: production's decisions, image, replay and sessions.
+"""The active controller with production's decisions, image, replay and sessions. The metadata quorum behind it is
+reduced to one number, the committed offset.
 
-Driven as `kraft.controller.controller` and `controller_commands` drive them: events are replayed at once into the
-speculative image, and committed a while later in their order; a reply leaves when all that it rests on is committed;
-whoever takes over keeps what was committed and perhaps what was not, and knows no session. The dead are told of as the
-failure detector would tell (`kraft.control.brokers.probing` is no part of this): some time after their end, and when
-they return.
+It is driven as `kraft.controller.controller` and `controller_commands` drive the production code. Events are replayed
+at once into the speculative image, and committed later in their order. A reply is sent when all that it depends on is
+committed. A new controller keeps what was committed, perhaps also what was not, and has no sessions. Dead brokers are
+reported some time after their end and when they return, as the failure detector would (`kraft.control.brokers.probing`
+is not part of this).
 """
 
 from __future__ import annotations
@@ -33,40 +34,42 @@ from kraft.sim.cores.replicas.messages import Heartbeat
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.sim.cores.replicas.broker import Broker
+    from kraft.sim.cores.replicas.broker import CoreBroker
     from kraft.sim.cores.replicas.world import ReplicaWorld
 
 LOOK_MS = 100
 REBALANCE_MS = 4_000
 NOTICED_MS = (60, 160)
-"""From the death of a process to its fence: two probes."""
+"""Time from the death of a process to its fence: the time of two probes."""
 CONNECTIONS_PER_BROKER = 1_000_000
-"""A connection's number is the broker's id times this, and its life."""
+"""Factor for numbers of connections: a connection's number is the broker's id times this, plus the broker's
+incarnation."""
 
 
-class _Batch(NamedTuple):
-    """Events that are appended: what the image is with them, what it was before."""
+class _AppendedBatch(NamedTuple):
+    """Appended events, with the image before and after them."""
 
     before: MetadataImage
     after: MetadataImage
     events: tuple[Event, ...]
 
 
-class _Parked(NamedTuple):
-    """A reply, and the offset that must be committed before it leaves. `image_offset`: the end of the image that it was
-    made from."""
+class _PendingReply(NamedTuple):
+    """A reply that waits, and the offset that must be committed before it is sent. `image_offset`: the end offset of
+    the image from which the reply was made."""
 
     depends_on: int
     image_offset: int
     reply: Any
-    broker: Broker
+    broker: CoreBroker
     life: int
     what: str
     token: int
 
 
-class Controller(Process):
-    """Whoever is active. `image` is speculative, `committed` is what brokers are told."""
+class CoreController(Process):
+    """The active controller. `image` is speculative: it contains uncommitted events. `committed` is the image that
+    brokers get."""
 
     def __init__(self, world: ReplicaWorld, config: NodeConfig, replicas: tuple[int, ...]) -> None:
         super().__init__(0)
@@ -77,14 +80,14 @@ class Controller(Process):
         self.sessions = Sessions(world.settings.session_timeout_ms)
         self._epoch = 1
         self._is_active = True
-        self._appended: deque[_Batch] = deque()
-        self._parked: deque[_Parked] = deque()
+        self._appended: deque[_AppendedBatch] = deque()
+        self._parked: deque[_PendingReply] = deque()
         self._rebalanced_ms = 0
         self._create(replicas)
 
     def _create(self, replicas: tuple[int, ...]) -> None:
-        """The cluster as it is when all brokers are still to come: a topic of one partition, which its first replica is
-        to lead."""
+        """Make the initial cluster, before any broker registers: a topic of one partition, to be led by its first
+        replica."""
         bootstrap = decide(self.image, self._context(), ActivateController()).events
         topic_id = self.world.topic_id
         partition = Partition(topic_id, 0, replicas, replicas[:1])
@@ -92,13 +95,13 @@ class Controller(Process):
         self.image = self.committed = replay(self.image, events, len(events), self._epoch)
 
     def start(self) -> None:
-        """Look at the timers from now on."""
+        """Check the timers from now on."""
         self.world.after(self, LOOK_MS, self._look)
 
     # requests
 
-    def receive(self, broker: Broker, life: int, what: str, token: int, command: Any) -> None:
-        """A broker asks."""
+    def receive(self, broker: CoreBroker, life: int, what: str, token: int, command: Any) -> None:
+        """Handle a broker's request."""
         if not self._is_active or not broker.is_waiting_for(life, what, token):
             return
         if isinstance(command, Heartbeat):
@@ -108,19 +111,22 @@ class Controller(Process):
             command = self._probed(broker, life, command)
         self._submit(command, (broker, life, what, token))
 
-    def _hear(self, broker: Broker, life: int, heartbeat: Heartbeat) -> None:
+    def _hear(self, broker: CoreBroker, life: int, heartbeat: Heartbeat) -> None:
         command, log_ends, log_epochs = heartbeat
         known = self.image.brokers.get(command.broker_id)
         if known is None or known.broker_epoch != command.broker_epoch:
             return
         number = _connection(broker.node_id, life)
         now_ms, offset = self.world.now, command.metadata_offset
-        self.sessions.heard(command.broker_id, command.broker_epoch, number, now_ms, offset, log_ends, log_epochs)
+        self.sessions.record_heartbeat(
+            command.broker_id, command.broker_epoch, number, now_ms, offset, log_ends, log_epochs
+        )
         if offset < self.committed.offset:
             self.world.send(self, broker, broker.receive_image, self.committed)
 
-    def _probed(self, broker: Broker, life: int, command: RegisterBrokerCommand) -> RegisterBrokerCommand:
-        """Half of those that return are found to be another process than the one whose session is live."""
+    def _probed(self, broker: CoreBroker, life: int, command: RegisterBrokerCommand) -> RegisterBrokerCommand:
+        """Detect that a returning broker is another process than the one whose session is active. This happens for half
+        of the returns."""
         old = self.image.brokers.get(command.broker_id)
         if old is None or life != broker.life or old.incarnation_id == command.incarnation_id:
             return command
@@ -141,8 +147,8 @@ class Controller(Process):
             recently_fenced=self.sessions.recently_fenced,
         )
 
-    def _submit(self, command: Any, asker: tuple[Broker, int, str, int] | None = None) -> None:
-        """Decide it and all that follows from it."""
+    def _submit(self, command: Any, asker: tuple[CoreBroker, int, str, int] | None = None) -> None:
+        """Decide the command and all commands that follow from it."""
         world, reply, depends_on = self.world, None, 0
         while command is not None:
             before = self.image
@@ -150,27 +156,28 @@ class Controller(Process):
             depends_on = max(decision.depends_on, self._append(decision))
             self._decided(command, decision)
             if isinstance(command, AlterPartition):
-                self._tell_accepted(command, decision, before)
-            self._tell_recovery(self.world.partition_of(before), self.world.partition_of(self.image))
+                self._report_accepted(command, decision, before)
+            self._report_recovery(self.world.partition_of(before), self.world.partition_of(self.image))
             reply, command = decision.reply, decision.follow_up
             world.stepped(self, "decided", decision.events, reply)
         if asker is not None:
-            self._parked.append(_Parked(depends_on, self.image.offset, reply, *asker))
+            self._parked.append(_PendingReply(depends_on, self.image.offset, reply, *asker))
             self._release()
 
     def _append(self, decision: Decision) -> int:
-        """The events into the log and the speculative image; where they end."""
+        """Append the events to the log and the speculative image; return their end offset."""
         if not decision.events:
             return 0
         before, world = self.image, self.world
         end = before.offset + len(decision.events)
         self.image = replay(before, decision.events, end, self._epoch)
-        self._appended.append(_Batch(before, self.image, decision.events))
+        self._appended.append(_AppendedBatch(before, self.image, decision.events))
         world.at(world.between(world.odds.commit), self._commit, self._epoch, end)
         return end
 
     def _decided(self, command: Any, decision: Decision) -> None:
-        """The volatile side (`kraft.controller.controller.Controller.decided`)."""
+        """Update the controller's volatile state after a decision (`kraft.controller.controller.Controller.decided` in
+        production)."""
         now = self.world.now
         if isinstance(command, FenceBrokers) and command.cause is FenceCause.PROCESS_DIED and decision.events:
             for target in command.targets:
@@ -184,13 +191,14 @@ class Controller(Process):
             if isinstance(effect, ShutdownOffset):
                 self.sessions.shutdown_offset(effect.broker_id, effect.broker_epoch, effect.offset)
 
-    def _tell_accepted(self, command: AlterPartition, decision: Decision, before: MetadataImage) -> None:
+    def _report_accepted(self, command: AlterPartition, decision: Decision, before: MetadataImage) -> None:
         rows = decision.reply.partitions
         if decision.events or (rows and rows[0].error_code == ErrorCode.NONE):
             self.world.witness.on_accepted(self.world.partition_of(before), before, command)
 
-    def _tell_recovery(self, before: PartitionState, after: PartitionState) -> None:
-        """With ISR and ELR empty a leader is taken by what the brokers of now have told of the partition as it is."""
+    def _report_recovery(self, before: PartitionState, after: PartitionState) -> None:
+        """Report an election that is based on the log ends that present incarnations have reported, because ISR and ELR
+        were empty."""
         if before.isr or before.elr or after.leader_epoch == before.leader_epoch or after.leader == NO_LEADER:
             return
         world, told, waited_ms = self.world, [], 0
@@ -208,7 +216,7 @@ class Controller(Process):
     # committing
 
     def _commit(self, epoch: int, end: int) -> None:
-        """What was appended in `epoch` is committed up to `end`."""
+        """Commit what was appended in `epoch` up to `end`."""
         if epoch == self._epoch:
             self._commit_up_to(end)
             self._release()
@@ -245,10 +253,10 @@ class Controller(Process):
             if broker.is_up:
                 self.world.send(self, broker, broker.receive_image, self.committed)
 
-    # brokers that die, and timers
+    # dead brokers and timers
 
-    def connection_ended(self, broker: Broker) -> None:
-        """The process is gone; `broker.life` is still that of it."""
+    def connection_ended(self, broker: CoreBroker) -> None:
+        """Handle the end of a broker's process. `broker.life` still names the incarnation that ended."""
         number, known = _connection(broker.node_id, broker.life), self.image.brokers.get(broker.node_id)
         self.sessions.connection_ended(number)
         if known is not None and known.incarnation_id == broker.incarnation_id:
@@ -274,8 +282,8 @@ class Controller(Process):
             self._submit(RebalanceLeaders())
 
     def fail_over(self, pause_ms: int, *, keeps_appended: bool) -> None:
-        """The active controller is gone, and with it every reply that waits. The next one is active in `pause_ms`, and
-        has what was appended and not committed, or has it not."""
+        """Remove the active controller, and with it every pending reply. The next controller is active after
+        `pause_ms`; it may or may not have the uncommitted appends."""
         if keeps_appended:
             self._commit_up_to(self.image.offset)
         self._appended.clear()

@@ -1,8 +1,9 @@
-"""A replica that follows, in one leader epoch: it carries out what `kraft.broker.replica.follower` decides.
+"""A replica that follows, in one leader epoch: it carries out the decisions of `kraft.broker.replica.follower`.
 
-Driven as `kraft.broker.following.followed_partition` drives it: one fetch is under way (an answer that comes late or
-twice is given to the core all the same), nothing is fetched or led while the log is being cut, and where appends wait
-for the disk the next fetch, which acknowledges, waits for the sync.
+It is driven as `kraft.broker.following.followed_partition` drives the production code. One fetch is in flight; a late
+or duplicate response is passed to the core all the same. No fetching or leading happens while the log is being
+truncated. Where appends wait for the disk, the next fetch, which acknowledges the appended records, is sent after the
+sync.
 """
 
 from __future__ import annotations
@@ -10,36 +11,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kraft.broker.replica import follower
-from kraft.broker.replica.follower import FollowerState, FollowerStatus, Resolution, Sent, StepKind
+from kraft.broker.replica.follower import FollowerState, FollowerStatus, Resolution, SentFetch, StepKind
 from kraft.image import PartitionState
 from kraft.sim.cores.replicas.messages import Fetch, Fetched, Listed, ListOffset
 
 if TYPE_CHECKING:
-    from kraft.sim.cores.replicas.broker import Broker
+    from kraft.sim.cores.replicas.broker import CoreBroker
 
 BACKOFF_MS_MAX = 200
 REQUEST_TIMEOUT_MS = 400
-"""A request without an answer for so long is given up (replica.socket.timeout.ms)."""
+"""Time after which an unanswered request is abandoned (replica.socket.timeout.ms)."""
 CUT_MS = (1, 5)
 
 
-class Following:
-    """One following of one broker. It is over when `broker.following` is another, or none."""
+class FollowingReplica:
+    """A broker that follows in one leader epoch. The role has ended when `broker.following` is another object
+    or None."""
 
-    def __init__(self, broker: Broker, state: PartitionState) -> None:
+    def __init__(self, broker: CoreBroker, state: PartitionState) -> None:
         log = broker.log
         latest = log.epochs.latest_epoch
         self.broker = broker
         self.core = FollowerState(state.leader, state.leader_epoch, follower.start_offset(log, latest), latest)
         self.waits_for_sync = broker.world.odds.waits_for_disk and log.synced < len(log.batches)
         self._token = 0
-        """That of the request under way, 0 if there is none."""
+        """Token of the request in flight, 0 if there is none."""
         self._sent_ms = 0
 
     def begin(self) -> None:
-        """The broker has this role now. What an earlier one has left unsynced is synced before it is acknowledged."""
+        """Start following. Batches left unsynced by an earlier role are synced before they are acknowledged."""
         if self.waits_for_sync:
-            self.broker.want_sync()
+            self.broker.request_sync()
         self.fetch()
 
     @property
@@ -47,7 +49,7 @@ class Following:
         return self.broker.following is not self
 
     def fetch(self) -> None:
-        """Ask for what comes next, if nothing is in the way."""
+        """Fetch the next records, unless a fetch, a sync or a truncation is pending."""
         core, broker = self.core, self.broker
         if self._token or self.waits_for_sync or core.status is not FollowerStatus.FETCHING:
             return
@@ -69,12 +71,12 @@ class Following:
         )
 
     def take(self, fetched: Fetched) -> None:
-        """The leader's answer, to the request under way or to an older one."""
+        """Handle the leader's response to the fetch in flight or to an older one."""
         fetch = fetched.fetch
         if fetch.token == self._token:
             self._token = 0
         core, log = self.core, self.broker.log
-        sent = Sent(fetch.fetch_offset, fetch.leader_epoch)
+        sent = SentFetch(fetch.fetch_offset, fetch.leader_epoch)
         step = follower.decide_answer(core, sent, log, fetched.error, fetched.diverging)
         kind = step.kind
         if kind is StepKind.APPEND:
@@ -103,11 +105,11 @@ class Following:
         core.fetch_offset, core.last_fetched_epoch = log.log_end_offset, log.epochs.latest_epoch
         if fetched.batches and world.odds.waits_for_disk:
             self.waits_for_sync = True
-            broker.want_sync()
+            broker.request_sync()
 
     def _take_marks(self, fetched: Fetched) -> None:
-        """`kraft.broker.partition.partition_following.take_leader_marks`: what the leader has deleted goes as well,
-        before anybody looks."""
+        """Apply the offsets that the leader sent, as `kraft.broker.partition.partition_following.take_leader_marks`
+        does. Records that the leader has deleted are deleted before that."""
         broker = self.broker
         log, before = broker.log, broker.log.high_watermark
         mark = follower.follower_high_watermark(fetched.high_watermark, log.log_start_offset, log.log_end_offset)
@@ -119,7 +121,7 @@ class Following:
             broker.world.witness.on_high_watermark(broker, before)
 
     def synced(self) -> None:
-        """All that was appended is on the disk: the leader may know."""
+        """Continue when all appended batches are durable: the next fetch may acknowledge them to the leader."""
         self.waits_for_sync = False
         self.fetch()
 
@@ -141,7 +143,7 @@ class Following:
         self.fetch()
 
     def expire(self) -> None:
-        """The timer: a request that got no answer is sent again."""
+        """Retry a request that was not answered in time. Called by the timer."""
         if self.broker.world.now - self._sent_ms < REQUEST_TIMEOUT_MS:
             return
         if self.core.status is FollowerStatus.RESOLVING:
@@ -161,7 +163,7 @@ class Following:
         world.send_between_brokers(broker, leader, leader.on_list_offset, asked)
 
     def listed(self, listed: Listed) -> None:
-        """The leader's answer to `_ask_offset`."""
+        """Handle the leader's answer to `_ask_offset`."""
         if self.core.status is not FollowerStatus.RESOLVING or listed.asked.leader_epoch != self.core.leader_epoch:
             return
         if listed.offset is None:
@@ -179,7 +181,7 @@ class Following:
         else:
             self._cut(decision[1], fully=decision[0] is Resolution.RESTART)
 
-    # cutting
+    # truncating
 
     def _cut(self, offset: int, *, fully: bool) -> None:
         broker = self.broker
@@ -201,4 +203,4 @@ class Following:
         broker.is_truncating = False
         if not self._is_over:
             self._resume()
-        broker.cut_done()
+        broker.truncation_done()

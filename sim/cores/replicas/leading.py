@@ -1,8 +1,9 @@
-"""A replica that leads, in one leader epoch: production's `LeaderState`, and who waits for it.
+"""A replica that leads, in one leader epoch: production's `LeaderState`, and the requests that wait for it.
 
-Driven as `kraft.broker.partition.partition`, `partition_reading` and `alter_partition` drive it: a fetch counts only
-after every check, marks of an answer are those from before it, one AlterPartition is under way at a time. What a node
-does at the end of a pass (answers to produces, to parked fetches) is done here at once.
+It is driven as `kraft.broker.partition.partition`, `partition_reading` and `alter_partition` drive the production code.
+A fetch counts only after all checks. The offsets in a response are those from before the fetch. One AlterPartition is
+in flight at a time. What a node does at the end of a pass of its event loop (responses to produce requests and to
+delayed fetches) is done at once here.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from kraft.broker.replica.leader import LeaderState
 from kraft.control.commands import AlterPartition, PartitionProposal, ProposedMember
 from kraft.control.replies import AlterPartitionReply
 from kraft.image import PartitionState, RecoveryState
-from kraft.sim.cores.replicas.log import Batch
+from kraft.sim.cores.replicas.log import ReplicaBatch
 from kraft.sim.cores.replicas.messages import Fetch, Fetched
 from kraft.storage.epochs import UNDEFINED
 from kraft.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kraft.sim.cores.replicas.broker import Broker
+    from kraft.sim.cores.replicas.broker import CoreBroker
 
 NONE = ErrorCode.NONE
 ANSWER_BATCHES_MAX = 20
-"""A fetch is answered with one batch at least, and so many at most."""
+"""Maximum batches in the response to a fetch; at least one is returned."""
 FETCH_WAIT_MS = 300
-"""A fetch that finds nothing new is parked for so long."""
+"""Maximum time that a fetch without new records is delayed."""
 ALTER_RETRY_MS = 50
 TRIM_KEEPS_RECORDS = 20
-"""What a deletion of records leaves below the high watermark."""
+"""Number of records below the high watermark that a deletion keeps."""
 
 
-class Leading:
-    """One leadership of one broker. It is over when `broker.leading` is another, or none."""
+class LeadingReplica:
+    """A broker that leads in one leader epoch. The role has ended when `broker.leading` is another object or None."""
 
-    def __init__(self, broker: Broker, state: PartitionState, left: frozenset[int]) -> None:
+    def __init__(self, broker: CoreBroker, state: PartitionState, left: frozenset[int]) -> None:
         world, log = broker.world, broker.log
         log.epochs.assign(state.leader_epoch, log.log_end_offset)
         self.broker = broker
@@ -44,37 +45,38 @@ class Leading:
             broker.node_id,
             state,
             log_end_offset=log.log_end_offset,
-            own_share=self._own_share(),
+            own_acked_offset=self._own_acked_offset(),
             high_watermark=log.high_watermark,
             min_isr=world.settings.min_isr,
             lag_ms_max=world.settings.lag_ms_max,
             now_ms=world.now,
-            left=left,
+            removed_by_controller=left,
         )
         self._parked: dict[int, tuple[Fetch, int]] = {}
-        """Replica id → its fetch, and since when it waits."""
+        """Replica id → its delayed fetch, and the time since which the fetch waits."""
         self._told: dict[int, int] = {}
-        """Replica id → the high watermark that it was told last."""
-        self._waiting: deque[Batch] = deque()
+        """Replica id → last high watermark sent to it."""
+        self._waiting: deque[ReplicaBatch] = deque()
         """Batches whose producers wait for the high watermark."""
         self._proposal: IsrProposal | None = None
-        """What to ask of the controller when nothing is under way."""
+        """ISR change that is to be proposed to the controller when no proposal is in flight."""
         self._asked: IsrProposal | None = None
         world.witness.on_lead(broker, state)
 
     def begin(self, state: PartitionState) -> None:
-        """The broker has this leadership now: take the state that it was given with."""
+        """Start leading with the partition state of the role."""
         self.core.metadata_changed(state, self.broker.world.now, self.broker.eligible)
         self._take_high_watermark()
 
-    def _own_share(self) -> int:
+    def _own_acked_offset(self) -> int:
         log = self.broker.log
         return log.synced_end_offset if self.broker.world.odds.waits_for_disk else log.log_end_offset
 
-    # what others ask
+    # requests of others
 
     def produce(self, count: int, *, all_in_sync: bool) -> bool:
-        """Append a batch of so many records; with `all_in_sync` the producer waits for all. Whether it was taken."""
+        """Append a batch of this many records; return whether it was accepted. With `all_in_sync` the producer waits
+        until the batch is committed (acks=all)."""
         broker, core = self.broker, self.core
         if all_in_sync and not core.has_enough_replicas:
             return False
@@ -86,14 +88,14 @@ class Leading:
             self._waiting.append(batch)
         if world.odds.waits_for_disk:
             core.log_end_offset = batch.next_offset
-            broker.want_sync()
+            broker.request_sync()
         elif core.appended(batch.next_offset, batch.next_offset, world.now, broker.eligible):
             self._take_high_watermark()
         self._answer_parked()
         return True
 
     def fetch(self, fetch: Fetch) -> None:
-        """A follower asks, in this leader epoch."""
+        """Handle a follower's fetch, in this leader epoch."""
         refusal = self._refusal(fetch)
         if refusal is not None:
             self.broker.answer_fetch(refusal)
@@ -121,7 +123,8 @@ class Leading:
             self._propose(effects.proposal)
 
     def _refusal(self, fetch: Fetch) -> Fetched | None:
-        """Why it is not served, or where the histories differ (`kraft.broker.api.fetch.partition_reading._refusal`)."""
+        """Return the error, or the offset at which the histories diverge, if the fetch is not served
+        (`kraft.broker.api.fetch.partition_reading._refusal`)."""
         core, log = self.core, self.broker.log
         if fetch.replica_id not in core.followers:
             return Fetched(fetch, ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -151,7 +154,7 @@ class Leading:
         broker.answer_fetch(Fetched(fetch, NONE, high_watermark, log.log_start_offset, None, batches))
 
     def _answer_parked(self) -> None:
-        """There is something new for those that wait."""
+        """Answer the delayed fetches for which there are new records or a new high watermark."""
         if not self._parked:
             return
         log = self.broker.log
@@ -160,10 +163,10 @@ class Leading:
                 del self._parked[replica_id]
                 self._read(fetch, log.high_watermark)
 
-    # what happens to it
+    # other events
 
     def synced(self) -> None:
-        """The disk holds more of the log."""
+        """Continue after a sync: more of the log is durable."""
         broker = self.broker
         if broker.world.odds.waits_for_disk and self.core.synced(
             broker.log.synced_end_offset, broker.world.now, broker.eligible
@@ -171,13 +174,13 @@ class Leading:
             self._take_high_watermark()
 
     def metadata_changed(self, state: PartitionState) -> None:
-        """The same leader epoch, another in-sync set."""
+        """Apply a changed ISR in the same leader epoch."""
         self.core.metadata_changed(state, self.broker.world.now, self.broker.eligible)
         self._take_high_watermark()
         self.eligible_changed()
 
     def brokers_changed(self) -> None:
-        """Other brokers may join in-sync sets."""
+        """Apply a change of the brokers that may join the ISR."""
         effects = self.core.brokers_changed(self.broker.world.now, self.broker.eligible)
         if effects.high_watermark_moved:
             self._take_high_watermark()
@@ -185,20 +188,20 @@ class Leading:
             self._propose(effects.proposal)
 
     def eligible_changed(self) -> None:
-        """A proposal is decided."""
+        """Check again which replicas may join the ISR, after a proposal was decided."""
         proposal = self.core.eligible_changed(self.broker.eligible)
         if proposal is not None:
             self._propose(proposal)
 
     def check_lag(self) -> None:
-        """The in-sync timer."""
+        """Check whether followers lag. Called by the ISR timer."""
         broker = self.broker
-        proposal = self.core.check_lag(broker.world.now) or self.core.check_left(broker.world.now, broker.eligible)
+        proposal = self.core.check_lag(broker.world.now) or self.core.readmit_removed(broker.world.now, broker.eligible)
         if proposal is not None:
             self._propose(proposal)
 
     def expire_parked(self) -> None:
-        """Fetches that have waited long enough are answered with nothing."""
+        """Answer delayed fetches that have waited long enough, without records."""
         broker = self.broker
         due = broker.world.now - FETCH_WAIT_MS
         for replica_id, (fetch, since) in list(self._parked.items()):
@@ -216,7 +219,7 @@ class Leading:
             broker.world.witness.on_trim(broker, offset)
             log.advance_start(offset)
 
-    # the high watermark, and who waits
+    # high watermark, and requests that wait for it
 
     def _take_high_watermark(self) -> None:
         broker = self.broker
@@ -235,7 +238,7 @@ class Leading:
                     broker.world.acknowledged(self, batch)
         self._answer_parked()
 
-    # the in-sync set
+    # the ISR
 
     def _propose(self, proposal: IsrProposal) -> None:
         self.broker.world.witness.on_proposal(self, proposal)
@@ -243,7 +246,7 @@ class Leading:
         self.ask()
 
     def ask(self) -> None:
-        """Send what is proposed, if it is still pending and no other request is under way."""
+        """Send the pending proposal, unless another request is in flight."""
         proposal, broker = self._proposal, self.broker
         if proposal is None or broker.is_asking("alter"):
             return
@@ -267,9 +270,9 @@ class Leading:
         broker.ask("alter", command)
 
     def answered(self, reply: AlterPartitionReply | None) -> None:
-        """The controller's answer to what was asked, or None if none came."""
+        """Handle the controller's answer to a proposal; None if no answer came."""
         asked, self._asked = self._asked, None
-        if asked is None:  # it was asked in an earlier leadership
+        if asked is None:  # it was proposed in an earlier leadership
             self.ask()
             return
         verdict = self._take_answer(asked, reply)
@@ -283,7 +286,8 @@ class Leading:
             self.ask()
 
     def _propose_again(self) -> None:
-        """A while after a refusal: a follower that could not join yet, and has everything, says nothing more."""
+        """Repeat a proposal some time after its rejection. This is needed because a follower that is caught up, and
+        could not join yet, sends nothing new."""
         if self.broker.leading is self:
             self.eligible_changed()
             self.ask()

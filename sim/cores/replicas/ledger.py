@@ -1,14 +1,15 @@
-"""What a world of replicas has promised: who led, what was written, what was committed, and what power losses took.
+"""Ledger of a world of replicas, which no node reads: leaders, batches written, batches committed, and batches lost to
+power failures.
 
-Ghost state: no node reads it. What is exempt from a promise is told by the fault that took it, batch by batch: a
-replica need not have what its own power loss destroyed, as long as it has not written it again since.
+The fault that destroys batches records each of them as exempt. A replica need not hold what its own power loss
+destroyed, until it has written it again.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from kraft.sim.cores.replicas.log import Batch
+from kraft.sim.cores.replicas.log import ReplicaBatch
 
 
 class Committed(NamedTuple):
@@ -19,8 +20,8 @@ class Committed(NamedTuple):
 
 
 class Void(NamedTuple):
-    """An unclean election in `epoch` of a replica that ended at `offset`: what was committed from there to `end` is
-    lost."""
+    """Loss by an unclean election: in `epoch` a replica was elected whose log ended at `offset`, so committed records
+    from there to `end` are lost."""
 
     epoch: int
     offset: int
@@ -28,54 +29,55 @@ class Void(NamedTuple):
 
 
 class Ledger:
-    """Offsets are exclusive ends."""
+    """Everything that was written, committed and lost so far. Offsets are exclusive ends."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, int] = {}
-        """Leader epoch → who led in it."""
+        """Leader epoch → its leader."""
         self.written: dict[tuple[int, int], int] = {}
-        """(base offset, epoch) → chain, of everything that was ever written anywhere."""
+        """(base offset, epoch) → hash of the log up to there, for all batches ever written on any replica."""
         self.committed: dict[int, Committed] = {}
         self.end = 0
-        """Of what is committed."""
+        """End of the committed log."""
         self.acknowledged: dict[int, int] = {}
-        """End of a batch → its chain."""
+        """End offset of an acknowledged batch → hash of the log up to there."""
         self.voids: list[Void] = []
         self._destroyed: dict[int, set[tuple[int, int]]] = {}
-        """Broker → (end, chain) of what its power losses took and it has not written again."""
+        """Broker → (end offset, hash) of batches that its power losses destroyed and that it has not written again."""
 
-    def destroy(self, broker_id: int, lost: list[Batch]) -> None:
-        """A power loss took these batches of this broker."""
+    def destroy(self, broker_id: int, lost: list[ReplicaBatch]) -> None:
+        """Record that a power loss destroyed these batches of this broker."""
         gone = self._destroyed.setdefault(broker_id, set())
         gone.update((batch.next_offset, batch.chain) for batch in lost)
 
-    def wrote(self, broker_id: int, batch: Batch) -> None:
-        """It has written it, perhaps again."""
+    def wrote(self, broker_id: int, batch: ReplicaBatch) -> None:
+        """Record that the broker has written the batch, perhaps again."""
         gone = self._destroyed.get(broker_id)
         if gone:
             gone.discard((batch.next_offset, batch.chain))
 
     def is_destroyed(self, broker_id: int, end: int, chain: int) -> bool:
-        """Whether a power loss of this broker took what ends there."""
+        """Return whether a power loss of this broker destroyed the batch that ends there."""
         return (end, chain) in self._destroyed.get(broker_id, ())
 
     def is_void(self, epoch: int, end: int) -> bool:
-        """Whether a leader of `epoch` commits to something that a later unclean election has given up already."""
+        """Return whether a leader of `epoch` commits a record that a later unclean election has already discarded."""
         return any(epoch < void.epoch and end > void.offset for void in self.voids)
 
     def void(self, epoch: int, offset: int) -> None:
-        """An unclean election in `epoch` gives up what was committed beyond `offset`."""
+        """Record an unclean election in `epoch` that discards committed records from `offset` on."""
         self.voids.append(Void(epoch, offset, self.end))
         self.committed = {end: one for end, one in self.committed.items() if end <= offset}
         self.acknowledged = {end: chain for end, chain in self.acknowledged.items() if end <= offset}
         self.end = max(self.committed, default=0)
 
     def may_be_overstated(self, end: int) -> bool:
-        """Whether a checkpointed high watermark from before an unclean election may reach so far, and count records
-        that took the place of the lost ones (as in Kafka, which cuts the log and leaves the checkpoint)."""
+        """Return whether a high watermark of this offset is excused: it may be a checkpoint from before an unclean
+        election and count records that replaced the lost ones. Kafka behaves in the same way: it truncates the log and
+        keeps the checkpoint."""
         return any(end <= void.end for void in self.voids)
 
     def newest_before(self, epoch: int) -> tuple[int, Committed] | None:
-        """The last batch that was committed in an epoch below this one."""
+        """Return the last batch that was committed in an epoch below this one."""
         end = max((end for end, one in self.committed.items() if one.epoch < epoch), default=None)
         return None if end is None else (end, self.committed[end])

@@ -1,7 +1,7 @@
-"""Processes and what carries messages between them: late, lost, twice, in another order, and not at all across a cut.
+"""Processes, and delivery of messages between them: delayed, lost, duplicated, reordered, and none over a cut link.
 
-Invariants: a message belongs to the life of the process that it was sent to; what reaches a process that stands still
-waits for it, its own timers too. Times are ms, chances per 1000.
+Invariants: a message belongs to the incarnation that it was sent to. Messages and timers of a frozen process wait until
+it continues. Times are in ms, probabilities per 1000.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ Handler = Callable[..., None]
 
 @dataclass(slots=True)
 class ReplicaOdds:
-    """How hard the world is. `twice`: a message between brokers comes again. `waits_for_disk`: flush.messages=1, an
-    append counts once it is synced. `trim`: a leader deletes records at a look."""
+    """Rates of faults in the world. `twice`: a message between brokers is duplicated. `waits_for_disk`:
+    flush.messages=1, so an append counts only once it is synced. `trim`: a leader deletes records when it checks its
+    timers."""
 
     latency: tuple[int, int] = (1, 4)
     sync: tuple[int, int] = (1, 6)
     commit: tuple[int, int] = (1, 8)
-    """How long the metadata quorum takes to commit a decision."""
+    """Time that the metadata quorum takes to commit a decision."""
     loss: int = 0
     twice: int = 0
     trim: int = 0
@@ -32,7 +33,7 @@ class ReplicaOdds:
 
 
 class Process:
-    """Something that lives, stands still and dies. `life` counts its starts."""
+    """A process that can be frozen and killed. `life` counts its starts."""
 
     __slots__ = ("inbox", "is_up", "life", "node_id", "paused_until")
 
@@ -44,17 +45,17 @@ class Process:
         self.inbox: deque[tuple[Handler, tuple[Any, ...]]] = deque()
 
 
-class Links(EventHeap):
+class ReplicaLinks(EventHeap):
     """Virtual time, and every link between the processes."""
 
     def __init__(self, seed: int, odds: ReplicaOdds) -> None:
         super().__init__(seed)
         self.odds = odds
         self.cut: set[tuple[int, int]] = set()
-        """Directed pairs of node ids between which nothing arrives."""
+        """(source, target) pairs of nodes between which nothing arrives."""
 
     def send(self, sender: Process, target: Process, handler: Handler, *arguments: Any) -> None:
-        """`handler(*arguments)` at the target, after the link's latency, if it is not lost."""
+        """Call `handler(*arguments)` at the target after the link's latency, unless the message is lost."""
         odds, draw = self.odds, self.chance.random
         if self.cut and (sender.node_id, target.node_id) in self.cut:
             return
@@ -65,13 +66,13 @@ class Links(EventHeap):
         self.at(delay, self._arrive, target, target.life, handler, arguments)
 
     def send_between_brokers(self, sender: Process, target: Process, handler: Handler, *arguments: Any) -> None:
-        """As `send`, and sometimes it comes twice."""
+        """Like `send`, sometimes with a duplicate."""
         self.send(sender, target, handler, *arguments)
         if self.odds.twice and self.chance.random() * 1000 < self.odds.twice:
             self.send(sender, target, handler, *arguments)
 
     def after(self, process: Process, delay_ms: int, handler: Handler, *arguments: Any) -> None:
-        """A timer of this process, in this life of it."""
+        """Call a handler of this process after some time, if it is still in the same incarnation."""
         self.at(delay_ms, self._arrive, process, process.life, handler, arguments)
 
     def _arrive(self, target: Process, life: int, handler: Handler, arguments: tuple[Any, ...]) -> None:
@@ -83,7 +84,7 @@ class Links(EventHeap):
             handler(*arguments)
 
     def pause(self, process: Process, duration_ms: int) -> None:
-        """It stands still for so long."""
+        """Freeze the process for this long."""
         process.paused_until = max(process.paused_until, self.now + duration_ms)
         self.at(duration_ms, self._wake, process, process.life)
 

@@ -1,17 +1,17 @@
-"""What brokers say to each other, one partition's part of Kafka's Fetch and ListOffsets, and their heartbeats."""
+"""Messages between brokers: one partition's part of Kafka's Fetch and ListOffsets, and heartbeats."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from kraft.control.commands import BrokerHeartbeat
-from kraft.sim.cores.replicas.log import Batch
+from kraft.sim.cores.replicas.log import ReplicaBatch
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.rpc.controller_messages import LogEndRow, LogEpochs
 
 
 class Fetch(NamedTuple):
-    """A follower asks from `fetch_offset`. `token` is its name for the request."""
+    """A follower fetches from `fetch_offset`. `token` is its id for the request."""
 
     token: int
     replica_id: int
@@ -23,18 +23,19 @@ class Fetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer. `diverging`: (epoch, end offset) of the leader where the histories differ."""
+    """The response. `diverging`: (epoch, end offset) of the leader where the histories diverge."""
 
     fetch: Fetch
     error: ErrorCode
     high_watermark: int = -1
     log_start_offset: int = -1
     diverging: tuple[int, int] | None = None
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[ReplicaBatch, ...] = ()
 
 
 class ListOffset(NamedTuple):
-    """A follower that was out of range asks for the leader's end, or, with `latest` known, for its start."""
+    """A follower that was out of range requests the leader's log end offset, or, with that offset in `latest`, the
+    leader's log start offset."""
 
     replica_id: int
     leader_epoch: int
@@ -42,14 +43,15 @@ class ListOffset(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """`offset` is None for an error."""
+    """Response with the requested offset; `offset` is None for an error."""
 
     asked: ListOffset
     offset: int | None
 
 
 class Heartbeat(NamedTuple):
-    """What a broker tells the controller; also how far its log reaches, where nobody is known to be complete."""
+    """A broker's heartbeat to the controller. It contains the log end offset while no replica is known to be
+    complete."""
 
     command: BrokerHeartbeat
     log_ends: tuple[LogEndRow, ...]

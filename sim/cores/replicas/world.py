@@ -1,4 +1,6 @@
-"""The replicas of one partition under one seed: brokers 1..n, the controller, producers, and what may be done."""
+"""The replicas of one partition in a world that follows from one seed: brokers 1..n, the controller, producers, and the
+possible faults.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ from functools import cache
 
 from kraft.config import NodeConfig
 from kraft.image import MetadataImage, PartitionState
-from kraft.sim.cores.replicas.broker import Broker
-from kraft.sim.cores.replicas.controller import Controller
-from kraft.sim.cores.replicas.leading import Leading
-from kraft.sim.cores.replicas.links import Links, Process, ReplicaOdds
-from kraft.sim.cores.replicas.log import Batch
+from kraft.sim.cores.replicas.broker import CoreBroker
+from kraft.sim.cores.replicas.controller import CoreController
+from kraft.sim.cores.replicas.leading import LeadingReplica
+from kraft.sim.cores.replicas.links import Process, ReplicaLinks, ReplicaOdds
+from kraft.sim.cores.replicas.log import ReplicaBatch
 from kraft.sim.cores.replicas.witness import ReplicaWitness
 
 CLUSTER = "sim-cluster"
@@ -22,7 +24,7 @@ TOPIC = "t"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """The settings that matter here, much shorter than Kafka's. Times in ms."""
+    """Settings that matter for the cores, with times much shorter than Kafka's. Times are in ms."""
 
     min_isr: int = 1
     lag_ms_max: int = 600
@@ -30,8 +32,8 @@ class ReplicaSettings:
     heartbeat_ms: int = 150
 
 
-class ReplicaWorld(Links):
-    """Everything; each input to a core is one step."""
+class ReplicaWorld(ReplicaLinks):
+    """The whole world; each input to a core is one step."""
 
     def __init__(
         self,
@@ -49,22 +51,23 @@ class ReplicaWorld(Links):
         self.topic_id = self.chance.uuid()
         self.steps = 0
         self.happened: Counter[str] = Counter()
-        """What a schedule must bring about, or its checks have nothing to look at: elections, ISR changes …"""
+        """Event → number of times that it happened: elections, ISR changes, … A schedule must cause these events,
+        because the checks need them as input."""
         self.trace: MutableSequence[str] | None = None
-        """Where every step is written down, if anywhere."""
+        """Receives a record of every step; None: steps are not recorded."""
         self._tokens = self._batches = 0
         ids = range(1, replicas + 1)
-        self.brokers = {one: Broker(self, one, self.chance.uuid()) for one in ids}
+        self.brokers = {one: CoreBroker(self, one, self.chance.uuid()) for one in ids}
         config = _config(self.settings)
-        self.controller = Controller(self, config, tuple(ids))
+        self.controller = CoreController(self, config, tuple(ids))
         self._write_interval_ms = 0
         self.cut_for_good: frozenset[tuple[int, int]] = frozenset()
-        """Directed pairs that `heal` leaves as they are."""
+        """(source, target) pairs that stay cut when everything else is healed."""
 
-    # what the parts ask of it
+    # callbacks of the parts
 
     def stepped(self, process: Process, what: str, *facts: object) -> None:
-        """A core of this process has taken an input, and what it asked for is done."""
+        """A core of this process has processed an input, and its effects are done."""
         self.steps += 1
         if self.trace is not None:
             self.trace.append(f"{self.now} {process.node_id} {what} {facts}")
@@ -75,23 +78,23 @@ class ReplicaWorld(Links):
         self._tokens += 1
         return self._tokens
 
-    def make_batch(self, base_offset: int, count: int, epoch: int, chain: int) -> Batch:
-        """Records that there were never before, behind a log with this chain."""
+    def make_batch(self, base_offset: int, count: int, epoch: int, chain: int) -> ReplicaBatch:
+        """Make a batch of new unique records that follows a log with this hash."""
         self._batches += 1
-        return Batch(base_offset, base_offset + count, epoch, hash((chain, epoch, base_offset, self._batches)))
+        return ReplicaBatch(base_offset, base_offset + count, epoch, hash((chain, epoch, base_offset, self._batches)))
 
-    def acknowledged(self, leading: Leading, batch: Batch) -> None:
-        """A producer is told that this batch is safe."""
+    def acknowledged(self, leading: LeadingReplica, batch: ReplicaBatch) -> None:
+        """Record that a producer is notified of the commit of this batch."""
         self.happened["acknowledged"] += 1
         self.witness.on_acknowledge(leading, batch)
 
     def partition_of(self, image: MetadataImage) -> PartitionState:
-        """The one partition."""
+        """Return the state of the partition in an image; there is only one partition."""
         topic = image.topics.get(TOPIC)
         assert topic is not None
         return topic.partition(0)
 
-    # life and death
+    # starts and ends
 
     def start(self, *node_ids: int) -> None:
         """Start these brokers, or all."""
@@ -100,27 +103,27 @@ class ReplicaWorld(Links):
                 self.brokers[node_id].start()
 
     def kill(self, node_id: int) -> None:
-        """The process dies; the log stays, and its kernel closes its connections."""
+        """Kill the process; the log stays, and its kernel closes its connections."""
         broker = self.brokers[node_id]
         if broker.is_up:
             self.controller.connection_ended(broker)
             broker.die()
 
     def lose_power(self, node_id: int) -> None:
-        """The machine dies; a part of what is not synced goes too, and nobody is told."""
+        """Cut the power of the machine: a part of the unsynced log is lost too, and no connection is closed."""
         broker = self.brokers[node_id]
         if broker.is_up:
             log = broker.log
             broker.die(log.synced + self.chance.below(len(log.batches) - log.synced + 1))
 
     def stop(self, node_id: int) -> None:
-        """The broker is asked to stop in order."""
+        """Request a controlled shutdown of the broker."""
         self.brokers[node_id].wants_stop = True
 
     # the links
 
     def partition(self, *groups: tuple[int, ...]) -> None:
-        """Nothing arrives from one group in another. The controller is 0."""
+        """Cut all links between two groups of nodes. The controller is node 0."""
         every = (0, *self.brokers)
         self.cut = {(a, b) for a in every for b in every if a != b and not any(a in g and b in g for g in groups)}
 
@@ -130,7 +133,7 @@ class ReplicaWorld(Links):
     # the producers
 
     def write_every(self, interval_ms: int) -> None:
-        """Producers that write until `stop_writing`, to whoever takes itself for the leader."""
+        """Let producers write until `stop_writing`, to any broker that considers itself the leader."""
         self._write_interval_ms = interval_ms
         self.at(interval_ms, self._write)
 
@@ -152,27 +155,27 @@ class ReplicaWorld(Links):
         self.at(delay, self._arrive, leader, leader.life, leader.on_produce, (1 + chance.below(3), all_in_sync))
         self.at(1 + chance.below(2 * interval), self._write)
 
-    # what can be asked
+    # queries
 
     @property
     def state(self) -> PartitionState:
-        """The partition as it is committed."""
+        """The committed state of the partition."""
         return self.partition_of(self.controller.committed)
 
     @property
-    def leading(self) -> Leading | None:
-        """The leadership that the committed metadata name, once it has begun."""
+    def leading(self) -> LeadingReplica | None:
+        """The role of the leader that the committed metadata names, once the role has started."""
         leader = self.brokers.get(self.state.leader)
         if leader is None or leader.leading is None:
             return None
         return leader.leading if leader.leading.core.leader_epoch == self.state.leader_epoch else None
 
     def is_whole(self) -> bool:
-        """Every replica is in sync with a leader that leads."""
+        """Return whether the leader leads and every replica is in sync."""
         return self.leading is not None and set(self.state.isr) == set(self.brokers)
 
     def is_equal(self) -> bool:
-        """Every log holds the same, and everyone knows that it is committed."""
+        """Return whether all logs are equal, and all replicas know that all records are committed."""
         logs = [broker.log for broker in self.brokers.values()]
         end = logs[0].log_end_offset
         return all(log.high_watermark == log.log_end_offset == end and log.chain == logs[0].chain for log in logs)

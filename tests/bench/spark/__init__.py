@@ -1,1 +1,3 @@
-"""Spark's tables beside Spark's own Kafka connector: `python -m tests.bench.spark`, kept in docs/spark-figures.json."""
+"""Benchmark of our Spark tables and Spark's own Kafka connector: `python -m tests.bench.spark`, stored in
+docs/spark-figures.json.
+"""

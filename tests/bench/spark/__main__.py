@@ -1,8 +1,8 @@
-"""`python -m tests.bench.spark`: our tables beside Spark's own connector, in turn, in one session.
+"""`python -m tests.bench.spark`: measure our tables and Spark's own Kafka connector in turn, in one session.
 
-The figures are kept in docs/spark-figures.json, and a section of docs/benchmarks.md is made from them.
+The figures are stored in docs/spark-figures.json, from which a section of docs/benchmarks.md is made.
 
-Nothing else should run on the machine meanwhile. The first round is dropped: the JVM compiles in it.
+Nothing else should run on the machine during a measurement. The first round is dropped, because the JVM compiles in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BENCH_JVM = "-XX:+UseSerialGC"
 
 
 def measure(line: Line, rounds: int, jvm_pid: int) -> Measured:
-    """Median rows per CPU second of each side, over these rounds after one that is dropped."""
+    """Return the median rows per CPU second of each side over these rounds. One more round is run first and dropped."""
     rates: dict[str, list[float]] = {side: [] for side in line.sides}
     walls: dict[str, list[float]] = {side: [] for side in line.sides}
     for number in range(rounds + 1):

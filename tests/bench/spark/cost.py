@@ -1,4 +1,4 @@
-"""CPU seconds of a Spark session: the JVM, its Python workers, and those of them that have ended."""
+"""CPU seconds of a Spark session: the JVM and its Python workers, including those that have ended."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ import psutil
 
 @dataclass(slots=True)
 class Cost:
-    """What a piece of work took, once it is done: CPU seconds of all processes of the session, and seconds by the
-    clock."""
+    """Cost of a piece of work, once it is done: CPU seconds of all processes of the session, and wall clock seconds."""
 
     cpu_s: float = 0
     wall_s: float = 0
 
 
 def session_cpu_seconds(jvm_pid: int) -> float:
-    """User and system time of the JVM and of all its children so far, those included that have ended."""
+    """Return user and system time of the JVM and of all its children so far, including children that have ended."""
     total = 0.0
     jvm = psutil.Process(jvm_pid)
     for process in (jvm, *jvm.children(recursive=True)):
         try:
             times = process.cpu_times()
-        except psutil.NoSuchProcess:  # its parent counts it from now on
+        except psutil.NoSuchProcess:  # the process has ended; its parent counts its time from now on
             continue
         total += times.user + times.system + times.children_user + times.children_system
     return total
@@ -34,7 +33,7 @@ def session_cpu_seconds(jvm_pid: int) -> float:
 
 @contextmanager
 def measured(jvm_pid: int) -> Iterator[Cost]:
-    """Measure the block. What the session does in the background meanwhile, such as compiling, counts too."""
+    """Measure the cost of the block. Background work of the session, such as compiling, counts too."""
     cost = Cost()
     cpu, wall = session_cpu_seconds(jvm_pid), time.monotonic()
     yield cost

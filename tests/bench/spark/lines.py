@@ -1,7 +1,7 @@
-"""The lines: what each side does, over how many rows, and the ratio of rows per CPU second that is wanted.
+"""Lines of the Spark benchmark: the work of each side, its number of rows, and the target ratio of rows per CPU second.
 
 Both sides run the same query in the same session, in turn. The sink of reads is `noop`, which takes every column of
-every row and keeps nothing.
+every row and stores nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ ARROW_ROWS = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One comparison. `sides` are the work of each side, by its name; `target` is ours over the other's, at least."""
+    """One comparison. `sides` has the work of each side, by the side's name. `target` is the minimum of our rate
+    divided by the other side's."""
 
     name: str
     rows: int
@@ -38,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is written by librdkafka before anything is measured."""
+    """A topic that librdkafka fills before anything is measured."""
 
     name: str
     rows: int
@@ -47,7 +48,7 @@ class Topic:
 
 
 def topics(share: float) -> dict[str, Topic]:
-    """The topics that are read, with this share of their rows."""
+    """Return the topics to read. `share` is the share of the full number of rows in each."""
 
     def of(name: str, rows: int, value_bytes: int, **settings: Any) -> Topic:
         named = {key.replace("_", "."): value for key, value in settings.items()}
@@ -90,7 +91,7 @@ class Queries:
         self._bootstrap = cluster.bootstrap
 
     def reader(self, side: str, topic: str, *, is_stream: bool = False) -> Any:
-        """A reader with the options that both sides know."""
+        """Return a reader with the options that both sides have."""
         reader = self._spark.readStream if is_stream else self._spark.read
         name = {OURS: "kraft", CONNECTOR: "kafka"}[side]
         return reader.format(name).option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", topic)
@@ -116,7 +117,8 @@ class Queries:
         return work
 
     def write(self, side: str, cluster: LocalCluster, rows: int, value_bytes: int) -> Callable[[], None]:
-        """Into a new topic each time; making the rows is a part of what is measured, the same for both."""
+        """Write rows into a topic, a new one each time. Creating the rows is part of the measurement, and the same on
+        both sides."""
         name = {OURS: "kraft", CONNECTOR: "kafka"}[side]
 
         def work() -> None:
@@ -131,7 +133,7 @@ class Queries:
         return work
 
     def ceiling(self, topic: Topic) -> Callable[[], None]:
-        """Ready-made Arrow of the same shape: what Spark's side of the API costs alone."""
+        """Read prepared Arrow batches of the same shape, to measure the cost of Spark's side of the API alone."""
         self._spark.dataSource.register(ReadyMade)
 
         def work() -> None:
@@ -142,12 +144,12 @@ class Queries:
 
 
 def drop(frame: DataFrame) -> None:
-    """Take every row of it and keep none."""
+    """Consume every row of a DataFrame and store none."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def lines(spark: SparkSession, cluster: LocalCluster, share: float) -> Iterator[Line]:
-    """Every line, over topics that are full."""
+    """Return every line of the benchmark. The topics have been filled before."""
     queries, full = Queries(spark, cluster), topics(share)
 
     def both(work: Callable[..., Callable[[], None]], *arguments: Any) -> dict[str, Callable[[], None]]:
@@ -179,7 +181,7 @@ def lines(spark: SparkSession, cluster: LocalCluster, share: float) -> Iterator[
 
 
 class ReadyMade(DataSource):
-    """Batches that were made before the first one is asked for."""
+    """Reader of batches that were created before the first one is requested."""
 
     @classmethod
     def name(cls) -> str:

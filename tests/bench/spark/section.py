@@ -25,7 +25,8 @@ Python workers; the broker is not counted. The ratio is the first side over the 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A line: medians of rows per CPU second and rows per second of the clock by side, and the least and the most."""
+    """Figures of a line, by side: medians of rows per CPU second and rows per wall clock second, with minimum and
+    maximum."""
 
     name: str
     rows: int
@@ -42,7 +43,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure that stands alone; `most` is the target, which it may not exceed."""
+    """A figure that is not compared with another side. `most` is its target, a maximum."""
 
     name: str
     value: float
@@ -52,7 +53,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All lines and figures, with where and on what they were measured."""
+    """All lines and figures of a run, with machine and versions."""
 
     rounds: int
     machine: str
@@ -64,20 +65,20 @@ class Figures:
 
     @classmethod
     def of(cls, lines: Sequence[Measured], alone: Sequence[Figure], *, rounds: int) -> Figures:
-        """These lines and figures, measured here and now."""
+        """Return these lines as figures measured now on this machine."""
         versions = version("pyspark"), version("pyarrow"), platform.python_version()
         return cls(rounds, machine(), *versions, tuple(lines), tuple(alone))
 
     @classmethod
     def kept(cls, path: Path = KEPT) -> Figures:
-        """Those in the repository."""
+        """Return the figures stored in the repository."""
         told = json.loads(path.read_text())
         lines, alone = (Measured(**one) for one in told["lines"]), (Figure(**one) for one in told["alone"])
         return cls(**{**told, "lines": tuple(lines), "alone": tuple(alone)})
 
 
 def render(figures: Figures) -> str:
-    """The section, as Markdown."""
+    """Render the section, as Markdown."""
     rows = [
         f"| {line.name} | {line.rows:,} | {_sides(line)} | {line.ratio:.2f} × | {_target(line)} |\n"
         for line in figures.lines
@@ -99,18 +100,18 @@ def render(figures: Figures) -> str:
 
 
 def write(figures: Figures) -> None:
-    """Keep the figures, and put the section into the page of benchmarks, replacing an older one."""
+    """Store the figures, and put the section into the benchmark page, where it replaces an older one."""
     KEPT.write_text(json.dumps(asdict(figures), indent=1) + "\n")
     restore()
 
 
 def restore() -> None:
-    """Put the section, made from the kept figures, into the page of benchmarks, whose other parts are made anew."""
+    """Put the section, made from the stored figures, into the benchmark page, which was written anew without it."""
     PAGE.write_text(with_section(PAGE.read_text(), render(Figures.kept())))
 
 
 def with_section(page: str, section: str) -> str:
-    """The page with this section at its end, which replaces an older one."""
+    """Return the page with this section at its end, replacing an older one."""
     head = page.split(HEADING)[0].rstrip("\n")
     return f"{head}\n\n{section}"
 

@@ -1,4 +1,6 @@
-"""Figures that stand alone: tables of large clusters, long histories, pushed ranges, imports."""
+"""Figures that are not compared with another side: tables of large clusters, long histories, pushed-down ranges,
+imports.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ IMPORTED = "kraft.client.spark.topics.reader, kraft.client.spark.topics.range_re
 
 
 def large_tables(spark: SparkSession, jvm_pid: int, share: float) -> Iterator[Figure]:
-    """`partitions` of 100,000: columns of the protocol beside the bare answer, and the look-up of one topic."""
+    """Read the table `partitions` of a cluster with 100,000 partitions, and look up one topic. For comparison, also
+    measure the response alone, without a table."""
     topics = max(1, int(TOPICS * share))
     with running(combined=1) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -61,7 +64,7 @@ def large_tables(spark: SparkSession, jvm_pid: int, share: float) -> Iterator[Fi
 
 
 def history(share: float) -> Iterator[Figure]:
-    """The image in the middle of a long metadata log, from a folder, in this process."""
+    """Read the image in the middle of a long metadata log, from a folder and in this process."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         middle = When(offset=write_log(folder, int(EVENTS * share), CHANGES_A_BATCH) // 2)
@@ -72,7 +75,7 @@ def history(share: float) -> Iterator[Figure]:
 
 
 def topic_range(cluster: LocalCluster, topic: str, rows: int) -> Figure:
-    """What a pushed range of 1 % of the offsets takes from the broker, of the bytes of a full scan."""
+    """Return how many bytes a scan of 1 % of the offsets takes from the broker, as a share of a full scan's bytes."""
     settings = parse_read({"bootstrap": cluster.bootstrap, "subscribe": topic}, is_stream=False, now_ms=0)
     assert isinstance(settings, TopicSettings)
     below = LessThan(("offset",), int(RANGE_SHARE * rows / PARTITIONS))
@@ -88,7 +91,8 @@ def _fetched_bytes(settings: TopicSettings, bounds: Bounds) -> int:
 
 
 def imports() -> Figure:
-    """What a worker that reads a topic imports beyond what Spark has imported for any Python source."""
+    """Return the CPU seconds that a worker needs to import what it reads a topic with. The imports that Spark needs for
+    any Python source are left out."""
     code = (
         "import pyspark.sql.datasource, pyarrow, time; before = time.process_time(); "
         f"import {IMPORTED}; print(time.process_time() - before)"

@@ -1,1 +1,3 @@
-"""The admin listener of a node: its HTTP without a node, and its pages on nodes in a world and in a real process."""
+"""Tests of a node's admin listener: its HTTP connection without a node, and its pages on simulated nodes and on a real
+process.
+"""

@@ -1,4 +1,6 @@
-"""A peer of an HttpConnection: a driver that hands bytes over and takes them, and a client of a listener in a world."""
+"""Test peers of an HttpConnection: a driver that feeds it bytes and collects its output, and a client of a simulated
+listener.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ Handle = Callable[[HttpRequest], HttpAnswer]
 
 @dataclass
 class Driven:
-    """A connection in the hands of a driver that a test moves."""
+    """An HttpConnection with a driver that the test controls."""
 
     transport: StillTransport
     connection: HttpConnection
@@ -42,7 +44,8 @@ class Driven:
         return Driven(transport, connection, ended=ended, failures=failures)
 
     def feed(self, data: bytes, *, piece_bytes: int = 1 << 20) -> bytes:
-        """Hand `data` over in pieces, as far as it is read; everything that is answered."""
+        """Feed `data` to the connection in pieces, as far as the connection reads it. Return all bytes of its
+        responses."""
         while data:
             space = self.connection.space()
             if not len(space):
@@ -61,7 +64,7 @@ class Driven:
             self.connection.sent(len(chunk))
 
     def drain(self) -> None:
-        """Turns and sends until nothing is left."""
+        """Run turns and send output until nothing remains to be sent."""
         self.send_all()
         while self.turns_taken < self.transport.turns:
             self.turns_taken += 1
@@ -70,7 +73,7 @@ class Driven:
 
 
 class HttpClient:
-    """kraft.seam.Connection that keeps what it receives."""
+    """An implementation of kraft.seam.Connection that stores the bytes that it receives."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -110,7 +113,7 @@ async def connect(seam: Seam, address: Address) -> HttpClient:
 
 
 async def get(seam: Seam, address: Address, target: str, *headers: str) -> tuple[int, str]:
-    """Status and body (with the sizes of chunks in it, if it comes in chunks)."""
+    """Return status and body of a page. A chunked body includes the chunk sizes."""
     client = await connect(seam, address)
     lines = (f"GET {target} HTTP/1.1", "Host: node", "Connection: close", *headers, "", "")
     client.send("\r\n".join(lines).encode())

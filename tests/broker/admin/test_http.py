@@ -1,4 +1,4 @@
-"""HttpConnection without a network: what it answers to which bytes, and what it holds meanwhile."""
+"""HttpConnection without a network: its responses to given bytes, and the memory that it holds meanwhile."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def body_of(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
-def test_a_get_in_pieces_of_any_size_is_answered_once(piece_bytes: int) -> None:
+def test_an_http_get_received_in_pieces_of_any_size_is_answered_once(piece_bytes: int) -> None:
     text = Driven.of(echo).feed(b"GET /a?x=1&y=%2F HTTP/1.1\r\nHost: node\r\n\r\n", piece_bytes=piece_bytes)
     assert text.startswith(b"HTTP/1.1 200 OK\r\n")
     assert body_of(text) == b"/a [('x', '1'), ('y', '/')]\n"
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 1000])
-def test_requests_on_one_connection_are_answered_in_order(piece_bytes: int) -> None:
+def test_http_requests_on_one_connection_are_answered_in_order(piece_bytes: int) -> None:
     driven = Driven.of(echo)
     text = driven.feed(GET + GET.replace(b"live", b"ready") + GET.replace(b"live", b"info"), piece_bytes=piece_bytes)
     assert [text.count(b"HTTP/1.1 200"), text.index(b"/live") < text.index(b"/ready") < text.index(b"/info")] == [
@@ -39,14 +39,14 @@ def test_requests_on_one_connection_are_answered_in_order(piece_bytes: int) -> N
     assert driven.transport.closed_for is None
 
 
-def test_a_head_request_gets_the_head_of_the_answer_alone() -> None:
+def test_an_http_head_request_gets_the_headers_without_the_body() -> None:
     text = Driven.of(echo).feed(GET.replace(b"GET", b"HEAD"))
     assert b"Content-Length: 9\r\n" in text
     assert body_of(text) == b""
 
 
 @pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS"])
-def test_another_method_is_answered_with_405_and_ends_the_connection(method: bytes) -> None:
+def test_an_http_method_other_than_get_or_head_gets_405_and_ends_the_connection(method: bytes) -> None:
     driven = Driven.of(echo)
     text = driven.feed(method + b" /live HTTP/1.1\r\nHost: node\r\nContent-Length: 3\r\n\r\nabc")
     assert text.startswith(b"HTTP/1.1 405 ")
@@ -54,13 +54,13 @@ def test_another_method_is_answered_with_405_and_ends_the_connection(method: byt
     assert driven.transport.closed_for is CloseReason.LOCAL
 
 
-def test_a_get_with_a_body_is_answered_with_400_and_ends_the_connection() -> None:
+def test_an_http_get_with_a_body_gets_400_and_ends_the_connection() -> None:
     driven = Driven.of(echo)
     assert driven.feed(GET[:-2] + b"Content-Length: 3\r\n\r\nabc").startswith(b"HTTP/1.1 400 ")
     assert driven.transport.closed_for is CloseReason.LOCAL
 
 
-def test_a_head_above_the_bound_is_answered_with_431_that_names_the_key() -> None:
+def test_http_headers_above_the_size_limit_get_431_that_names_the_config_key() -> None:
     driven = Driven.of(echo, head_bytes_max=300)
     text = driven.feed(b"GET /live HTTP/1.1\r\nX: " + b"y" * 1000)
     assert text.startswith(b"HTTP/1.1 431 ")
@@ -68,13 +68,13 @@ def test_a_head_above_the_bound_is_answered_with_431_that_names_the_key() -> Non
     assert driven.transport.closed_for is CloseReason.LOCAL
 
 
-def test_bytes_that_are_no_http_are_answered_with_400_and_end_the_connection() -> None:
+def test_bytes_that_are_not_http_get_400_and_end_the_connection() -> None:
     driven = Driven.of(echo)
     assert driven.feed(b"\x00\x00\x00\x10\x00\x12\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert driven.transport.closed_for is CloseReason.LOCAL
 
 
-def test_a_long_answer_takes_no_piece_before_those_before_it_have_left() -> None:
+def test_an_http_response_in_pieces_requests_a_piece_only_after_earlier_pieces_were_sent() -> None:
     taken: list[int] = []
 
     def pieces() -> Iterator[bytes]:
@@ -95,13 +95,13 @@ def test_a_long_answer_takes_no_piece_before_those_before_it_have_left() -> None
     assert len(driven.connection.space())
 
 
-def test_an_answer_in_pieces_to_http_1_0_ends_with_the_connection() -> None:
+def test_an_http_1_0_response_in_pieces_is_ended_by_closing_the_connection() -> None:
     driven = Driven.of(lambda request: HttpAnswer(200, pieces=iter([b"a", b"b"])))
     assert body_of(driven.feed(b"GET /metrics HTTP/1.0\r\n\r\n")) == b"ab"
     assert driven.transport.closed_for is CloseReason.LOCAL
 
 
-def test_a_connection_that_ends_within_an_answer_releases_the_answer() -> None:
+def test_an_http_connection_that_ends_during_a_response_releases_the_response() -> None:
     driven = Driven.of(lambda request: HttpAnswer(200, pieces=iter([b"a", b"b"])))
     driven.connection.space()[: len(GET)] = GET
     driven.connection.received(len(GET))
@@ -111,7 +111,7 @@ def test_a_connection_that_ends_within_an_answer_releases_the_answer() -> None:
     assert driven.ended == [driven.connection]
 
 
-def test_a_page_that_fails_is_answered_with_500_and_the_connection_serves_the_next_request() -> None:
+def test_an_http_page_that_raises_gets_500_and_the_connection_serves_the_next_request() -> None:
     def handle(request: HttpRequest) -> HttpAnswer:
         if request.path == "/live":
             raise OSError("too many open files")
@@ -124,7 +124,7 @@ def test_a_page_that_fails_is_answered_with_500_and_the_connection_serves_the_ne
     assert [str(failure) for failure in driven.failures] == ["too many open files"]
 
 
-def test_an_answer_that_fails_half_way_is_cut_short_and_ends_the_connection() -> None:
+def test_an_http_response_that_raises_half_way_is_truncated_and_ends_the_connection() -> None:
     def pieces() -> Iterator[bytes]:
         yield b"first"
         raise RuntimeError("dictionary changed size during iteration")
@@ -137,7 +137,7 @@ def test_an_answer_that_fails_half_way_is_cut_short_and_ends_the_connection() ->
     assert len(driven.failures) == 1
 
 
-def test_a_broken_invariant_in_a_page_is_raised() -> None:
+def test_an_invariant_error_in_an_http_page_is_not_caught() -> None:
     def handle(request: HttpRequest) -> HttpAnswer:
         raise InvariantError("broken")
 
@@ -145,7 +145,7 @@ def test_a_broken_invariant_in_a_page_is_raised() -> None:
         Driven.of(handle).feed(GET)
 
 
-def test_each_of_several_requests_that_arrive_together_takes_its_own_turn() -> None:
+def test_http_requests_that_arrive_together_are_handled_in_separate_turns() -> None:
     many = 150
     driven = Driven.of(lambda request: HttpAnswer(204))
     assert driven.feed(b"HEAD / HTTP/1.1\nHost:\n\n" * many).count(b"HTTP/1.1 204") == many

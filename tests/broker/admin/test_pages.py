@@ -1,4 +1,4 @@
-"""Pages by themselves: a view of a node made of plain functions."""
+"""Pages of the admin listener alone: the view of the node consists of plain functions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def ask(made: Pages, path: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(("reason", "status"), [(None, 200), ("the broker is fenced", 503)])
-def test_the_ready_page_gives_the_reason_why_a_node_is_not_ready(reason: str | None, status: int) -> None:
+def test_the_ready_page_returns_the_reason_why_a_node_is_not_ready(reason: str | None, status: int) -> None:
     found, text = ask(pages(not_ready=reason), "/ready")
     assert found == status
     assert (reason or "true").encode() in text
 
 
-def test_the_state_page_gives_the_brokers_state_and_none_of_a_controller_alone() -> None:
+def test_the_state_page_returns_the_broker_state_and_404_on_a_controller_only_node() -> None:
     assert ask(pages(broker=BrokerView(lambda: 3, lambda: None)), "/v1/broker-state") == (200, b'{"brokerState": 3}\n')
     assert ask(pages(), "/v1/broker-state")[0] == 404
 
@@ -45,7 +45,7 @@ def test_the_info_page_names_node_cluster_version_and_roles() -> None:
     assert text == b'{"node": 1, "cluster": "%s", "version": "1.2.3", "roles": ["broker"]}\n' % CLUSTER_ID.encode()
 
 
-def test_a_page_without_the_token_is_refused_and_counted() -> None:
+def test_an_admin_request_without_the_token_is_rejected_and_counted() -> None:
     made = pages(token="0123456789abcdef")
     assert ask(made, "/info")[0] == 401
     assert made.stats.authentications_failed == 1

@@ -1,4 +1,4 @@
-"""The pages of the admin listener, on whole nodes in a world."""
+"""The pages of the admin listener, on whole simulated nodes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_each_page_of_a_broker_and_of_a_controller_is_served() -> None:
     run(test)
 
 
-def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
+def test_the_metrics_page_uses_the_metric_names_that_the_request_selects() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")
 
@@ -72,7 +72,7 @@ def test_metrics_are_served_under_the_names_that_are_asked_for() -> None:
     run(test)
 
 
-def test_with_a_token_set_only_probes_are_answered_without_it() -> None:
+def test_an_admin_listener_with_a_token_answers_only_probes_without_it() -> None:
     token = "0123456789abcdef"
 
     async def test(world: World, cluster: WorldCluster) -> None:
@@ -135,7 +135,7 @@ def test_a_controller_without_a_majority_is_live_but_not_ready() -> None:
     run(test, controllers=3)
 
 
-def test_a_connection_above_the_maximum_gets_503_that_names_the_key_but_for_probes() -> None:
+def test_an_admin_connection_above_the_maximum_gets_503_except_for_probes() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam, address = world.node("probe"), at(cluster, 1)
         held = [await connect(seam, address) for _ in range(2)]
@@ -153,7 +153,7 @@ def test_a_connection_above_the_maximum_gets_503_that_names_the_key_but_for_prob
     run(test, kraft_admin_connections_max="2")
 
 
-def test_silent_connections_above_the_maximum_make_room_for_a_probe() -> None:
+def test_idle_admin_connections_above_the_maximum_are_closed_so_that_a_probe_is_answered() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam, address = world.node("probe"), at(cluster, 1)
         held = [await connect(seam, address) for _ in range(1 + ABOVE_MAX)]
@@ -166,7 +166,9 @@ def test_silent_connections_above_the_maximum_make_room_for_a_probe() -> None:
 
 
 @pytest.mark.parametrize("trickle", [(), (b"GET /live HTTP/1.1\r\nX: ", b"y", b"y", b"y")])
-def test_a_connection_without_a_whole_request_ends_after_the_idle_time(trickle: tuple[bytes, ...]) -> None:
+def test_an_admin_connection_without_a_complete_request_is_closed_after_the_idle_time(
+    trickle: tuple[bytes, ...],
+) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         client = await connect(world.node("probe"), at(cluster, 1))
         for data in trickle:  # does not keep it
@@ -193,7 +195,7 @@ def test_a_metric_that_cannot_be_read_does_not_end_the_node() -> None:
     run(test)
 
 
-def test_partitions_are_in_the_metrics_only_when_asked_for() -> None:
+def test_the_metrics_page_contains_partition_metrics_only_when_requested() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("probe")
         client = await cluster.connect(1, seam)

@@ -1,4 +1,4 @@
-"""The admin listener of a node that is a process, over real sockets."""
+"""The admin listener of a node in a real process, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""APIs of features that are not there: Kafka's answer where the feature is off, and one log line that names it."""
+"""APIs of absent features: they answer as Kafka does where the feature is off, and one log line names the feature."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def newest(key: ApiKey) -> int:
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-def test_acls_without_an_authorizer_are_security_disabled(version: int) -> None:
+def test_acl_requests_get_security_disabled_because_there_is_no_authorizer(version: int) -> None:
     harness = BrokerHarness()
     described = harness.ask(ApiKey.DESCRIBE_ACLS, version, **FILTER)
     assert (described.error_code, described.resources) == (ErrorCode.SECURITY_DISABLED, ())
@@ -59,7 +59,7 @@ def test_acls_without_an_authorizer_are_security_disabled(version: int) -> None:
         assert row.error_message.startswith("No Authorizer is configured.")
 
 
-def test_acls_need_their_right_on_the_cluster_first() -> None:
+def test_acl_requests_are_authorized_on_the_cluster_before_security_disabled_is_returned() -> None:
     denying = Denying((Operation.DESCRIBE, CLUSTER.name), (Operation.ALTER, CLUSTER.name))
     harness = BrokerHarness(authorizer=denying)
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -69,26 +69,26 @@ def test_acls_need_their_right_on_the_cluster_first() -> None:
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_sasl_handshake_on_a_plaintext_listener_is_an_illegal_state_without_mechanisms(version: int) -> None:
+def test_a_sasl_handshake_on_a_plaintext_listener_gets_illegal_sasl_state_and_no_mechanisms(version: int) -> None:
     answer = BrokerHarness().ask(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN")
     assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, ())
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_sasl_token_on_a_plaintext_listener_is_an_illegal_state(version: int) -> None:
+def test_a_sasl_token_on_a_plaintext_listener_gets_illegal_sasl_state(version: int) -> None:
     answer = BrokerHarness().ask(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=b"\0a\0b")
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert "SASL" in answer.error_message
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_member_of_the_consumer_protocol_is_an_unsupported_version(version: int) -> None:
+def test_a_consumer_group_heartbeat_gets_unsupported_version(version: int) -> None:
     answer = BrokerHarness().ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, group_id="g", member_id="m")
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert "group.protocol=classic" in answer.error_message
 
 
-def test_a_transactional_id_is_not_found() -> None:
+def test_describe_transactions_gets_transactional_id_not_found() -> None:
     harness = BrokerHarness(authorizer=Denying((Operation.DESCRIBE, "secret")))
     rows = harness.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["pay", "secret", ""]).transaction_states
     assert [(row.transactional_id, row.error_code) for row in rows] == [
@@ -99,14 +99,16 @@ def test_a_transactional_id_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_list_of_transactions_is_empty_and_names_states_that_do_not_exist(version: int) -> None:
+def test_list_transactions_returns_no_transactions_and_lists_unknown_state_filters(version: int) -> None:
     answer = BrokerHarness().ask(ApiKey.LIST_TRANSACTIONS, version, state_filters=["Ongoing", "Asleep"])
     assert (answer.error_code, answer.transaction_states) == (ErrorCode.NONE, ())
     assert answer.unknown_state_filters == ("Asleep",)
 
 
 @pytest.mark.parametrize(("key", "fields", "missing"), REFUSED, ids=lambda value: getattr(value, "name", ""))
-def test_the_log_names_what_is_missing_once_per_client(key: ApiKey, fields: dict[str, Any], missing: str) -> None:
+def test_a_request_for_an_absent_feature_is_logged_once_per_client(
+    key: ApiKey, fields: dict[str, Any], missing: str
+) -> None:
     harness = BrokerHarness()
     with capture_logs() as logs:
         for _ in range(50):
@@ -120,7 +122,7 @@ def test_the_log_names_what_is_missing_once_per_client(key: ApiKey, fields: dict
     "key",
     [*dict.fromkeys(key for key, _, _ in REFUSED), ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS],
 )
-def test_an_absent_feature_is_advertised_as_kafka_does(key: ApiKey) -> None:
+def test_apis_of_absent_features_are_advertised_as_in_kafka(key: ApiKey) -> None:
     harness = BrokerHarness()
     told = harness.ask(ApiKey.API_VERSIONS, 4, client_software_name="test", client_software_version="1")
     assert key in {row.api_key for row in told.api_keys}

@@ -1,5 +1,5 @@
-"""Forwarded admin requests: every version goes to the controller's newest and back, and has an error if no controller
-answers.
+"""Forwarded admin requests: every version is converted to the controller's newest version and back, and gets an error
+if no controller answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraft.image import ConfigResourceType, events
-from kraft.node.peers import Outcome
+from kraft.node.peers import CallOutcome
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -21,7 +21,7 @@ TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
 
 class Cluster:
-    """A broker and its deciding controller; what was decided is published at once."""
+    """A broker and its active controller. Every decision of the controller is published at once."""
 
     def __init__(self) -> None:
         image = image_of(broker_event(1), broker_event(2), broker_event(3), *orders())
@@ -66,7 +66,7 @@ def test_topics_are_created_in_every_version(version: int) -> None:
     assert cluster.controller.requests[0][2] == 5_000
 
 
-def test_a_created_topic_is_only_validated_when_asked_to() -> None:
+def test_create_topics_with_validate_only_creates_no_topic() -> None:
     cluster = Cluster()
     response = cluster.ask(ApiKey.CREATE_TOPICS, 7, topics=[new_topic("new")], validate_only=True, timeout=1)
     assert response.topics[0].error_code == 0
@@ -129,7 +129,7 @@ def alteration(type_: int, name: str, *changes: tuple[str, int, str | None]) -> 
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_configs_are_altered_in_every_version_and_loggers_stay_here(version: int) -> None:
+def test_configs_are_altered_in_every_version_and_logger_levels_are_not_forwarded(version: int) -> None:
     cluster = Cluster()
     wanted = [
         alteration(TOPIC, "orders", ("retention.ms", 0, "5000")),
@@ -149,7 +149,7 @@ def test_configs_are_altered_in_every_version_and_loggers_stay_here(version: int
     assert cluster.controller.image.topic_configs("orders") == {"retention.ms": "5000"}
 
 
-def test_a_resource_that_a_request_names_twice_is_refused_twice() -> None:
+def test_a_config_resource_named_twice_in_a_request_gets_two_errors() -> None:
     cluster = Cluster()
     twice = alteration(TOPIC, "orders", ("retention.ms", 0, "5000"))
     response = cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[twice, twice])
@@ -173,11 +173,11 @@ REQUESTS: list[tuple[int, int, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("key", "version", "fields", "results"), REQUESTS)
-def test_a_forwarded_request_without_an_answer_times_out(
+def test_a_forwarded_request_without_a_controller_response_gets_request_timed_out(
     key: int, version: int, fields: dict[str, Any], results: str
 ) -> None:
     cluster = Cluster()
-    cluster.controller.failing = Outcome.TIMED_OUT
+    cluster.controller.failing = CallOutcome.TIMED_OUT
     response = cluster.ask(key, version, **fields)
     told = getattr(response, results)[0] if results else response
     assert told.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -187,7 +187,7 @@ def test_a_forwarded_request_without_an_answer_times_out(
     assert told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_forwarded_request_names_the_clients_session() -> None:
+def test_a_forwarded_request_carries_the_clients_principal_and_address() -> None:
     cluster = Cluster()
     client = cluster.harness.connect("OUTSIDE")
     client.ask(ApiKey.CREATE_TOPICS, 7, topics=[new_topic("new")], timeout=1_000)

@@ -1,4 +1,4 @@
-"""AlterConfigs: what is named is all that is set afterwards."""
+"""AlterConfigs: after the request, only the configs that it names are set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraft.image import ConfigResourceType
-from kraft.node.peers import Outcome
+from kraft.node.peers import CallOutcome
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from tests.broker.api.test_admin import Cluster
@@ -45,14 +45,14 @@ def test_alter_configs_replaces_all_configs_of_a_resource_in_every_version(versi
     assert configs(cluster, TOPIC, "orders") == {}
 
 
-def test_the_clusters_min_insync_replicas_stays_although_it_is_not_named() -> None:
+def test_alter_configs_of_all_brokers_keeps_min_insync_replicas_when_it_is_not_named() -> None:
     cluster = Cluster()
     assert alter(cluster, resource(BROKER, "", min_insync_replicas="2", log_retention_ms="9")) == [0]
     assert alter(cluster, resource(BROKER, "", log_retention_ms="8")) == [0]
     assert configs(cluster, BROKER, "") == {"min.insync.replicas": "2", "log.retention.ms": "8"}
 
 
-def test_each_resource_succeeds_or_fails_alone_and_a_failed_one_keeps_what_it_had() -> None:
+def test_each_resource_of_alter_configs_fails_alone_and_then_keeps_its_previous_configs() -> None:
     cluster = Cluster()
     alter(cluster, resource(TOPIC, "orders", retention_ms="5"))
     errors = alter(
@@ -71,7 +71,7 @@ def test_each_resource_succeeds_or_fails_alone_and_a_failed_one_keeps_what_it_ha
     assert configs(cluster, TOPIC, "orders") == {"retention.ms": "5"}
 
 
-def test_a_null_value_and_a_repeated_key_or_resource_are_refused() -> None:
+def test_alter_configs_rejects_a_null_value_and_a_repeated_key_or_resource() -> None:
     cluster = Cluster()
     assert alter(cluster, resource(TOPIC, "orders", retention_ms=None)) == [ErrorCode.INVALID_REQUEST]
     twice = resource(TOPIC, "orders", retention_ms="5")
@@ -82,20 +82,20 @@ def test_a_null_value_and_a_repeated_key_or_resource_are_refused() -> None:
     assert configs(cluster, TOPIC, "orders") == {}
 
 
-def test_nothing_is_changed_when_it_is_only_validated() -> None:
+def test_alter_configs_with_validate_only_changes_nothing() -> None:
     cluster = Cluster()
     assert alter(cluster, resource(TOPIC, "orders", retention_ms="5"), validate_only=True) == [0]
     assert configs(cluster, TOPIC, "orders") == {}
 
 
-def test_every_resource_gets_an_error_when_no_controller_answers() -> None:
+def test_alter_configs_returns_an_error_for_each_resource_when_no_controller_answers() -> None:
     cluster = Cluster()
-    cluster.controller.failing = Outcome.TIMED_OUT
+    cluster.controller.failing = CallOutcome.TIMED_OUT
     errors = alter(cluster, resource(TOPIC, "orders"), resource(BROKER, "1"))
     assert errors == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
-def test_every_resource_is_answered_in_the_order_of_the_request() -> None:
+def test_alter_configs_returns_its_results_in_the_order_of_the_request() -> None:
     cluster = Cluster()
     wanted = [
         resource(TOPIC, "orders", retention_ms="1"),

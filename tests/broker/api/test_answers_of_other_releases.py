@@ -1,4 +1,6 @@
-"""Nodes outlive answers that they do not understand: error codes of a later release, bodies that do not parse."""
+"""Nodes survive responses of another release that they do not understand: unknown error codes, and bodies that do not
+parse.
+"""
 
 from __future__ import annotations
 
@@ -67,18 +69,18 @@ ANSWERS: dict[InternalKey, tuple[Answer, ...]] = {
     InternalKey.ASSIGN_REPLICAS_TO_DIRS: (refused(InternalKey.ASSIGN_REPLICAS_TO_DIRS),),
     InternalKey.FORWARD: (refused(InternalKey.FORWARD), refused_topics, rubbish),
 }
-"""First answers of the active controller."""
+"""For each API, the responses that the active controller gives first, one after the other."""
 
 
 @pytest.mark.parametrize("key", ANSWERS)
-def test_a_node_outlives_what_a_controller_of_another_release_answers(
+def test_a_node_survives_unknown_error_codes_and_unparsable_responses_of_a_controller(
     key: InternalKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = list(ANSWERS[key])
     handle = REQUESTS[key]
 
     def answer(controller: Controller, request: Request) -> None:
-        if answers and controller.line.is_active:
+        if answers and controller.queue.is_active:
             asked = decode_rpc_request(key, request.api_version, request.body)
             request.respond(encode_rpc(answers.pop(0)(asked)))
         else:
@@ -113,7 +115,9 @@ def _in_sync(plane: Plane) -> list[int]:
     return sorted(topic.partition(0).isr) if topic is not None else []
 
 
-def test_a_follower_outlives_what_a_leader_of_another_release_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_survives_unknown_error_codes_and_unparsable_responses_of_its_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answers: list[list[Any]] = []
 
     def make(parts: HandlerParts) -> Handler:

@@ -1,4 +1,4 @@
-"""ApiVersions: the ranges that clients decide by, and the answer to a version that we do not speak."""
+"""ApiVersions: the version ranges by which clients decide, and the response to an unsupported version."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def ask(harness: BrokerHarness, version: int, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_advertised_ranges_are_those_of_kafka_4_3(version: int) -> None:
+def test_the_advertised_api_version_ranges_equal_those_of_kafka_4_3(version: int) -> None:
     response = ask(BrokerHarness(), version)
     assert response.error_code == 0
     assert {api.api_key: (api.min_version, api.max_version) for api in response.api_keys} == LISTED
 
 
-def test_the_apis_are_listed_by_their_keys_in_whatever_order_the_table_is() -> None:
+def test_api_versions_lists_the_apis_sorted_by_key_whatever_the_order_of_the_table() -> None:
     with shown_as(BROKER_APIS, dict(reversed(BROKER_APIS.items()))):
         assert [api.api_key for api in ask(BrokerHarness(), 4).api_keys] == sorted(LISTED)
 
@@ -46,7 +46,7 @@ def test_every_advertised_api_has_a_handler_and_every_kafka_handler_is_advertise
 
 
 @pytest.mark.parametrize("version", [5, 9, 32767])
-def test_an_unknown_version_is_answered_in_version_0_with_error_35(version: int) -> None:
+def test_an_unknown_api_versions_version_is_answered_in_version_0_with_error_35(version: int) -> None:
     client = BrokerHarness().connect()
     client.send_bytes(struct.pack(">ihhih", 4 + 4 + 2 + 5, 18, version, 77, -1) + b"\0\xff\xff\xff\xff")
     data = client.received()
@@ -55,7 +55,7 @@ def test_an_unknown_version_is_answered_in_version_0_with_error_35(version: int)
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ü", "x/y"])
-def test_a_bad_client_software_name_is_an_invalid_request(name: str) -> None:
+def test_an_invalid_client_software_name_gets_invalid_request(name: str) -> None:
     assert ask(BrokerHarness(), 3, client_software_name=name).error_code == ErrorCode.INVALID_REQUEST
     assert ask(BrokerHarness(), 4, client_software_version=name).error_code == ErrorCode.INVALID_REQUEST
 

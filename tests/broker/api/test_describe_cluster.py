@@ -1,4 +1,4 @@
-"""DescribeCluster: brokers by listener, fenced ones on demand, and endpoint types."""
+"""DescribeCluster: brokers by listener, fenced brokers on request, and endpoint types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = ApiKey.DESCRIBE_CLUSTER
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_live_brokers_are_described_with_the_endpoints_of_the_listener(version: int) -> None:
+def test_describe_cluster_returns_live_brokers_with_their_endpoints_on_the_clients_listener(version: int) -> None:
     response = BrokerHarness(image_of(*three_brokers())).ask(KEY, version, endpoint_type=1)
     assert (response.error_code, response.cluster_id, response.controller_id) == (0, CLUSTER_ID, 1)
     assert [(b.broker_id, b.host, b.port, b.rack) for b in response.brokers] == [
@@ -24,12 +24,12 @@ def test_live_brokers_are_described_with_the_endpoints_of_the_listener(version: 
     assert response.cluster_authorized_operations == -(2**31)
 
 
-def test_fenced_brokers_are_described_on_request() -> None:
+def test_describe_cluster_includes_fenced_brokers_on_request() -> None:
     response = BrokerHarness(image_of(*three_brokers())).ask(KEY, 2, endpoint_type=1, include_fenced_brokers=True)
     assert [(b.broker_id, b.is_fenced) for b in response.brokers] == [(1, False), (2, False), (3, True)]
 
 
-def test_a_broker_refuses_to_describe_controllers() -> None:
+def test_describe_cluster_for_controllers_is_rejected_by_a_broker() -> None:
     harness = BrokerHarness(image_of(*three_brokers()))
     assert harness.ask(KEY, 1, endpoint_type=2).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert harness.ask(KEY, 1, endpoint_type=9).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

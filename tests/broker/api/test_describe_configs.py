@@ -1,4 +1,4 @@
-"""DescribeConfigs: layers, sources, synonyms; who may see what. And the loggers of IncrementalAlterConfigs."""
+"""DescribeConfigs: layers, sources, synonyms, and permissions. Also the loggers of IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.serving.config_entries import ConfigSource
+from kraft.broker.serving.config_entries import ConfigOrigin
 from kraft.broker.serving.gates import CLUSTER, Operation
 from kraft.config import BROKER_KEYS, TOPIC_KEYS, KeyType
 from kraft.image import ConfigResourceType, MetadataImage, events
@@ -50,41 +50,41 @@ def by_name(result: Any) -> dict[str, Any]:
 def test_every_topic_key_is_described_with_value_and_source(image: MetadataImage, version: int) -> None:
     told = by_name(describe(BrokerHarness(image), TOPIC, "orders", version))
     assert set(told) == {name for name, key in TOPIC_KEYS.items() if not key.is_internal}
-    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("1000", ConfigSource.DYNAMIC_TOPIC)
+    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("1000", ConfigOrigin.DYNAMIC_TOPIC)
     inherited = told["min.insync.replicas"]
-    assert (inherited.value, inherited.config_source) == ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert (inherited.value, inherited.config_source) == ("2", ConfigOrigin.DYNAMIC_DEFAULT_BROKER)
     default = told["segment.bytes"]
-    assert (default.value, default.config_source) == ("1073741824", ConfigSource.DEFAULT)
+    assert (default.value, default.config_source) == ("1073741824", ConfigOrigin.DEFAULT)
     assert not any(config.read_only for config in told.values())
     if version >= 3:
         assert default.config_type == KeyType.INT
 
 
-def test_synonyms_of_a_config_list_every_layer_by_precedence(image: MetadataImage) -> None:
+def test_the_synonyms_of_a_config_list_every_layer_that_sets_it_in_order_of_precedence(image: MetadataImage) -> None:
     harness = BrokerHarness(image, properties={"log.retention.hours": "2"})
     told = by_name(describe(harness, TOPIC, "orders", include_synonyms=True, keys=["retention.ms"]))
     assert [(s.name, s.value, s.source) for s in told["retention.ms"].synonyms] == [
-        ("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC),
-        ("log.retention.ms", "3000", ConfigSource.DYNAMIC_BROKER),
-        ("log.retention.ms", "2000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        ("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
-        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+        ("retention.ms", "1000", ConfigOrigin.DYNAMIC_TOPIC),
+        ("log.retention.ms", "3000", ConfigOrigin.DYNAMIC_BROKER),
+        ("log.retention.ms", "2000", ConfigOrigin.DYNAMIC_DEFAULT_BROKER),
+        ("log.retention.hours", "2", ConfigOrigin.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigOrigin.DEFAULT),
     ]
     assert describe(harness, TOPIC, "orders").configs[0].synonyms == ()
 
 
-def test_a_setting_of_the_file_alone_is_no_synonym_of_a_topic_key_with_another_first_name(image: MetadataImage) -> None:
+def test_log_retention_hours_set_only_in_the_file_is_not_a_synonym_of_retention_ms(image: MetadataImage) -> None:
     bare = image_of(*three_brokers(), *orders())
     harness = BrokerHarness(bare, properties={"log.retention.hours": "2", "log.segment.bytes": "2000000"})
     told = by_name(describe(harness, TOPIC, "orders", include_synonyms=True))
     assert (told["retention.ms"].value, told["retention.ms"].config_source, told["retention.ms"].synonyms) == (
         "7200000",
-        ConfigSource.DEFAULT,
+        ConfigOrigin.DEFAULT,
         (),
     )
     assert [(s.name, s.value, s.source) for s in told["segment.bytes"].synonyms] == [
-        ("log.segment.bytes", "2000000", ConfigSource.STATIC_BROKER),
-        ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),
+        ("log.segment.bytes", "2000000", ConfigOrigin.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", ConfigOrigin.DEFAULT),
     ]
     assert told["remote.storage.enable"].synonyms == ()
 
@@ -98,19 +98,19 @@ GIVEN_AND_REPORTED = [
 
 
 @pytest.mark.parametrize(("key", "given", "reported"), GIVEN_AND_REPORTED)
-def test_a_value_is_reported_as_it_is_parsed(key: str, given: str, reported: str) -> None:
+def test_describe_configs_reports_the_parsed_value_of_a_topic_config(key: str, given: str, reported: str) -> None:
     image = image_of(*three_brokers(), *orders(), events.Config(TOPIC, "orders", key, given))
     told = by_name(describe(BrokerHarness(image), TOPIC, "orders", include_synonyms=True, keys=[key]))[key]
-    assert (told.value, told.synonyms[0].value, told.config_source) == (reported, reported, ConfigSource.DYNAMIC_TOPIC)
+    assert (told.value, told.synonyms[0].value, told.config_source) == (reported, reported, ConfigOrigin.DYNAMIC_TOPIC)
 
 
-def test_a_value_of_a_broker_is_reported_as_it_is_parsed_and_its_synonyms_as_they_were_set() -> None:
+def test_describe_configs_reports_a_parsed_broker_value_and_its_synonyms_as_they_were_set() -> None:
     image = image_of(*three_brokers(), events.Config(BROKER, "1", "log.retention.ms", " 5000 "))
     told = by_name(describe(BrokerHarness(image), BROKER, "1", include_synonyms=True))
     assert told["log.retention.ms"].value == "5000"
     assert [(s.name, s.value, s.source) for s in told["log.retention.ms"].synonyms] == [
-        ("log.retention.ms", " 5000 ", ConfigSource.DYNAMIC_BROKER),
-        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+        ("log.retention.ms", " 5000 ", ConfigOrigin.DYNAMIC_BROKER),
+        ("log.retention.hours", "168", ConfigOrigin.DEFAULT),
     ]
     assert [(s.name, s.value) for s in told["log.retention.hours"].synonyms] == [("log.retention.hours", "168")]
     assert [s.name for s in told["log.flush.interval.ms"].synonyms] == []
@@ -130,12 +130,12 @@ def test_describe_configs_hides_the_value_of_a_broker_key_that_kafka_does_not_de
     assert by_name(describe(harness, BROKER, "1"))["log.retention.ms"].value == "7"
 
 
-def test_only_the_requested_keys_are_described(image: MetadataImage) -> None:
+def test_describe_configs_returns_only_the_requested_keys(image: MetadataImage) -> None:
     told = by_name(describe(BrokerHarness(image), TOPIC, "orders", keys=["segment.bytes", "no.such.key"]))
     assert set(told) == {"segment.bytes"}
 
 
-def test_the_documentation_of_keys_is_returned_on_request(image: MetadataImage) -> None:
+def test_describe_configs_returns_the_documentation_of_keys_on_request(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     told = by_name(describe(harness, TOPIC, "orders", include_documentation=True))
     assert all(config.documentation for config in told.values())
@@ -146,7 +146,7 @@ def test_describe_configs_of_a_broker_lists_all_keys_and_hides_secrets(image: Me
     harness = BrokerHarness(image, properties={"ssl.keystore.password": "hush", "num.partitions": "7"})
     told = by_name(describe(harness, BROKER, "1", include_synonyms=True))
     assert set(told) >= {name for name, key in BROKER_KEYS.items() if not key.is_internal}
-    assert (told["num.partitions"].value, told["num.partitions"].config_source) == ("7", ConfigSource.STATIC_BROKER)
+    assert (told["num.partitions"].value, told["num.partitions"].config_source) == ("7", ConfigOrigin.STATIC_BROKER)
     assert (told["log.retention.ms"].value, told["log.retention.ms"].config_source) == ("3000", 2)
     assert told["node.id"].read_only
     assert not told["log.retention.ms"].read_only
@@ -155,13 +155,15 @@ def test_describe_configs_of_a_broker_lists_all_keys_and_hides_secrets(image: Me
     assert all(synonym.value is None for synonym in secret.synonyms)
 
 
-def test_the_empty_broker_name_is_the_clusters_dynamic_defaults_alone(image: MetadataImage) -> None:
+def test_describe_configs_of_the_empty_broker_name_returns_only_the_dynamic_cluster_defaults(
+    image: MetadataImage,
+) -> None:
     told = by_name(describe(BrokerHarness(image), BROKER, ""))
     assert {name: config.value for name, config in told.items()} == {
         "log.retention.ms": "2000",
         "min.insync.replicas": "2",
     }
-    assert {config.config_source for config in told.values()} == {ConfigSource.DYNAMIC_DEFAULT_BROKER}
+    assert {config.config_source for config in told.values()} == {ConfigOrigin.DYNAMIC_DEFAULT_BROKER}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_the_empty_broker_name_is_the_clusters_dynamic_defaults_alone(image: Met
         (77, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_resource_that_this_broker_cannot_describe_is_refused_alone(
+def test_describe_configs_rejects_only_the_resources_that_this_broker_cannot_describe(
     image: MetadataImage, type_: int, name: str, error: ErrorCode
 ) -> None:
     result = describe(BrokerHarness(image), type_, name)
@@ -183,7 +185,7 @@ def test_a_resource_that_this_broker_cannot_describe_is_refused_alone(
     assert result.error_message
 
 
-def test_an_unauthorised_topic_is_refused_as_such_whether_it_exists_or_not(image: MetadataImage) -> None:
+def test_describe_configs_returns_the_authorization_error_whether_or_not_the_topic_exists(image: MetadataImage) -> None:
     denying = Denying((Operation.DESCRIBE_CONFIGS, "missing"), (Operation.DESCRIBE_CONFIGS, CLUSTER.name))
     harness = BrokerHarness(image, authorizer=denying)
     assert describe(harness, TOPIC, "missing").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -201,12 +203,12 @@ def alter(harness: BrokerHarness, *changes: tuple[str, int, str | None], name: s
     return result
 
 
-def test_the_level_of_a_logger_is_set_described_and_reset() -> None:
+def test_a_logger_level_can_be_set_described_and_reset() -> None:
     harness = BrokerHarness()
     assert alter(harness, ("kraft.broker", 0, "DEBUG"), ("root", 0, "ERROR")).error_code == 0
     told = by_name(describe(harness, LOGGER, "1"))
     assert (told["kraft.broker"].value, told["root"].value, told["kraft"].value) == ("DEBUG", "ERROR", "ERROR")
-    assert told["root"].config_source == ConfigSource.DYNAMIC_BROKER_LOGGER
+    assert told["root"].config_source == ConfigOrigin.DYNAMIC_BROKER_LOGGER
     assert alter(harness, ("kraft.broker", 1, None)).error_code == 0
     assert by_name(describe(harness, LOGGER, "1"))["kraft.broker"].value == "ERROR"
 
@@ -223,14 +225,16 @@ def test_the_level_of_a_logger_is_set_described_and_reset() -> None:
         (("root", 1, None), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_bad_change_of_a_logger_changes_nothing(change: tuple[str, int, str | None], error: ErrorCode) -> None:
+def test_an_invalid_logger_level_change_is_rejected_as_a_whole(
+    change: tuple[str, int, str | None], error: ErrorCode
+) -> None:
     harness = BrokerHarness()
     before = by_name(describe(harness, LOGGER, "1"))
     assert alter(harness, ("kraft", 0, "FATAL"), change).error_code == error
     assert by_name(describe(harness, LOGGER, "1")) == before
 
 
-def test_a_change_that_is_only_validated_changes_nothing() -> None:
+def test_a_logger_level_change_with_validate_only_changes_nothing() -> None:
     harness = BrokerHarness()
     before = by_name(describe(harness, LOGGER, "1"))
     assert alter(harness, ("kraft", 0, "FATAL"), validate_only=True).error_code == 0

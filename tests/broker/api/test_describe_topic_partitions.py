@@ -22,7 +22,7 @@ def image(*more: events.Event) -> MetadataImage:
 
 
 def alphabet(*sizes: int) -> tuple[events.Event, ...]:
-    """Topics a, b, c … with the given numbers of partitions."""
+    """Return topics named a, b, c … with the given numbers of partitions."""
     found: list[events.Event] = []
     for number, size in enumerate(sizes):
         topic_id = UUID(int=0x5000 + number)
@@ -38,7 +38,7 @@ def ask(harness: BrokerHarness, *names: str, limit: int = 2000, cursor: tuple[st
 
 
 def pages(harness: BrokerHarness, *names: str, limit: int) -> list[list[tuple[str, int]]]:
-    """All pages, followed by their cursors: (topic, partition) of each."""
+    """Return the (topic, partition) pairs of each page, following the cursors until the last page."""
     found, cursor = [], None
     while True:
         response = ask(harness, *names, limit=limit, cursor=cursor)
@@ -59,20 +59,20 @@ def test_a_partition_is_described_with_leader_in_sync_and_eligible_replicas() ->
     assert (third.eligible_leader_replicas, third.last_known_elr) == ((3,), (1,))
 
 
-def test_a_leader_without_the_clients_listener_is_not_named() -> None:
+def test_describe_topic_partitions_omits_a_leader_without_the_clients_listener() -> None:
     response = BrokerHarness(image()).ask(KEY, 0, listener="OUTSIDE", topics=[{"name": "orders"}])
     partition = response.topics[0].partitions[1]
     assert (partition.error_code, partition.leader_id) == (0, -1)
 
 
-def test_topics_come_in_the_order_of_their_names_each_once() -> None:
+def test_describe_topic_partitions_returns_each_topic_once_sorted_by_name() -> None:
     harness = BrokerHarness(image(*alphabet(1, 1)))
     assert [topic.name for topic in ask(harness, "orders", "b", "a", "b").topics] == ["a", "b", "orders"]
     assert [topic.name for topic in ask(harness).topics] == ["a", "b", "orders"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
-def test_pages_hold_at_most_what_is_wanted_and_together_everything_once(limit: int) -> None:
+def test_pages_respect_the_requested_limit_and_together_contain_each_partition_once(limit: int) -> None:
     harness = BrokerHarness(image_of(*three_brokers(), *alphabet(3, 1, 4, 2)))
     found = pages(harness, limit=limit)
     assert all(len(page) == limit for page in found[:-1])
@@ -84,7 +84,7 @@ def test_pages_hold_at_most_what_is_wanted_and_together_everything_once(limit: i
     ]
 
 
-def test_the_brokers_own_limit_holds_whatever_is_wanted() -> None:
+def test_a_page_never_exceeds_max_request_partition_size_limit() -> None:
     harness = BrokerHarness(
         image_of(*three_brokers(), *alphabet(5)), properties={"max.request.partition.size.limit": "2"}
     )
@@ -98,12 +98,12 @@ def test_a_page_continues_behind_a_topic_that_was_deleted_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("cursor", [("orders", -1), ("others", 0)])
-def test_an_inconsistent_cursor_is_an_invalid_request(cursor: tuple[str, int]) -> None:
+def test_a_page_request_with_an_inconsistent_cursor_gets_invalid_request(cursor: tuple[str, int]) -> None:
     (topic,) = ask(BrokerHarness(image()), "orders", cursor=cursor).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_unknown_bad_and_forbidden_names_are_errors_when_asked_for_and_left_out_of_all() -> None:
+def test_unknown_invalid_and_forbidden_topics_get_errors_only_when_the_request_names_them() -> None:
     harness = BrokerHarness(image(*alphabet(1)), authorizer=Denying((Operation.DESCRIBE, "a")))
     found = {topic.name: topic.error_code for topic in ask(harness, "a", "no", "bad/name", "orders").topics}
     assert found == {

@@ -28,7 +28,7 @@ def sizes(result: Any) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_every_replica_is_described_with_its_size_in_every_version(version: int) -> None:
+def test_describe_log_dirs_returns_every_replica_with_its_size_in_every_version(version: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=2)
         for _ in range(3):
@@ -48,7 +48,7 @@ def test_every_replica_is_described_with_its_size_in_every_version(version: int)
     run(test)
 
 
-def test_only_the_requested_partitions_are_described() -> None:
+def test_describe_log_dirs_returns_only_the_requested_partitions() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=3)
         wanted = [{"topic": "orders", "partitions": [0, 2]}, {"topic": "others", "partitions": [0]}]
@@ -152,7 +152,7 @@ def test_an_open_transaction_is_described_with_its_first_offset() -> None:
     run(test)
 
 
-def test_each_partition_that_is_not_here_fails_alone() -> None:
+def test_describe_producers_returns_an_error_only_for_partitions_that_are_not_hosted() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", factor=1, leader=2)
         rows = await producers(plane, "orders", 0, 5)
@@ -167,7 +167,7 @@ def test_each_partition_that_is_not_here_fails_alone() -> None:
 
 
 class Nobody:
-    """The authorizer that refuses everything."""
+    """An authorizer that denies every operation."""
 
     def authorize(self, session: object, operation: object, resource: object) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""ListConfigResources: names by type, the older version that knows client metrics alone, and who may ask."""
+"""ListConfigResources: names by type, the older version that lists only client metrics, and the required permission."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(version: int, **fields: object) -> list[tuple[str, int]]:
     return [(row.resource_name, row.resource_type) for row in response.config_resources]
 
 
-def test_version_0_lists_client_metrics_resources_alone() -> None:
+def test_list_config_resources_version_0_lists_only_client_metrics_resources() -> None:
     assert [name for name, _ in rows(0)] == ["slow"]
 
 
@@ -38,11 +38,11 @@ def test_resources_of_every_type_are_listed_when_the_request_names_no_type() -> 
     assert rows(1) == [("orders", TOPIC), *living, ("slow", METRICS), ("workers", GROUP)]
 
 
-def test_only_resources_of_the_named_types_are_listed_each_once() -> None:
+def test_list_config_resources_lists_each_resource_of_the_requested_types_once() -> None:
     assert rows(1, resource_types=[GROUP, TOPIC, GROUP]) == [("workers", GROUP), ("orders", TOPIC)]
 
 
-def test_a_type_that_does_not_exist_is_refused() -> None:
+def test_list_config_resources_rejects_an_unknown_resource_type() -> None:
     response = BrokerHarness(image()).ask(KEY, 1, resource_types=[TOPIC, 99])
     assert (response.error_code, response.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())
 

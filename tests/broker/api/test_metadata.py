@@ -1,4 +1,4 @@
-"""Metadata: what clients see of brokers, topics and partitions, in every version."""
+"""Metadata: brokers, topics and partitions as clients see them, in every version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.compiled_readers import compile_reader
-from kraft.wire.messages.quirks import Direction
+from kraft.wire.messages.quirks import MessageDirection
 from tests.stages.broker_harness import CLUSTER_ID, BrokerHarness, Denying
 from tests.stages.images import (
     DIRECTORY,
@@ -54,7 +54,9 @@ def image() -> MetadataImage:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_only_unfenced_brokers_that_have_the_listener_are_listed(image: MetadataImage, version: int) -> None:
+def test_metadata_lists_only_unfenced_brokers_that_have_the_clients_listener(
+    image: MetadataImage, version: int
+) -> None:
     inside = BrokerHarness(image).ask(METADATA, version, topics=None)
     assert [(b.node_id, b.host, b.port) for b in inside.brokers] == [(1, "broker-1", 9092), (2, "broker-2", 9092)]
     outside = BrokerHarness(image).ask(METADATA, version, topics=None, listener="OUTSIDE")
@@ -67,7 +69,9 @@ def test_only_unfenced_brokers_that_have_the_listener_are_listed(image: Metadata
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_have_leader_replicas_isr_and_offline_replicas(image: MetadataImage, version: int) -> None:
+def test_metadata_returns_leader_replicas_isr_and_offline_replicas_of_partitions(
+    image: MetadataImage, version: int
+) -> None:
     (topic,) = BrokerHarness(image).ask(METADATA, version, topics=asked("orders")).topics
     assert (topic.name, topic.error_code) == ("orders", 0)
     first, second, third = topic.partitions
@@ -88,7 +92,7 @@ def test_partitions_have_leader_replicas_isr_and_offline_replicas(image: Metadat
 @pytest.mark.parametrize(
     ("version", "error"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND), (13, 72)]
 )
-def test_a_leader_without_the_listener_is_listener_not_found_from_version_6(
+def test_a_leader_without_the_clients_listener_gives_listener_not_found_from_version_6(
     image: MetadataImage, version: int, error: int
 ) -> None:
     (topic,) = BrokerHarness(image).ask(METADATA, version, topics=asked("orders"), listener="OUTSIDE").topics
@@ -96,13 +100,13 @@ def test_a_leader_without_the_listener_is_listener_not_found_from_version_6(
     assert topic.partitions[1].leader_id == -1
 
 
-def test_a_replica_in_an_offline_directory_is_offline() -> None:
+def test_metadata_reports_a_replica_in_an_offline_log_directory_as_offline() -> None:
     image = image_of(*three_brokers(), *orders(), events.BrokerRegistrationChange(2, 12, log_dirs=(UNKNOWN,)))
     (topic,) = BrokerHarness(image).ask(METADATA, 13, topics=asked("orders")).topics
     assert topic.partitions[0].offline_replicas == (2, 3)
 
 
-def test_null_and_only_in_version_0_also_empty_means_all_topics(image: MetadataImage) -> None:
+def test_metadata_returns_all_topics_for_null_and_in_version_0_also_for_an_empty_list(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     assert [t.name for t in harness.ask(METADATA, 0, topics=None).topics] == ["orders"]
     for version in VERSIONS[1:]:
@@ -110,21 +114,25 @@ def test_null_and_only_in_version_0_also_empty_means_all_topics(image: MetadataI
         assert harness.ask(METADATA, version, topics=[]).topics == ()
 
 
-def test_topics_are_found_by_id_and_unknown_ids_have_error_100(image: MetadataImage) -> None:
+def test_metadata_finds_topics_by_id_and_returns_error_100_for_unknown_ids(image: MetadataImage) -> None:
     known, unknown = BrokerHarness(image).ask(METADATA, 12, topics=asked_by_id(ORDERS, UNKNOWN)).topics
     assert (known.name, known.topic_id, len(known.partitions)) == ("orders", ORDERS, 3)
     assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, UNKNOWN, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_before_version_12_are_an_invalid_request(image: MetadataImage, version: int) -> None:
+def test_a_metadata_request_with_topic_ids_before_version_12_gets_invalid_request(
+    image: MetadataImage, version: int
+) -> None:
     topic = messages.nested_class(messages.request_class(METADATA), "topics")
     wanted = [messages.build(topic, name="orders", topic_id=ORDERS)]
     (answer,) = BrokerHarness(image).ask(METADATA, version, topics=wanted).topics
     assert (answer.name, answer.error_code) == ("orders", ErrorCode.INVALID_REQUEST)
 
 
-def test_an_invalid_topic_name_has_another_error_than_an_unknown_one(image: MetadataImage) -> None:
+def test_metadata_returns_invalid_topic_for_an_invalid_name_and_unknown_topic_for_a_missing_one(
+    image: MetadataImage,
+) -> None:
     harness = BrokerHarness(image)
     wanted = asked("missing", "bad/name", "a" * 250, "..")
     answers = harness.ask(METADATA, 9, topics=wanted, allow_auto_topic_creation=False).topics
@@ -137,7 +145,7 @@ def test_an_invalid_topic_name_has_another_error_than_an_unknown_one(image: Meta
     assert harness.auto_topics.asked == []
 
 
-def test_a_missing_topic_is_created_when_client_and_broker_want_it(image: MetadataImage) -> None:
+def test_a_metadata_request_creates_a_missing_topic_if_client_and_broker_allow_it(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     answers = harness.ask(METADATA, 9, topics=asked("new", "bad/name"), allow_auto_topic_creation=True).topics
     assert {t.name: t.error_code for t in answers} == {
@@ -147,27 +155,29 @@ def test_a_missing_topic_is_created_when_client_and_broker_want_it(image: Metada
     assert harness.auto_topics.asked == ["new"]
 
 
-def test_the_clusters_own_log_is_never_created(image: MetadataImage) -> None:
+def test_a_metadata_request_never_creates_the_cluster_metadata_topic(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     (answer,) = harness.ask(METADATA, 9, topics=asked("__cluster_metadata"), allow_auto_topic_creation=True).topics
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert harness.auto_topics.asked == []
 
 
-def test_no_topic_is_created_when_the_broker_does_not_allow_it(image: MetadataImage) -> None:
+def test_a_metadata_request_creates_no_topic_if_the_broker_does_not_allow_it(image: MetadataImage) -> None:
     harness = BrokerHarness(image, properties={"auto.create.topics.enable": "false"})
     (answer,) = harness.ask(METADATA, 9, topics=asked("new"), allow_auto_topic_creation=True).topics
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert harness.auto_topics.asked == []
 
 
-def test_versions_before_4_always_allow_creation(image: MetadataImage) -> None:
+def test_metadata_versions_before_4_always_allow_topic_creation(image: MetadataImage) -> None:
     harness = BrokerHarness(image)
     harness.ask(METADATA, 3, topics=asked("new"))
     assert harness.auto_topics.asked == ["new"]
 
 
-def test_unauthorised_wins_over_unknown_and_is_hidden_from_all_topics(image: MetadataImage) -> None:
+def test_an_unauthorized_topic_gets_the_authorization_error_and_is_not_in_the_list_of_all_topics(
+    image: MetadataImage,
+) -> None:
     harness = BrokerHarness(image, authorizer=Denying((Operation.DESCRIBE, "orders"), (Operation.DESCRIBE, "missing")))
     answers = harness.ask(METADATA, 12, topics=asked("orders", "missing")).topics
     assert [(t.name, t.topic_id, t.error_code) for t in answers] == [("orders", None, 29), ("missing", None, 29)]
@@ -176,7 +186,7 @@ def test_unauthorised_wins_over_unknown_and_is_hidden_from_all_topics(image: Met
     assert (by_id.name, by_id.topic_id, by_id.error_code) == (None, ORDERS, 29)
 
 
-def test_creation_needs_the_right_on_the_cluster_or_on_the_topic(image: MetadataImage) -> None:
+def test_topic_creation_by_a_metadata_request_needs_create_on_the_cluster_or_on_the_topic(image: MetadataImage) -> None:
     denying = Denying((Operation.CREATE, CLUSTER.name), (Operation.CREATE, "forbidden"))
     harness = BrokerHarness(image, authorizer=denying)
     answers = harness.ask(METADATA, 9, topics=asked("allowed", "forbidden"), allow_auto_topic_creation=True).topics
@@ -196,13 +206,15 @@ def test_authorized_operations_of_topics_are_returned_only_on_request(image: Met
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_versions_8_to_10_return_the_operations_on_the_cluster_on_request(image: MetadataImage, version: int) -> None:
+def test_metadata_versions_8_to_10_return_authorized_cluster_operations_on_request(
+    image: MetadataImage, version: int
+) -> None:
     from io import BytesIO
 
     import kio.serial
 
-    old_request = messages.versioned_class(METADATA, version, Direction.REQUEST)
-    old_response = messages.versioned_class(METADATA, version, Direction.RESPONSE)
+    old_request = messages.versioned_class(METADATA, version, MessageDirection.REQUEST)
+    old_response = messages.versioned_class(METADATA, version, MessageDirection.RESPONSE)
     read = compile_reader(old_response, old_response)
     for wanted in (False, True):
         buffer = BytesIO()
@@ -219,7 +231,7 @@ def test_versions_8_to_10_return_the_operations_on_the_cluster_on_request(image:
             assert told >> Operation.CLUSTER_ACTION & 1
 
 
-def test_a_broker_that_was_fenced_a_moment_ago_is_still_listed_but_leads_nothing() -> None:
+def test_a_recently_fenced_broker_is_still_listed_in_metadata_but_leads_no_partition() -> None:
     old = image_of(*three_brokers(), *orders())
     gone = [
         events.BrokerRegistrationChange(2, 12, fenced=True),
@@ -238,7 +250,7 @@ def test_a_broker_that_was_fenced_a_moment_ago_is_still_listed_but_leads_nothing
     assert [b.node_id for b in harness.ask(METADATA, 12, topics=[]).brokers] == [1]
 
 
-def test_a_broker_that_came_back_or_was_unregistered_is_not_listed_as_departed() -> None:
+def test_a_broker_that_returned_or_was_unregistered_is_not_listed_as_departed() -> None:
     old = image_of(*three_brokers())
     fenced = replay(old, [events.BrokerRegistrationChange(2, 12, fenced=True)], old.offset + 1, 1)
     for change in (events.BrokerRegistrationChange(2, 12, fenced=False), events.UnregisterBroker(2, 12)):
@@ -251,7 +263,7 @@ def test_a_broker_that_came_back_or_was_unregistered_is_not_listed_as_departed()
         assert departed.listed() == []
 
 
-def test_a_leader_whose_process_seems_to_have_died_is_not_available_for_a_moment() -> None:
+def test_metadata_returns_leader_not_available_while_the_leaders_process_seems_dead() -> None:
     harness = BrokerHarness(image_of(*three_brokers(), *orders()))
     harness.lost.add(2)
     (topic,) = harness.ask(METADATA, 12, topics=asked("orders")).topics
@@ -265,7 +277,7 @@ def test_a_leader_whose_process_seems_to_have_died_is_not_available_for_a_moment
     assert topic.partitions[1].leader_id == 2
 
 
-def test_internal_topics_are_marked() -> None:
+def test_metadata_marks_internal_topics() -> None:
     image = image_of(
         *three_brokers(), events.Topic("__consumer_offsets", INTERNAL), events.Partition(INTERNAL, 0, (1,), (1,))
     )
@@ -273,7 +285,7 @@ def test_internal_topics_are_marked() -> None:
     assert topic.is_internal
 
 
-def test_another_living_broker_is_the_controller_for_clients_while_this_one_is_fenced() -> None:
+def test_metadata_of_a_fenced_broker_names_another_live_broker_as_controller() -> None:
     image = image_of(broker_event(1, fenced=True), broker_event(2))
     assert BrokerHarness(image).ask(METADATA, 12, topics=[]).controller_id == 2
     assert BrokerHarness(image_of()).ask(METADATA, 12, topics=[]).controller_id == -1
@@ -283,7 +295,7 @@ def test_another_living_broker_is_the_controller_for_clients_while_this_one_is_f
 
 
 def many(chance: random.Random, count: int, topic_id: UUID, name: str) -> list[Event]:
-    """A topic whose partitions are in a few states, some of them unusual."""
+    """Return the records of a topic whose partitions are in a few states, some of them unusual."""
     directories = (DIRECTORY, OTHER_DIRECTORY, DIRECTORY)
     states: list[tuple[tuple[int, ...], tuple[int, ...], int, int]] = [
         ((1, 2, 3), (1, 2, 3), 1, 0),
@@ -304,12 +316,12 @@ def many(chance: random.Random, count: int, topic_id: UUID, name: str) -> list[E
 
 
 def one_by_one(_: PartitionsWriter, topic: TopicImage, describe: Describe) -> Any:
-    """Every partition described and written by itself."""
+    """Return all partitions, each described and encoded separately."""
     return tuple(describe(number, state) for number, state in topic.partitions())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_that_are_written_once_for_many_are_those_that_are_written_one_by_one(
+def test_partitions_encoded_from_shared_bytes_equal_partitions_encoded_one_by_one(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(version)
@@ -322,7 +334,7 @@ def test_partitions_that_are_written_once_for_many_are_those_that_are_written_on
 
 
 @pytest.mark.parametrize("all_topics", [True, False])
-async def test_an_answer_with_very_many_partitions_is_made_in_turns_from_one_image(
+async def test_a_metadata_response_with_very_many_partitions_is_built_in_turns_from_one_image(
     nursery: trio.Nursery, all_topics: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(1)
@@ -344,14 +356,16 @@ async def test_an_answer_with_very_many_partitions_is_made_in_turns_from_one_ima
     assert messages.decode_response(METADATA, 12, bodies[0]) == expected
 
 
-def test_an_answer_of_ordinary_size_is_given_at_once() -> None:
+def test_a_metadata_response_of_ordinary_size_is_sent_at_once() -> None:
     image = image_of(*three_brokers(), *many(random.Random(1), 500, ORDERS, "orders"))
     (topic,) = BrokerHarness(image).ask(METADATA, 12, topics=asked("orders")).topics
     assert len(topic.partitions) == 500
 
 
 @pytest.mark.parametrize("version", [8, 13])
-async def test_megabytes_of_partitions_are_never_copied_together(nursery: trio.Nursery, version: int) -> None:
+async def test_a_metadata_response_of_megabytes_is_sent_in_pieces_without_joining_them(
+    nursery: trio.Nursery, version: int
+) -> None:
     image = image_of(*three_brokers(), *many(random.Random(1), 12_000, ORDERS, "orders"))
     harness = BrokerHarness(image, nursery=nursery)
     client = harness.connect()
@@ -366,7 +380,7 @@ async def test_megabytes_of_partitions_are_never_copied_together(nursery: trio.N
     assert len(topic.partitions) == 12_000
 
 
-async def test_a_long_request_whose_client_goes_before_its_answer_still_creates_the_missing_topics(
+async def test_a_long_metadata_request_creates_missing_topics_even_if_its_client_disconnects(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STEP_TOPICS", 1)

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords and retention, against one node and three."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords and retention, in clusters of one node and of three."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def timed(plane: Plane, *timestamps: int, name: str = "orders", **configs:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_the_ends_of_a_log_in_every_version(version: int) -> None:
+def test_list_offsets_returns_the_start_and_end_of_a_log_in_every_version(version: int) -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10, 20, 30)
         for timestamp, offset in ((LATEST, 3), (EARLIEST, 0), (EPOCH_MS + 15, 1)):
@@ -36,7 +36,7 @@ def test_the_ends_of_a_log_in_every_version(version: int) -> None:
     run(test)
 
 
-def test_list_offsets_by_time_returns_the_first_later_record() -> None:
+def test_list_offsets_by_time_returns_the_first_record_at_or_after_that_time() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10, 50, 30, 60)
         for timestamp, expected in ((0, 0), (10, 0), (11, 1), (50, 1), (51, 3), (61, -1)):
@@ -52,7 +52,7 @@ def test_list_offsets_by_time_returns_the_first_later_record() -> None:
     run(test)
 
 
-def test_a_lookup_that_meets_a_timestamp_out_of_range_is_corrupt_message() -> None:
+def test_a_timestamp_lookup_that_finds_an_out_of_range_record_time_gets_corrupt_message() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 0)
         data = far_apart(2**63 - 1)
@@ -64,7 +64,7 @@ def test_a_lookup_that_meets_a_timestamp_out_of_range_is_corrupt_message() -> No
     run(test)
 
 
-def test_the_largest_timestamp_after_records_of_its_batch_are_deleted_is_that_of_a_record_left() -> None:
+def test_max_timestamp_ignores_deleted_records_of_a_partly_deleted_batch() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert error(await plane.produce("orders", far_apart(-5))) == NONE
@@ -75,7 +75,7 @@ def test_the_largest_timestamp_after_records_of_its_batch_are_deleted_is_that_of
     run(test)
 
 
-def test_a_lookup_in_a_batch_that_does_not_parse_is_corrupt_message_and_is_logged_once() -> None:
+def test_a_timestamp_lookup_in_an_unparsable_batch_gets_corrupt_message_and_is_logged_once() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10)
         write_unreadable(plane, "orders")
@@ -99,7 +99,7 @@ def write_unreadable(plane: Plane, name: str) -> None:
     plane.partition(name).append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
 
 
-def test_special_timestamps_need_their_version() -> None:
+def test_special_timestamps_are_rejected_in_list_offsets_versions_that_lack_them() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10)
         needed = ((MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11))
@@ -117,7 +117,7 @@ def test_special_timestamps_need_their_version() -> None:
     run(test)
 
 
-def test_read_committed_sees_the_last_stable_offset_as_the_end() -> None:
+def test_list_offsets_with_read_committed_returns_the_last_stable_offset_as_the_end() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10)
         write_in_transaction(plane, "orders", 7, 0, "maybe")
@@ -130,7 +130,7 @@ def test_read_committed_sees_the_last_stable_offset_as_the_end() -> None:
     run(test)
 
 
-def test_a_partition_that_a_request_names_twice_is_refused() -> None:
+def test_a_partition_that_list_offsets_names_twice_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10)
         request_class = messages.request_class(ApiKey.LIST_OFFSETS)
@@ -174,7 +174,7 @@ def test_offset_for_leader_epoch_returns_the_end_of_the_epoch() -> None:
     run(test)
 
 
-def test_the_end_of_an_epoch_after_a_failover() -> None:
+def test_offset_for_leader_epoch_returns_the_end_of_the_previous_epoch_after_a_failover() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         first = plane.partition("orders", 1).leader_epoch
@@ -199,7 +199,7 @@ def test_the_end_of_an_epoch_after_a_failover() -> None:
 # delete records
 
 
-def test_deleted_records_are_out_of_range_on_every_replica() -> None:
+def test_a_fetch_of_deleted_records_gets_offset_out_of_range_on_every_replica() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         for number in range(10):
@@ -216,7 +216,7 @@ def test_deleted_records_are_out_of_range_on_every_replica() -> None:
     three(test)
 
 
-def test_delete_records_is_refused_beyond_the_high_watermark_and_where_policy_forbids() -> None:
+def test_delete_records_is_rejected_above_the_high_watermark_and_for_a_compacted_topic() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, 10, 20)
         for offset in (3, -2):
@@ -228,7 +228,7 @@ def test_delete_records_is_refused_beyond_the_high_watermark_and_where_policy_fo
     run(test)
 
 
-def test_an_answered_deletion_survives_a_crash() -> None:
+def test_an_acknowledged_delete_records_survives_a_crash() -> None:
     async def test(plane: Plane) -> None:
         await timed(plane, *range(10))
         assert error(await plane.delete_records("orders", 6)) == NONE
@@ -245,7 +245,7 @@ def test_an_answered_deletion_survives_a_crash() -> None:
 # retention
 
 
-def test_retention_by_size_takes_the_oldest_segments() -> None:
+def test_retention_by_size_deletes_the_oldest_segments() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", internal_segment_bytes="500", retention_bytes="1000")
         for number in range(40):
@@ -277,7 +277,7 @@ def test_retention_by_time_also_deletes_the_active_segment_and_the_log_continues
     run(test)
 
 
-def test_compacted_topics_are_not_trimmed_by_retention() -> None:
+def test_retention_does_not_trim_compacted_topics() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic(
             "latest", cleanup_policy="compact", retention_ms="1000", retention_bytes="1", internal_segment_bytes="500"
@@ -291,7 +291,7 @@ def test_compacted_topics_are_not_trimmed_by_retention() -> None:
     run(test)
 
 
-def test_nothing_above_the_high_watermark_is_trimmed() -> None:
+def test_retention_deletes_nothing_above_the_high_watermark() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic(
             "orders", leader=1, min_insync_replicas="3", retention_ms="1000", internal_segment_bytes="500"

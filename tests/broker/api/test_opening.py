@@ -1,4 +1,4 @@
-"""Requests that decompress stored batches take turns, and their memory is counted."""
+"""Requests that decompress stored batches: only a few at a time, and their memory is charged to the budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraft.broker.serving.gates import OPENERS_MAX, OPENING_BYTES, Gates
 from kraft.wire.budget import MemoryBudget
 
 
-def test_a_few_requests_open_batches_at_one_time_and_the_budget_counts_them() -> None:
+def test_a_bounded_number_of_requests_decompress_at_once_and_their_memory_is_charged() -> None:
     async def main() -> None:
         memory = MemoryBudget(OPENING_BYTES)
         gates = Gates(memory)

@@ -1,4 +1,4 @@
-"""Reassignment through a broker: every version goes to the controller's newest and back."""
+"""Reassignment requests through a broker: every version is converted to the controller's newest version and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def row(index: int, *replicas: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_replicas_are_moved_in_every_version_and_the_move_is_listed(version: int) -> None:
+def test_partitions_are_reassigned_in_every_version_and_the_reassignment_is_listed(version: int) -> None:
     cluster = Cluster()
     before = cluster.controller.image.topics.get("orders")
     assert before is not None
@@ -37,7 +37,7 @@ def test_replicas_are_moved_in_every_version_and_the_move_is_listed(version: int
     assert bool(listed.topics) == after.partition(0).is_reassigning
 
 
-def test_the_number_of_replicas_is_kept_from_version_1_on_if_asked_for() -> None:
+def test_a_reassignment_may_forbid_a_replication_factor_change_from_version_1_on() -> None:
     cluster = Cluster()
     topic = nested(ALTER, "topics", name="orders", partitions=[row(0, 1)])
     response = cluster.ask(ALTER, 1, topics=[topic], allow_replication_factor_change=False, timeout=5_000)

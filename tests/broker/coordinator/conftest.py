@@ -1,4 +1,4 @@
-"""Whole clusters in a world, with groups."""
+"""Fixtures that run whole simulated clusters with consumer groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Run = Callable[..., None]
 
 
 def _run(test: Test, *, seed: int = 1, topics: tuple[str, ...] = ("orders",), **layout: Any) -> None:
-    """Three controllers and three brokers with these topics (two partitions, three replicas), and one member."""
+    """Run a test with three controllers, three brokers, these topics (two partitions, three replicas each), and one
+    group member."""
 
     async def main(world: World) -> None:
         cluster = WorldCluster(world, **{"group_initial_rebalance_delay_ms": "0", **layout})

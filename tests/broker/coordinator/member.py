@@ -1,4 +1,4 @@
-"""A member of a group in a world, that asks one request at a time and finds its coordinator when it must."""
+"""A simulated group member. It sends one request at a time and looks up its coordinator when necessary."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ NEWEST = {
     ApiKey.DELETE_GROUPS: 2,
     ApiKey.OFFSET_DELETE: 0,
 }
-"""The newest version of each API; of offsets the newest in which topics have names."""
+"""The newest version of each API. For the offset APIs it is the newest version in which requests name topics by name.
+"""
 
 TRIES_MAX = 200
 
 
 class Member:
-    """One client. `broker` is its coordinator as far as it knows."""
+    """One client in a group. `broker` is the connection to the broker that it takes for its coordinator."""
 
     def __init__(self, world: World, cluster: WorldCluster, seam: Seam, group: str = "g") -> None:
         self.world = world
@@ -44,7 +45,7 @@ class Member:
         self._client: AskingClient | None = None
 
     async def find(self) -> int:
-        """The coordinator's node id, once it is known."""
+        """Return the coordinator's node id, once it is known."""
         for _ in range(TRIES_MAX):
             for broker_id in self.cluster.broker_ids:
                 if self.world.is_running(self.cluster.name(broker_id)) and await self._ask_where(broker_id):
@@ -53,7 +54,8 @@ class Member:
         raise AssertionError("no coordinator was found")
 
     async def _ask_where(self, broker_id: int) -> bool:
-        """Ask this broker, and connect to it if it names itself: who is named by another may hear of it later."""
+        """Look up the coordinator at this broker, and connect to this broker if it names itself. A coordinator that
+        another broker names may not know yet that it coordinates."""
         try:
             client = await self.cluster.connect(broker_id, self.seam)
             answer = await client.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[self.group])
@@ -67,14 +69,14 @@ class Member:
         return True
 
     async def ask(self, key: ApiKey, version: int | None = None, **fields: Any) -> Any:
-        """Ask the coordinator, wherever it is."""
+        """Send a request to the coordinator; look the coordinator up again if it has moved."""
         if self._client is None:
             await self.find()
         assert self._client is not None
         return await self._client.ask(key, NEWEST[key] if version is None else version, **fields)
 
     async def join(self, **fields: Any) -> Any:
-        """Join, with the id that is given if one is; the reply."""
+        """Join, with the member id if one is given. Return the reply."""
         while True:
             reply = await self.ask(
                 ApiKey.JOIN_GROUP,
@@ -107,13 +109,13 @@ class Member:
         )
 
     async def settle(self) -> None:
-        """Be the one member of a stable group."""
+        """Join and sync until this client is the only member of a stable group."""
         await self.join()
         reply = await self.sync({self.member_id: b"everything"})
         assert reply.error_code == ErrorCode.NONE
 
     async def topic_id(self, name: str) -> UUID:
-        """The id of a topic, from the coordinator."""
+        """Return the id of a topic, from the coordinator."""
         (topic,) = (await self.ask(ApiKey.METADATA, 12, topics=[{"name": name}])).topics
         assert topic.error_code == ErrorCode.NONE
         found: UUID = topic.topic_id
@@ -144,14 +146,14 @@ class Member:
         return ErrorCode(int(reply.topics[0].partitions[0].error_code))
 
     async def committed(self, topic: str = "orders", partition: int = 0, *, stable: bool = False) -> int:
-        """The committed offset; -1 if there is none. AssertionError on any error."""
+        """Return the committed offset; -1 if there is none. Raises AssertionError on any error."""
         row = await self.fetched(topic, partition, stable=stable)
         assert row.error_code == ErrorCode.NONE
         offset: int = row.committed_offset
         return offset
 
     async def fetched(self, topic: str = "orders", partition: int = 0, *, stable: bool = False) -> Any:
-        """The row of an OffsetFetch."""
+        """Return the result row of an OffsetFetch for one partition."""
         reply = await self.ask(
             ApiKey.OFFSET_FETCH,
             groups=[{"group_id": self.group, "topics": [{"name": topic, "partition_indexes": [partition]}]}],

@@ -1,4 +1,4 @@
-"""The group APIs as clients see them: every version, every error of the handlers, the internal topic."""
+"""The group APIs as clients see them: every version, every error of the handlers, and the internal topic."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def versions(key: ApiKey) -> range:
 # FindCoordinator and the internal topic
 
 
-def test_the_offsets_topic_is_created_for_who_looks_for_a_coordinator_first(run: Any) -> None:
+def test_the_first_find_coordinator_request_creates_the_offsets_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = await cluster.connect(1, member.seam)
         answer = await client.ask(ApiKey.FIND_COORDINATOR, 6, key_type=0, coordinator_keys=["g", "h"])
         assert [row.error_code for row in answer.coordinators] == [0, 0], "it waits until the topic is there"
         assert [row.key for row in answer.coordinators] == ["g", "h"]
-        told = await client.ask(ApiKey.METADATA, 12, topics=[{"name": OFFSETS_TOPIC}])
-        (topic,) = told.topics
+        answer = await client.ask(ApiKey.METADATA, 12, topics=[{"name": OFFSETS_TOPIC}])
+        (topic,) = answer.topics
         assert (topic.is_internal, len(topic.partitions)) == (True, 7)
         assert all(len(partition.replica_nodes) == 3 for partition in topic.partitions)
         configs = cluster.node(1).broker.broker.dynamic_configs.topic(OFFSETS_TOPIC)
@@ -62,7 +62,7 @@ def test_every_version_of_find_coordinator_names_the_same_broker(run: Any, versi
         (9, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_other_coordinators_are_not_found_and_nobody_waits_for_them(run: Any, key_type: int, error: ErrorCode) -> None:
+def test_find_coordinator_for_an_unsupported_key_type_fails_at_once(run: Any, key_type: int, error: ErrorCode) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = await cluster.connect(1, member.seam)
         answer = await client.ask(ApiKey.FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=["t"])
@@ -73,7 +73,7 @@ def test_other_coordinators_are_not_found_and_nobody_waits_for_them(run: Any, ke
     run(test)
 
 
-def test_a_topic_that_cannot_be_created_is_waited_for_only_so_long(run: Any) -> None:
+def test_find_coordinator_waits_a_limited_time_for_an_offsets_topic_that_cannot_be_created(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         client = await cluster.connect(1, member.seam)
         answer = await client.ask(ApiKey.FIND_COORDINATOR, 2, key_type=0, coordinator_keys=["g"])
@@ -82,7 +82,7 @@ def test_a_topic_that_cannot_be_created_is_waited_for_only_so_long(run: Any) -> 
     run(test, offsets_topic_replication_factor="4")
 
 
-def test_the_offsets_topic_does_not_grow_for_its_groups_would_be_looked_for_elsewhere(run: Any) -> None:
+def test_adding_partitions_to_the_offsets_topic_is_rejected(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.find()
         client = await cluster.connect(1, member.seam)
@@ -97,7 +97,7 @@ def test_the_offsets_topic_does_not_grow_for_its_groups_would_be_looked_for_else
     run(test)
 
 
-def test_the_metrics_of_the_coordinator_have_kafkas_names(run: Any) -> None:
+def test_group_coordinator_metrics_have_kafkas_names(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(1)
@@ -114,7 +114,7 @@ def test_the_metrics_of_the_coordinator_have_kafkas_names(run: Any) -> None:
     run(test)
 
 
-# a request's own errors
+# errors in a request itself
 
 ME = {"group_id": "", "generation_id": 1, "member_id": "m"}
 JOIN = {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 30_000, "protocol_type": "consumer"}
@@ -131,7 +131,9 @@ OWN_ERRORS: list[tuple[ApiKey, dict[str, Any], ErrorCode]] = [
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["before-the-offsets-topic", "with-the-offsets-topic"])
-def test_every_broker_answers_the_errors_of_a_group_request_itself(run: Any, is_there: bool) -> None:
+def test_every_broker_detects_an_invalid_group_request_even_if_it_is_not_the_coordinator(
+    run: Any, is_there: bool
+) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         if is_there:
             await member.settle()
@@ -147,7 +149,7 @@ def test_every_broker_answers_the_errors_of_a_group_request_itself(run: Any, is_
     run(test)
 
 
-def test_a_commit_of_nothing_is_answered_by_every_broker(run: Any) -> None:
+def test_an_empty_offset_commit_is_answered_by_every_broker(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         for broker_id in cluster.broker_ids:
             client = await cluster.connect(broker_id, member.seam)
@@ -174,7 +176,7 @@ def test_every_version_of_join_group_joins(run: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_sync_heartbeat_and_leave_works(run: Any, version: int) -> None:
+def test_every_version_of_sync_group_heartbeat_and_leave_group_works(run: Any, version: int) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.join()
         names = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
@@ -184,7 +186,7 @@ def test_every_version_of_sync_heartbeat_and_leave_works(run: Any, version: int)
         assert (synced.error_code, synced.assignment) == (0, b"a")
         beat = await member.ask(ApiKey.HEARTBEAT, min(version, 4), **me)
         assert beat.error_code == 0
-        unknown = await member.ask(ApiKey.LEAVE_GROUP, version, group_id="g", members=[{"member_id": "nobody"}])
+        unknown = await member.ask(ApiKey.LEAVE_GROUP, version, group_id="g", members=[{"member_id": "unknown"}])
         errors = [row.error_code for row in unknown.members] or [unknown.error_code]
         assert errors == [ErrorCode.UNKNOWN_MEMBER_ID]
         left = await member.ask(ApiKey.LEAVE_GROUP, version, group_id="g", members=[{"member_id": member.member_id}])
@@ -194,7 +196,7 @@ def test_every_version_of_sync_heartbeat_and_leave_works(run: Any, version: int)
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
-def test_a_sync_of_version_5_says_which_protocol_it_is_of(run: Any, missing: str) -> None:
+def test_a_sync_group_of_version_5_returns_its_protocol(run: Any, missing: str) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.join()
         names = {"protocol_type": "consumer", "protocol_name": "range", missing: None}
@@ -214,10 +216,10 @@ def test_every_version_of_offset_commit_is_read_by_every_version_of_offset_fetch
         reply = await member.ask(
             ApiKey.OFFSET_COMMIT, version, group_id="g", generation_id_or_member_epoch=-1, topics=topics
         )
-        told = reply.topics[0]
-        assert told.name == (None if version >= WITH_TOPIC_IDS else "orders")
-        assert told.topic_id == (orders["topic_id"] if version >= WITH_TOPIC_IDS else None)
-        assert [row.error_code for row in told.partitions] == [ErrorCode.NONE]
+        answer = reply.topics[0]
+        assert answer.name == (None if version >= WITH_TOPIC_IDS else "orders")
+        assert answer.topic_id == (orders["topic_id"] if version >= WITH_TOPIC_IDS else None)
+        assert [row.error_code for row in answer.partitions] == [ErrorCode.NONE]
         for fetch_version in versions(ApiKey.OFFSET_FETCH):
             wanted = [{**orders, "partition_indexes": [0, 1]}]
             for topics in (wanted, None) if fetch_version >= 2 else (wanted,):
@@ -234,10 +236,10 @@ def test_every_version_of_offset_commit_is_read_by_every_version_of_offset_fetch
     run(test)
 
 
-def test_an_old_commit_may_say_how_long_its_offset_is_kept(run: Any) -> None:
+def test_an_offset_commit_before_version_5_may_set_its_own_retention(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.find()
-        old = messages.versioned_class(ApiKey.OFFSET_COMMIT, 4, messages.Direction.REQUEST)
+        old = messages.versioned_class(ApiKey.OFFSET_COMMIT, 4, messages.MessageDirection.REQUEST)
         partition = messages.build(
             messages.nested_class(messages.nested_class(old, "topics"), "partitions"),
             partition_index=0,
@@ -260,10 +262,10 @@ def test_an_old_commit_may_say_how_long_its_offset_is_kept(run: Any) -> None:
     run(test, offsets_retention_check_interval_ms="500")
 
 
-# what is asked of topics
+# names and ids of topics
 
 
-def test_offsets_of_topics_that_do_not_exist_are_refused_and_the_others_are_kept(run: Any) -> None:
+def test_an_offset_commit_rejects_offsets_of_unknown_topics_and_stores_the_others(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         row = {"committed_offset": 3}
         topics = [
@@ -281,7 +283,7 @@ def test_offsets_of_topics_that_do_not_exist_are_refused_and_the_others_are_kept
     run(test)
 
 
-def test_a_topic_that_is_created_again_has_no_offsets_of_the_old_one(run: Any) -> None:
+def test_a_recreated_topic_does_not_get_the_committed_offsets_of_the_deleted_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         assert await member.commit(5) is ErrorCode.NONE
         assert await member.commit(6, topic="others") is ErrorCode.NONE
@@ -313,7 +315,7 @@ async def commit_by_id(member: Member, topic_id: UUID | None, offset: int, parti
 
 
 async def fetch_by_ids(member: Member, *topic_ids: UUID | None) -> list[tuple[UUID, ErrorCode, int]]:
-    """(topic id, error, offset) of partition 0 of each; of all topics if none is given."""
+    """Return (topic id, error, offset) of partition 0 of each topic; if no topic is given, of all topics."""
     topics = [{"topic_id": one, "partition_indexes": [0]} for one in topic_ids] or None
     groups = [{"group_id": "g", "topics": topics}]
     (group,) = (await member.ask(ApiKey.OFFSET_FETCH, WITH_TOPIC_IDS, groups=groups)).groups
@@ -325,7 +327,7 @@ async def fetch_by_ids(member: Member, *topic_ids: UUID | None) -> list[tuple[UU
     ]
 
 
-def test_an_id_that_no_topic_has_is_told_as_such_and_the_others_are_kept(run: Any) -> None:
+def test_an_offset_commit_rejects_unknown_topic_ids_and_stores_the_other_offsets(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         orders = await member.topic_id("orders")
         unknown, none = ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE
@@ -343,7 +345,7 @@ def test_an_id_that_no_topic_has_is_told_as_such_and_the_others_are_kept(run: An
     run(test)
 
 
-def test_a_commit_for_a_topic_that_was_created_again_meanwhile_does_not_count_for_the_new_one(run: Any) -> None:
+def test_an_offset_committed_while_its_topic_is_recreated_does_not_count_for_the_new_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         old = await member.topic_id("orders")
         assert await commit_by_id(member, old, 5) is ErrorCode.NONE
@@ -361,13 +363,13 @@ def test_a_commit_for_a_topic_that_was_created_again_meanwhile_does_not_count_fo
     run(test)
 
 
-def test_all_topics_of_a_group_are_told_by_their_ids(run: Any) -> None:
+def test_a_fetch_of_all_offsets_by_topic_id_returns_every_topic_of_the_group(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         ids = {name: await member.topic_id(name) for name in ("orders", "others")}
         for offset, name in enumerate(ids, 5):
             assert await member.commit(offset, topic=name) is ErrorCode.NONE
-        told = [(ids["orders"], ErrorCode.NONE, 5), (ids["others"], ErrorCode.NONE, 6)]
-        assert await fetch_by_ids(member) == told, "in order of their names"
+        answer = [(ids["orders"], ErrorCode.NONE, 5), (ids["others"], ErrorCode.NONE, 6)]
+        assert await fetch_by_ids(member) == answer, "in order of their names"
         deny(cluster, (Operation.DESCRIBE, ResourceType.TOPIC, "others"))
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert await fetch_by_ids(member) == [(ids["orders"], ErrorCode.NONE, 5)]
@@ -376,13 +378,13 @@ def test_all_topics_of_a_group_are_told_by_their_ids(run: Any) -> None:
     run(test, topics=("orders", "others"))
 
 
-def test_a_topic_that_is_gone_is_not_among_all_topics_by_their_ids_until_its_offsets_are_gone_too(run: Any) -> None:
+def test_a_fetch_of_all_offsets_by_topic_id_omits_a_deleted_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         ids = {name: await member.topic_id(name) for name in ("orders", "others")}
         for name in ids:
             assert await member.commit(5, topic=name) is ErrorCode.NONE
         publisher = cluster.node(await member.find()).publisher
-        image = publisher.image  # what is published now, the coordinator has not been told of
+        image = publisher.image  # the next image is published without notifying the coordinator
         publisher.image = replay(image, [events.RemoveTopic(ids["orders"])], image.offset + 1, image.epoch)
         assert await fetch_by_ids(member) == [(ids["others"], ErrorCode.NONE, 5)]
         reply = await member.ask(ApiKey.OFFSET_FETCH, groups=[{"group_id": "g", "topics": None}])
@@ -392,7 +394,7 @@ def test_a_topic_that_is_gone_is_not_among_all_topics_by_their_ids_until_its_off
     run(test, topics=("orders", "others"))
 
 
-def test_offsets_without_a_group_expire_in_the_coordinators_rounds(run: Any) -> None:
+def test_offsets_of_a_group_without_members_expire_in_the_coordinators_rounds(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         assert await member.commit(5) is ErrorCode.NONE
         await world.sleep_ms(50_000)
@@ -443,7 +445,7 @@ def test_groups_are_listed_described_and_deleted(run: Any) -> None:
     run(test)
 
 
-def test_a_group_is_deleted_whose_removal_no_message_has_room_for(run: Any) -> None:
+def test_a_group_whose_removal_does_not_fit_into_one_batch_is_deleted_completely(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         member.group = "g" * 600
         for partition in (0, 1):
@@ -457,7 +459,7 @@ def test_a_group_is_deleted_whose_removal_no_message_has_room_for(run: Any) -> N
     run(test, message_max_bytes="1500")
 
 
-def test_offsets_are_deleted_unless_somebody_subscribes_to_their_topic(run: Any) -> None:
+def test_offsets_are_deleted_unless_a_member_subscribes_to_their_topic(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(4)
@@ -482,7 +484,7 @@ def test_offsets_are_deleted_unless_somebody_subscribes_to_their_topic(run: Any)
 
 
 class Denying:
-    """An authorizer that refuses some operations on some resources."""
+    """An authorizer that denies some operations on some resources."""
 
     def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
         self.denied = set(denied)
@@ -499,7 +501,7 @@ def deny(cluster: Any, *denied: tuple[Operation, ResourceType, str]) -> None:
         cluster.node(broker_id).gates.authorizer = Denying(*denied)
 
 
-def test_who_may_not_read_a_group_learns_nothing_of_it(run: Any) -> None:
+def test_a_client_without_permission_for_a_group_gets_no_information_about_that_group(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(1)
@@ -515,8 +517,8 @@ def test_who_may_not_read_a_group_learns_nothing_of_it(run: Any) -> None:
         for version in versions(ApiKey.OFFSET_FETCH):
             wanted = [{"group_id": "g", "topics": [{"name": "orders", "partition_indexes": [0]}]}]
             (group,) = (await member.ask(ApiKey.OFFSET_FETCH, version, groups=wanted)).groups
-            told = group.error_code if version >= 2 else group.topics[0].partitions[0].error_code
-            assert told == refused
+            answer = group.error_code if version >= 2 else group.topics[0].partitions[0].error_code
+            assert answer == refused
         assert (await member.ask(ApiKey.DESCRIBE_GROUPS, groups=["g"])).groups[0].error_code == refused
         assert (await member.ask(ApiKey.DELETE_GROUPS, groups_names=["g"])).results[0].error_code == refused
         assert (await member.ask(ApiKey.OFFSET_DELETE, group_id="g", topics=[])).error_code == refused
@@ -528,7 +530,7 @@ def test_who_may_not_read_a_group_learns_nothing_of_it(run: Any) -> None:
     run(test)
 
 
-def test_a_topic_that_may_not_be_read_is_refused_before_it_is_looked_for(run: Any) -> None:
+def test_an_offset_request_for_an_unauthorized_topic_is_rejected_whether_or_not_the_topic_exists(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(1)

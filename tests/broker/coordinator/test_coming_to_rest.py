@@ -1,4 +1,6 @@
-"""The end of a run's group work: the group is at rest when its coordinator says so, and writes nothing behind that."""
+"""The end of group work in a simulated run: it ends when the coordinator reports the group as idle, and the coordinator
+writes nothing afterwards.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ import trio
 
 from kraft.broker.coordinator import shard_driver as coordinator_shard
 from kraft.broker.group.classic_group import GroupState
-from kraft.broker.group.records import Entry, GroupValue, LogRecord
+from kraft.broker.group.records import GroupLogEntry, GroupValue, LogRecord
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.nemesis.plan import BE_SILENT, MEMBERS, Operation, Plan
+from kraft.sim.nemesis.plan import BE_SILENT, MEMBERS, Plan, PlannedOperation
 from kraft.sim.run.run import run_plan
-from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.admin_work import AdminWorker
 from kraft.sim.workload.group_work import GROUP, SESSION_TIMEOUT_MS, GroupWork
 from tests.stages.checked_cluster import play
 
@@ -22,7 +24,7 @@ SILENT_AT_MS, LOOKED_AT_MS = 4_000, 8_000
 
 
 def state_of(cluster: SimCluster) -> str:
-    """The group's state, as the only coordinator that knows it has it."""
+    """Return the group's state from the only coordinator that has it."""
     (state,) = (
         shard.machine.groups[GROUP].state
         for node in cluster.shape.broker_ids
@@ -32,21 +34,21 @@ def state_of(cluster: SimCluster) -> str:
     return state.value
 
 
-def test_a_member_that_is_silent_is_waited_for_and_no_session_ends_behind_the_end() -> None:
+def test_the_end_of_a_run_waits_until_the_session_of_a_silent_member_has_expired() -> None:
     at_rest_ms, ends = [], []
 
     async def story(cluster: SimCluster) -> None:
         world = cluster.world
-        await Admin(cluster).create("many", len(PARTITIONS))
-        silent = [Operation(SILENT_AT_MS, BE_SILENT)]
+        await AdminWorker(cluster).create("many", len(PARTITIONS))
+        silent = [PlannedOperation(SILENT_AT_MS, BE_SILENT)]
         work = GroupWork(cluster, PARTITIONS, {MEMBERS[0]: silent, MEMBERS[1]: [], MEMBERS[2]: []})
         async with trio.open_nursery() as nursery:
             began_ns = world.now_ns
             nursery.start_soon(work.run)
             await world.sleep_ms(LOOKED_AT_MS)
             assert all(member.owned for member in work._members), "it believes to own what it owned"
-            assert not work.is_at_rest
-            await work.come_to_rest()
+            assert not work.has_settled
+            await work.wait_until_settled()
             at_rest_ms.append((world.now_ns - began_ns) // 1_000_000)
             nursery.cancel_scope.cancel()
         assert state_of(cluster) == GroupState.STABLE.value
@@ -73,7 +75,7 @@ def test_a_member_that_is_silent_is_waited_for_and_no_session_ends_behind_the_en
 def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> None:
     original = coordinator_shard.encode_entry
 
-    def twin(entry: Entry) -> LogRecord:
+    def twin(entry: GroupLogEntry) -> LogRecord:
         value: Any = entry.value
         if isinstance(value, GroupValue):
             value = value._replace(members=tuple(member._replace(assignment=b"") for member in value.members))
@@ -82,7 +84,9 @@ def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> 
     patch.setattr(coordinator_shard, "encode_entry", twin)
 
 
-def test_what_a_log_says_of_members_is_compared_before_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_checks_compare_the_logged_members_with_the_coordinators_before_members_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calm = Plan(seed=3, duration_ms=6_000, work=dict.fromkeys(MEMBERS, ()))
     assert not run_plan(calm).findings
     members_are_written_without_their_assignments(monkeypatch)

@@ -1,4 +1,4 @@
-"""The offsets topic is compacted while groups commit, at the coordinator and at its followers."""
+"""Compaction of the offsets topic while groups commit, at the coordinator and at its followers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.broker.coordinator.member import Member
 ROUNDS, COMMITS = 6, 150
 SEGMENT_BYTES = 2_000
 SETTLED_MS = 500
-"""Long enough for a round of every cleaner."""
+"""Milliseconds that are long enough for one round of every cleaner."""
 TOPIC = "__consumer_offsets"
 CLEANS_OFTEN = {"offsets_topic_num_partitions": "1", "log_cleaner_backoff_ms": "50"}
 
 
 async def shorten_segments(cluster: Any, member: Member) -> None:
-    """Those of the offsets topic that begin from now on."""
+    """Lower the segment size of the offsets topic, for segments that begin from now on."""
     resource = messages.nested_class(messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS), "resources")
     config = messages.nested_class(resource, "configs")
     wanted = {"internal.segment.bytes": SEGMENT_BYTES, "file.delete.delay.ms": 0}
@@ -30,12 +30,12 @@ async def shorten_segments(cluster: Any, member: Member) -> None:
 
 
 def sizes(cluster: Any) -> list[int]:
-    """Bytes of the offsets partition at each broker."""
+    """Return the size in bytes of the offsets partition at each broker."""
     replicas = [cluster.node(broker_id).broker.broker.replicas for broker_id in cluster.broker_ids]
     return [one.find(TOPIC, 0).log.size_bytes for one in replicas]
 
 
-def test_a_commit_storm_leaves_a_small_offsets_topic_that_the_next_coordinator_loads(run: Any) -> None:
+def test_compaction_keeps_the_offsets_topic_small_and_the_next_coordinator_loads_it(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await shorten_segments(cluster, member)

@@ -1,4 +1,6 @@
-"""A coordinator that dies, stops or is cut off: what was acknowledged stays, nobody is answered by the wrong one."""
+"""A coordinator that dies, stops or is partitioned from the others: acknowledged commits survive, and only the current
+coordinator answers clients.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.broker.coordinator.member import Member
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
-def test_an_acknowledged_commit_survives_the_power_loss_of_its_coordinator(run: Any) -> None:
+def test_an_acknowledged_offset_commit_survives_a_power_loss_of_its_coordinator(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         assert await member.commit(42) is ErrorCode.NONE
@@ -27,7 +29,7 @@ def test_an_acknowledged_commit_survives_the_power_loss_of_its_coordinator(run: 
     run(test)
 
 
-def test_a_group_goes_on_at_its_new_coordinator_without_a_rebalance(run: Any) -> None:
+def test_a_group_continues_at_its_new_coordinator_without_a_rebalance(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         world.kill(cluster.name(member.broker))
@@ -39,7 +41,7 @@ def test_a_group_goes_on_at_its_new_coordinator_without_a_rebalance(run: Any) ->
     run(test)
 
 
-def test_commits_survive_every_broker_in_turn(run: Any) -> None:
+def test_offset_commits_survive_a_failure_of_each_broker_in_turn(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         for round_number in range(4):
@@ -55,7 +57,7 @@ def test_commits_survive_every_broker_in_turn(run: Any) -> None:
     run(test)
 
 
-def test_a_clean_stop_of_the_coordinator_answers_who_is_parked(run: Any) -> None:
+def test_a_clean_stop_of_the_coordinator_answers_parked_requests(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         other = Member(world, cluster, world.node("client"))
@@ -80,7 +82,7 @@ def test_a_clean_stop_of_the_coordinator_answers_who_is_parked(run: Any) -> None
     run(test)
 
 
-def test_a_coordinator_without_followers_acknowledges_nothing(run: Any) -> None:
+def test_a_coordinator_without_in_sync_followers_acknowledges_no_commit(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         assert await member.commit(1) is ErrorCode.NONE
@@ -89,7 +91,7 @@ def test_a_coordinator_without_followers_acknowledges_nothing(run: Any) -> None:
         for name in [cluster.name(node) for node in (*others, *cluster.controller_ids)]:
             world.partition(old, name)
         assert await member.commit(2) is ErrorCode.COORDINATOR_NOT_AVAILABLE, "after offsets.commit.timeout.ms"
-        assert await member.committed() == 1, "what is not committed is not told"
+        assert await member.committed() == 1, "an uncommitted state is not returned"
         await world.sleep_ms(12_000)
         newer = Member(world, cluster, member.seam)
         newer.member_id, newer.generation = member.member_id, member.generation
@@ -101,7 +103,7 @@ def test_a_coordinator_without_followers_acknowledges_nothing(run: Any) -> None:
     run(test, replica_lag_time_max_ms="60000")
 
 
-def test_a_coordinator_that_lost_its_partition_answers_not_coordinator(run: Any) -> None:
+def test_a_broker_that_lost_the_offsets_partition_answers_not_coordinator(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.find()
         wrong = next(broker for broker in cluster.broker_ids if broker != member.broker)
@@ -114,8 +116,9 @@ def test_a_coordinator_that_lost_its_partition_answers_not_coordinator(run: Any)
     run(test)
 
 
-def test_a_foreign_record_in_the_offsets_topic_is_read_and_the_group_goes_on(run: Any) -> None:
-    """Somebody with the right to write to the internal topic has done so: the state is loaded again from the log."""
+def test_a_record_that_a_client_wrote_to_the_offsets_topic_is_loaded_and_the_group_continues(run: Any) -> None:
+    """The client has the permission to write to the internal topic. The coordinator then loads its state again from the
+    log."""
 
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
@@ -124,11 +127,11 @@ def test_a_foreign_record_in_the_offsets_topic_is_read_and_the_group_goes_on(run
         shard = next(one for one in shards.values() if one.machine is not None and one.machine.groups)
         partition = shard.partition
         from kraft.broker.coordinator.shard_driver import encode_entries
-        from kraft.broker.group.records import Entry, OffsetKey, OffsetValue
+        from kraft.broker.group.records import GroupLogEntry, OffsetKey, OffsetValue
         from kraft.wire.records import read_header
         from kraft.wire.records.compression import Compression
 
-        foreign = Entry(OffsetKey("g", "orders", 1), OffsetValue(99, -1, "", 1))
+        foreign = GroupLogEntry(OffsetKey("g", "orders", 1), OffsetValue(99, -1, "", 1))
         batch = encode_entries([foreign], 1, Compression.NONE)
         partition.append_as_leader(memoryview(batch), read_header(batch), 1)
         cluster.node(member.broker).broker.broker.replicas.loop.request_pass()
@@ -139,7 +142,7 @@ def test_a_foreign_record_in_the_offsets_topic_is_read_and_the_group_goes_on(run
     run(test)
 
 
-def test_members_whose_coordinator_moved_have_their_full_session_time(run: Any) -> None:
+def test_members_have_their_full_session_timeout_after_a_coordinator_move(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await world.sleep_ms(9_000)

@@ -1,4 +1,4 @@
-"""The records of an offsets partition are decoded in short steps, however many one batch holds."""
+"""The records of an offsets partition are decoded in short steps, however many records one batch has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from kraft.broker.coordinator.shard_loading import ENTRIES_PER_STEP, decode_steps
-from kraft.broker.group.records import Entry, GroupKey, encode_entry
+from kraft.broker.group.records import GroupKey, GroupLogEntry, encode_entry
 from kraft.storage.log import LogConfig
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.records import Record, encode_batch
@@ -19,7 +19,7 @@ COUNT = 20_000
 
 
 def test_a_batch_of_very_many_records_is_decoded_in_short_steps_and_in_little_memory() -> None:
-    key = encode_entry(Entry(GroupKey("g"), None)).key
+    key = encode_entry(GroupLogEntry(GroupKey("g"), None)).key
     log = open_log(Machine(), LogConfig(segment_ms=1 << 60))
     unknown_version = b"\x7f" * 500
     for value in (unknown_version, None):
@@ -37,7 +37,7 @@ def test_a_batch_of_very_many_records_is_decoded_in_short_steps_and_in_little_me
     assert peak_bytes < 3 << 20
 
 
-def test_a_record_that_does_not_parse_is_named_with_its_batch() -> None:
+def test_the_error_for_an_unreadable_group_record_names_its_batch() -> None:
     log = open_log(Machine())
     lead(log, encode_batch([Record(0, NOW_MS, b"\0\2\0\x09g", None)]))
     with pytest.raises(UnreadableBatch, match="the batch at offset 0 do not parse"):

@@ -1,4 +1,4 @@
-"""A coordinator's answers while it loads, and the state that it loads.
+"""A coordinator's responses while it loads, and the state that it loads.
 
 Source: docs/decisions/14-group-coordinator.md.
 """
@@ -13,7 +13,7 @@ from kraft.broker.coordinator.group_coordinators import groups_in_steps
 from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import EMPTY_STATE
-from kraft.broker.group.records import Entry, GroupKey, OffsetKey, OffsetValue, encode_entry
+from kraft.broker.group.records import GroupKey, GroupLogEntry, OffsetKey, OffsetValue, encode_entry
 from kraft.broker.group.shard import GroupSettings
 from kraft.storage.append import AppendOrigin
 from kraft.wire.api_keys import ApiKey
@@ -23,20 +23,20 @@ from tests.broker.coordinator.member import Member
 
 
 def shard_of(cluster: Any, member: Member) -> Any:
-    """The shard that keeps the member's group."""
+    """Return the shard that keeps the member's group."""
     shards = cluster.node(member.broker).broker.broker.groups.shards.values()
     (shard,) = [one for one in shards if one.machine is not None and member.group in one.machine.groups]
     return shard
 
 
 def cut_off(world: Any, cluster: Any, broker: int) -> None:
-    """No follower reaches this broker: its high watermark stays where it is."""
+    """Partition the followers from this broker, so that its high watermark does not move."""
     for other in cluster.broker_ids:
         if other != broker:
             world.partition(cluster.name(broker), cluster.name(other))
 
 
-def test_a_partition_whose_end_is_not_committed_is_loading_and_says_so(run: Any) -> None:
+def test_an_offsets_partition_with_an_uncommitted_end_answers_load_in_progress(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         assert await member.commit(1) is ErrorCode.NONE
@@ -66,7 +66,7 @@ def test_a_partition_whose_end_is_not_committed_is_loading_and_says_so(run: Any)
     run(test, replica_lag_time_max_ms="60000")
 
 
-def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_go_as_well(run: Any) -> None:
+def test_offsets_of_a_topic_deleted_during_loading_are_removed(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         for topic in ("orders", "others"):
             assert await member.commit(1, topic=topic) is ErrorCode.NONE
@@ -94,10 +94,11 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_go_as_well(run
     run(test, topics=("orders", "others"), replica_lag_time_max_ms="60000")
 
 
-def test_a_round_over_many_groups_gives_others_a_turn() -> None:
-    """Deleting a topic, or looking for what has expired, must not hold a broker with many offsets up."""
+def test_iterating_over_groups_with_many_offsets_lets_other_tasks_run() -> None:
+    """A broker with many offsets must not be blocked when a topic is deleted or offsets expire."""
     state = EMPTY_STATE.with_entries(
-        Entry(OffsetKey(f"g{number % 100}", "orders", number), OffsetValue(1, -1, "", 1)) for number in range(10_000)
+        GroupLogEntry(OffsetKey(f"g{number % 100}", "orders", number), OffsetValue(1, -1, "", 1))
+        for number in range(10_000)
     )
     machine = GroupCoordinator(GroupSettings(), state, 10_000)
     groups: list[str] = []
@@ -120,7 +121,7 @@ def test_a_round_over_many_groups_gives_others_a_turn() -> None:
     assert not [number for number in looked_at if number % 20], "after two thousand offsets"
 
 
-def test_requests_that_come_while_a_partition_loads_are_answered_when_it_is_loaded(run: Any) -> None:
+def test_requests_received_while_an_offsets_partition_loads_are_answered_afterwards(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         assert await member.commit(7) is ErrorCode.NONE
@@ -130,7 +131,7 @@ def test_requests_that_come_while_a_partition_loads_are_answered_when_it_is_load
     run(test)
 
 
-def test_control_batches_and_records_of_other_releases_are_passed_over(run: Any) -> None:
+def test_loading_an_offsets_partition_skips_control_batches_and_records_of_other_releases(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         assert await member.commit(7) is ErrorCode.NONE
@@ -146,11 +147,11 @@ def test_control_batches_and_records_of_other_releases_are_passed_over(run: Any)
     run(test)
 
 
-def test_a_partition_that_does_not_parse_is_not_coordinated(run: Any) -> None:
+def test_an_offsets_partition_with_an_unreadable_record_is_not_coordinated(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         shard = shard_of(cluster, member)
-        batch = encode_batch([Record(0, 1, encode_entry(Entry(GroupKey("x"), None)).key + b"tail", None)])
+        batch = encode_batch([Record(0, 1, encode_entry(GroupLogEntry(GroupKey("x"), None)).key + b"tail", None)])
         shard.partition.append_as_leader(memoryview(batch), read_header(batch), 1, AppendOrigin.COORDINATOR)
         cluster.node(member.broker).broker.broker.groups.reload(shard)
         await world.sleep_ms(100)
@@ -159,7 +160,7 @@ def test_a_partition_that_does_not_parse_is_not_coordinated(run: Any) -> None:
     run(test)
 
 
-def test_a_partition_whose_log_is_damaged_is_coordinated_by_another_broker(run: Any) -> None:
+def test_an_offsets_partition_with_a_damaged_log_is_coordinated_by_another_broker(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         for offset in range(30):
@@ -178,17 +179,19 @@ def test_a_partition_whose_log_is_damaged_is_coordinated_by_another_broker(run: 
     run(test, offsets_load_buffer_size="1000")
 
 
-def _offset(offset: int) -> Entry:
-    return Entry(OffsetKey("g", "orders", 0), OffsetValue(offset, -1, "", 1))
+def _offset(offset: int) -> GroupLogEntry:
+    return GroupLogEntry(OffsetKey("g", "orders", 0), OffsetValue(offset, -1, "", 1))
 
 
-def test_a_large_log_is_loaded_whole(run: Any) -> None:
+def test_a_large_offsets_log_is_loaded_completely(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         shard = shard_of(cluster, member)
         for first in range(0, 3_000, 500):
             records = [
-                Record(0, 1, *encode_entry(Entry(OffsetKey(f"group-{number}", "orders", 0), _offset(number).value)))
+                Record(
+                    0, 1, *encode_entry(GroupLogEntry(OffsetKey(f"group-{number}", "orders", 0), _offset(number).value))
+                )
                 for number in range(first, first + 500)
             ]
             batch = encode_batch(records)
@@ -204,7 +207,7 @@ def test_a_large_log_is_loaded_whole(run: Any) -> None:
     run(test, offsets_load_buffer_size="20000")
 
 
-def test_offsets_are_not_taken_from_a_batch_that_changed_on_the_device(run: Any) -> None:
+def test_offsets_are_not_loaded_from_a_damaged_batch(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         for offset in range(200, 210):
@@ -213,7 +216,7 @@ def test_offsets_are_not_taken_from_a_batch_that_changed_on_the_device(run: Any)
         place = f"__consumer_offsets-{shard.partition.index}"
         data = world.host(cluster.name(first)).root.entries["data"].entries[place].entries[f"{0:020d}.log"].data
         at = data.rindex((209).to_bytes(8, "big"))
-        data[at + 7] ^= 1  # it says 208 now, in every other way it is as it was
+        data[at + 7] ^= 1  # it claims version 208 now, and is otherwise unchanged
         cluster.node(first).broker.broker.groups.reload(shard)
         for _ in range(100):
             if await member.find() != first:
@@ -226,7 +229,7 @@ def test_offsets_are_not_taken_from_a_batch_that_changed_on_the_device(run: Any)
     run(test)
 
 
-def test_where_nobody_else_could_load_them_groups_are_not_loaded_from_damage_until_another_broker_can(run: Any) -> None:
+def test_groups_in_a_damaged_log_stay_unavailable_until_another_broker_can_load_them(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         for offset in range(200, 210):
@@ -257,13 +260,13 @@ def test_where_nobody_else_could_load_them_groups_are_not_loaded_from_damage_unt
     run(test)
 
 
-def cut_nothing(replicas: Any, partition: Any) -> None:
-    """The follower cuts its log at its end, as after a leader's hint that turns out to be void."""
+def truncate_nothing(replicas: Any, partition: Any) -> None:
+    """Make the follower run a truncation that removes nothing, as after a divergence that turns out not to exist."""
     followed = [found for one in replicas.fetchers if (found := one.followed(partition)) is not None]
-    followed[0]._cut(partition.log.log_end_offset, fully=False)
+    followed[0]._truncate(partition.log.log_end_offset, fully=False)
 
 
-def test_groups_are_loaded_by_a_new_leader_whose_log_is_still_being_cut(run: Any) -> None:
+def test_a_new_leader_loads_groups_after_the_truncation_of_its_log(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         assert await member.commit(7) is ErrorCode.NONE
@@ -271,8 +274,8 @@ def test_groups_are_loaded_by_a_new_leader_whose_log_is_still_being_cut(run: Any
         followers = [cluster.node(one).broker.broker.replicas for one in cluster.broker_ids if one != first]
         partitions = [replicas.find(led.topic, led.index) for replicas in followers]
         for replicas, partition in zip(followers, partitions, strict=True):
-            await partition.blocking.acquire()  # the cut takes its time
-            cut_nothing(replicas, partition)
+            await partition.blocking.acquire()  # the truncation takes its time
+            truncate_nothing(replicas, partition)
         world.kill(cluster.name(first))
         while not any(partition.leads for partition in partitions):
             await world.sleep_ms(10)

@@ -1,4 +1,4 @@
-"""The metrics of the group coordinator: what members do moves them."""
+"""The metrics of the group coordinator change with members' requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.broker.coordinator.member import Member
 RUNTIME = "group-coordinator-metrics"
 
 
-def test_commits_rebalances_and_loads_are_counted_at_the_coordinator(run: Any) -> None:
+def test_commits_rebalances_and_loads_are_counted_in_the_coordinators_metrics(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         metrics = cluster.node(member.broker).metrics
@@ -35,7 +35,7 @@ def test_commits_rebalances_and_loads_are_counted_at_the_coordinator(run: Any) -
     run(test)
 
 
-def test_offsets_past_their_time_are_counted_when_they_are_forgotten(run: Any) -> None:
+def test_expired_offsets_are_counted_when_they_are_removed(run: Any) -> None:
     async def test(world: Any, cluster: Any, member: Member) -> None:
         await member.settle()
         await member.commit(1)

@@ -1,4 +1,4 @@
-"""Bugs planted in the group coordinator, and the check that catches each; the same story passes without."""
+"""Bugs planted in the group coordinator, and the check that catches each bug. The same schedule passes without them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import trio
 from kraft.broker.coordinator import shard_driver as coordinator_shard
 from kraft.broker.group import coordinator, offsets, rebalance, syncing
 from kraft.broker.group.durable import EMPTY_STATE
-from kraft.broker.group.records import Entry
-from kraft.broker.group.requests import CommitReply, FetchReply, PartitionError
-from kraft.broker.group.step import Answer
+from kraft.broker.group.records import GroupLogEntry
+from kraft.broker.group.requests import CommitReply, FetchOffsetsReply, PartitionError
+from kraft.broker.group.step import SendReply
 from kraft.broker.partition.log_waits import wait_open
 from kraft.sim.cluster.cluster import SimCluster
-from kraft.sim.workload.admin_work import Admin
+from kraft.sim.workload.admin_work import AdminWorker
 from kraft.sim.workload.group_work import GroupWork
 from kraft.wire.error_codes import ErrorCode
 from tests.stages.checked_cluster import play
@@ -30,11 +30,12 @@ CALM_MS, BETWEEN_CRASHES_MS = 40_000, 5_000
 
 
 def found(bug: Callable[[], None], crashes: int) -> set[str]:
-    """What the checks of groups find while the coordinator loses its power so many times, or never, for longer."""
+    """Return the findings of the group checks in a run in which the coordinator loses power this many times. Without
+    power losses, the run is longer."""
     works: list[GroupWork] = []
 
     async def story(cluster: SimCluster) -> None:
-        await Admin(cluster).create(TOPIC, PARTITIONS)
+        await AdminWorker(cluster).create(TOPIC, PARTITIONS)
         work = GroupWork(cluster, [(TOPIC, index) for index in range(PARTITIONS)])
         works.append(work)
         async with trio.open_nursery() as nursery:
@@ -44,10 +45,10 @@ def found(bug: Callable[[], None], crashes: int) -> set[str]:
                 await lose_the_coordinator(cluster)
             if not crashes:
                 await cluster.world.sleep_ms(CALM_MS)
-            await work.come_to_rest()
+            await work.wait_until_settled()
             nursery.cancel_scope.cancel()
         await cluster.world.sleep_ms(500)
-        work.look_at_coordinators()
+        work.compare_coordinators()
 
     play(story, bug=bug)
     return {finding.check for finding in works[0].checks.findings}
@@ -66,7 +67,7 @@ async def lose_the_coordinator(cluster: SimCluster) -> None:
 
 
 @pytest.mark.parametrize("crashes", [0, 2])
-def test_without_a_bug_nothing_is_found(crashes: int) -> None:
+def test_group_checks_find_nothing_without_a_planted_bug(crashes: int) -> None:
     assert found(lambda: None, crashes) == set()
 
 
@@ -76,7 +77,7 @@ def test_without_a_bug_nothing_is_found(crashes: int) -> None:
 def commits_are_acknowledged_without_a_write(patch: pytest.MonkeyPatch) -> None:
     def twin(shard: Any, request: Any, ticket: Any, turn: Any) -> None:
         rows = tuple(PartitionError(row.topic, row.partition, ErrorCode.NONE) for row in request.offsets)
-        turn.then(Answer(ticket, request, CommitReply(rows)))
+        turn.then(SendReply(ticket, request, CommitReply(rows)))
 
     replace_row(patch, coordinator.HANDLERS, offsets.CommitRequest, twin)
 
@@ -89,9 +90,9 @@ def a_new_coordinator_begins_with_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(coordinator_shard, "load_state", twin)
 
 
-def reads_are_of_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offsets, "read_offsets", lambda state, request: FetchReply(ErrorCode.NONE, _none(request)))
-    patch.setattr(coordinator, "read_offsets", lambda state, request: FetchReply(ErrorCode.NONE, _none(request)))
+def reads_return_no_offsets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offsets, "read_offsets", lambda state, request: FetchOffsetsReply(ErrorCode.NONE, _none(request)))
+    patch.setattr(coordinator, "read_offsets", lambda state, request: FetchOffsetsReply(ErrorCode.NONE, _none(request)))
 
 
 def _none(request: Any) -> Any:
@@ -118,7 +119,7 @@ def a_generation_number_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rebalance, "complete", twin)
 
 
-def everybody_gets_the_leaders_part(patch: pytest.MonkeyPatch) -> None:
+def every_member_gets_the_leaders_assignment(patch: pytest.MonkeyPatch) -> None:
     original = syncing.assigned
 
     def twin(shard: Any, stored: Any, turn: Any) -> None:
@@ -129,14 +130,14 @@ def everybody_gets_the_leaders_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(coordinator, "assigned", twin)
 
 
-# G7: the state is what the log says
+# G7: the state depends only on the log
 
 
-def an_append_is_remembered_by_halves(patch: pytest.MonkeyPatch) -> None:
+def only_half_of_an_append_is_applied(patch: pytest.MonkeyPatch) -> None:
     original = coordinator.GroupCoordinator.appended
 
     def twin(self: Any, entries: Any, end_offset: int) -> None:
-        kept: list[Entry] = [entry for entry in entries if not isinstance(entry.value, offsets.OffsetValue)]
+        kept: list[GroupLogEntry] = [entry for entry in entries if not isinstance(entry.value, offsets.OffsetValue)]
         original(self, kept, end_offset)
 
     patch.setattr(coordinator.GroupCoordinator, "appended", twin)
@@ -147,12 +148,14 @@ def an_append_is_remembered_by_halves(patch: pytest.MonkeyPatch) -> None:
     [
         (commits_are_acknowledged_without_a_write, 1, "G3"),
         (a_new_coordinator_begins_with_nothing, 2, "G3"),
-        (reads_are_of_nothing, 1, "G3"),
+        (reads_return_no_offsets, 1, "G3"),
         (old_generations_may_commit, 0, "G4"),
         (a_generation_number_stays, 0, "G5"),
-        (everybody_gets_the_leaders_part, 0, "G5"),
-        (an_append_is_remembered_by_halves, 0, "G7"),
+        (every_member_gets_the_leaders_assignment, 0, "G5"),
+        (only_half_of_an_append_is_applied, 0, "G7"),
     ],
 )
-def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch, bug: Bug, crashes: int, check: str) -> None:
+def test_checks_catch_each_planted_coordinator_bug(
+    monkeypatch: pytest.MonkeyPatch, bug: Bug, crashes: int, check: str
+) -> None:
     assert check in found(partial(bug, monkeypatch), crashes)

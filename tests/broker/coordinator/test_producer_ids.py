@@ -1,4 +1,4 @@
-"""InitProducerId: unique ids in blocks from the controller, and no transactions yet."""
+"""InitProducerId: unique ids from blocks that the controller allocates, and the error for transactional ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from kraft.broker.serving.gates import CLUSTER, Authorizer, Operation
-from kraft.node.peers import Outcome
+from kraft.node.peers import CallOutcome
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -32,13 +32,13 @@ def ask(harness: BrokerHarness, version: int = 4, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_an_idempotent_producer_gets_an_id_with_epoch_0(version: int) -> None:
+def test_an_idempotent_producer_gets_a_producer_id_with_epoch_0(version: int) -> None:
     harness, _ = broker_with_controller()
     response = ask(harness, version)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 0, 0)
 
 
-def test_ids_are_unique_across_blocks_and_the_next_block_comes_before_the_last_id_goes() -> None:
+def test_producer_ids_are_unique_across_blocks_and_the_next_block_is_prefetched() -> None:
     harness, controller = broker_with_controller()
     ids = [ask(harness).producer_id for _ in range(2_500)]
     assert ids == list(range(2_500))
@@ -48,7 +48,7 @@ def test_ids_are_unique_across_blocks_and_the_next_block_comes_before_the_last_i
     assert controller.image.next_producer_id == 4_000
 
 
-def test_two_brokers_never_get_the_same_id() -> None:
+def test_two_brokers_never_hand_out_the_same_producer_id() -> None:
     one, controller = broker_with_controller()
     other, _ = broker_with_controller()
     other.use_controller(controller)
@@ -56,36 +56,36 @@ def test_two_brokers_never_get_the_same_id() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_a_transactional_id_is_refused_for_good_because_there_are_no_transactions() -> None:
+def test_init_producer_id_with_a_transactional_id_gets_a_final_error_because_it_is_not_supported() -> None:
     harness, _ = broker_with_controller()
     assert ask(harness, transactional_id="pay").error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert ask(harness, transactional_id="").error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("producer_id", "producer_epoch", "error"), [(7, -1, 42), (-1, 3, 42), (7, 3, 0), (-1, -1, 0)])
-def test_a_producer_id_without_its_epoch_is_an_invalid_request(
+def test_init_producer_id_with_an_id_but_no_epoch_is_an_invalid_request(
     producer_id: int, producer_epoch: int, error: int
 ) -> None:
     harness, _ = broker_with_controller()
     assert ask(harness, producer_id=producer_id, producer_epoch=producer_epoch).error_code == error
 
 
-def test_what_is_not_allowed_is_refused() -> None:
+def test_an_unauthorized_init_producer_id_is_rejected() -> None:
     harness, _ = broker_with_controller(Denying((Operation.WRITE, "pay"), (Operation.IDEMPOTENT_WRITE, CLUSTER.name)))
     assert ask(harness, transactional_id="pay").error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert ask(harness).error_code == 0  # it may write to some topic
+    assert ask(harness).error_code == 0  # allowed, because it may write to some topic
     harness, _ = broker_with_controller(Denying((Operation.WRITE, "*"), (Operation.IDEMPOTENT_WRITE, CLUSTER.name)))
     response = ask(harness)
     assert (response.error_code, response.producer_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)
 
 
-async def test_without_a_controller_the_client_is_told_to_try_again(nursery: trio.Nursery) -> None:
+async def test_init_producer_id_without_a_controller_gives_a_retriable_error(nursery: trio.Nursery) -> None:
     image = image_of(broker_event(1))
     harness = BrokerHarness(image, nursery=nursery)
     controller = DecidingController(image, harness.broker.config)
     harness.use_controller(controller)
     request = messages.build(messages.request_class(ApiKey.INIT_PRODUCER_ID), transactional_id=None)
-    for failing, error in ((Outcome.REFUSED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), (None, ErrorCode.NONE)):
+    for failing, error in ((CallOutcome.REFUSED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), (None, ErrorCode.NONE)):
         controller.failing = failing
         client = harness.connect()
         client.send(ApiKey.INIT_PRODUCER_ID, 4, messages.encode_request(ApiKey.INIT_PRODUCER_ID, 4, request))

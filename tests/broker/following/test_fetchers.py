@@ -1,4 +1,4 @@
-"""Fetchers by itself: which leader a partition is fetched from, and when it is fetched from none."""
+"""Fetchers alone: from which leader a partition is fetched, and when it is not fetched at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SELF = 1
 
 
 class FakeFetcher:
-    """Notes what it is asked to do."""
+    """A fetcher that only records the calls to it."""
 
     def __init__(self, leader_id: int) -> None:
         self.leader_id = leader_id
@@ -75,7 +75,7 @@ def test_a_partition_is_fetched_from_its_leader_once_and_each_leader_has_one_fet
     "partition",
     [following(SELF), following(NO_LEADER), following(2, is_truncating=True), following(2, log=None)],
 )
-def test_what_is_not_to_be_fetched_now_is_not(partition: Any) -> None:
+def test_a_partition_without_leader_or_readable_log_is_not_fetched(partition: Any) -> None:
     async def test(stage: PartStage) -> None:
         fetchers = fetchers_of(stage)
         fetchers.begin(partition)
@@ -84,16 +84,16 @@ def test_what_is_not_to_be_fetched_now_is_not(partition: Any) -> None:
     play(test)
 
 
-def test_a_replica_that_was_never_written_is_fetched_without_a_log() -> None:
+def test_an_unwritten_replica_is_fetched_without_a_log() -> None:
     async def test(stage: PartStage) -> None:
         fetchers = fetchers_of(stage)
-        fetchers.begin(following(2, log=None, is_blank=True))
+        fetchers.begin(following(2, log=None, is_unwritten=True))
         assert len(list(fetchers)) == 1
 
     play(test)
 
 
-def test_only_the_fetchers_of_brokers_that_registered_anew_dial_again() -> None:
+def test_only_fetchers_of_brokers_that_registered_again_reconnect() -> None:
     async def test(stage: PartStage) -> None:
         fetchers = fetchers_of(stage)
         fetchers.begin(following(2))

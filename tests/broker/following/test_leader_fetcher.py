@@ -1,5 +1,6 @@
-"""LeaderFetcher and FollowedPartition by themselves, against a scripted leader: what is asked, and what becomes of the
-answers."""
+"""LeaderFetcher and FollowedPartition alone, with a scripted leader: which requests are sent, and how responses are
+applied.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from kraft.broker.following.followed_partition import Following
+from kraft.broker.following.followed_partition import FetcherContext
 from kraft.broker.following.leader_fetcher import FETCH_VERSION, FetcherSettings, LeaderFetcher
 from kraft.broker.replica.follower import FollowerStatus
 from kraft.config import NodeConfig
@@ -21,7 +22,7 @@ SELF, LEADER, EPOCH, BROKER_EPOCH, SESSION = 1, 2, 4, 7, 99
 
 
 class FakeConnection:
-    """What the leader is sent; `answer` has it answer the oldest request."""
+    """Records the requests to the leader; `answer` answers the oldest one."""
 
     def __init__(self, on_closed: Callable[..., None]) -> None:
         self.is_closed = False
@@ -44,7 +45,7 @@ class FakeConnection:
 
 
 class Scripted:
-    """One fetcher, its leader's side, and what it did with partitions."""
+    """A fetcher with a scripted leader; the calls on its partitions are recorded."""
 
     def __init__(self, stage: PartStage) -> None:
         self.stage = stage
@@ -57,7 +58,9 @@ class Scripted:
             dial=self._dial,
         )
         quota: Any = SimpleNamespace(holds_back=lambda *_: self.held_back, record=lambda size: None)
-        following = Following(SELF, quota, SimpleNamespace(), SimpleNamespace(cut=self._cut), lambda one: None)  # type: ignore[arg-type]
+        following = FetcherContext(
+            SELF, quota, SimpleNamespace(), SimpleNamespace(truncate=self._truncate), lambda one: None
+        )  # type: ignore[arg-type]
         settings = FetcherSettings.of(NodeConfig.parse(PROPERTIES))
         self.fetcher = LeaderFetcher(stage.loop, LEADER, settings, leaders, following, lambda: BROKER_EPOCH)
         stage.loop.start_task(self.fetcher.run)
@@ -67,7 +70,7 @@ class Scripted:
         self.connections.append(FakeConnection(on_closed))
         return self.connections[-1]
 
-    async def _cut(self, partition: Any, offset: int, *, fully: bool) -> bool:
+    async def _truncate(self, partition: Any, offset: int, *, fully: bool) -> bool:
         self.cuts.append((offset, fully))
         return False
 
@@ -76,7 +79,7 @@ class Scripted:
         return self.connections[-1]
 
     def follow(self, index: int = 0, *, records: int = 0) -> Any:
-        """A partition that is to be fetched."""
+        """Create a partition and have the fetcher fetch it."""
         log = self.stage.open_log(f"/data/orders-{index}", records=records)
         partition = replica(
             log,
@@ -91,7 +94,7 @@ class Scripted:
             host=SimpleNamespace(changed={}),
             meters=SimpleNamespace(replication_bytes_in=SimpleNamespace(count=0)),
         )
-        partition.cut_begun = lambda: setattr(partition, "is_truncating", True)
+        partition.truncation_begun = lambda: setattr(partition, "is_truncating", True)
         partition.set_high_watermark = lambda mark: setattr(partition, "high_watermark", mark)
         self.fetcher.add(partition, EPOCH)
         self.fetcher.nudge()
@@ -99,11 +102,11 @@ class Scripted:
 
 
 def asked(request: FetchRequest) -> list[tuple[int, int]]:
-    """(partition, fetch offset) of a request."""
+    """Return the (partition, fetch offset) pairs of a request."""
     return [(one.partition, one.fetch_offset) for _, _, partitions in request.topics for one in partitions]
 
 
-def test_a_partition_is_asked_for_from_its_log_end_and_its_answer_is_appended() -> None:
+def test_a_partition_is_fetched_from_its_log_end_and_the_response_is_appended() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         partition = scripted.follow(records=2)
@@ -119,7 +122,7 @@ def test_a_partition_is_asked_for_from_its_log_end_and_its_answer_is_appended() 
     play(test)
 
 
-def test_a_partition_that_joins_while_a_request_is_parked_is_asked_for_at_once() -> None:
+def test_a_partition_added_during_a_long_poll_is_fetched_at_once() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         scripted.follow()
@@ -131,7 +134,7 @@ def test_a_partition_that_joins_while_a_request_is_parked_is_asked_for_at_once()
     play(test)
 
 
-def test_an_answer_for_a_partition_that_was_removed_meanwhile_is_dropped() -> None:
+def test_a_fetch_response_for_a_partition_removed_after_the_request_is_dropped() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         partition = scripted.follow()
@@ -143,7 +146,7 @@ def test_an_answer_for_a_partition_that_was_removed_meanwhile_is_dropped() -> No
     play(test)
 
 
-def test_a_throttled_replica_is_left_out_until_the_rate_allows_it() -> None:
+def test_a_throttled_replica_is_omitted_from_fetch_requests_until_the_rate_allows_it() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         scripted.held_back = True
@@ -158,7 +161,7 @@ def test_a_throttled_replica_is_left_out_until_the_rate_allows_it() -> None:
     play(test)
 
 
-def test_a_log_that_differs_is_cut_and_not_asked_for_meanwhile() -> None:
+def test_a_diverging_log_is_truncated_and_not_fetched_meanwhile() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         partition = scripted.follow(records=3)
@@ -173,7 +176,7 @@ def test_a_log_that_differs_is_cut_and_not_asked_for_meanwhile() -> None:
     play(test)
 
 
-def test_a_refused_fetch_ends_the_connection() -> None:
+def test_a_top_level_fetch_error_closes_the_connection_to_the_leader() -> None:
     async def test(stage: PartStage) -> None:
         scripted = Scripted(stage)
         scripted.follow()

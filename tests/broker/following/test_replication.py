@@ -19,7 +19,7 @@ from tests.stages.replicas import BROKERS, NONE, contents, new_leader, produce_n
 TOPIC_CONFIG = 2
 
 
-def test_acks_all_means_that_every_replica_has_it() -> None:
+def test_an_acks_all_produce_is_answered_when_every_replica_has_the_batch() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         for number in range(5):
@@ -35,7 +35,7 @@ def test_acks_all_means_that_every_replica_has_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_killed_leaders_records_survive_and_another_leads_soon(seed: int) -> None:
+def test_the_records_of_a_killed_leader_survive_and_another_replica_leads_soon(seed: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 10)
@@ -53,7 +53,7 @@ def test_a_killed_leaders_records_survive_and_another_leads_soon(seed: int) -> N
     three(test, seed=seed)
 
 
-def test_a_request_to_the_wrong_broker_names_the_leader() -> None:
+def test_a_response_with_not_leader_or_follower_names_the_current_leader() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         epoch = plane.partition("orders", 1).leader_epoch
@@ -78,7 +78,7 @@ def test_a_request_to_the_wrong_broker_names_the_leader() -> None:
 # in-sync sets
 
 
-def test_too_few_in_sync_replicas_refuse_acks_all_and_hold_the_high_watermark() -> None:
+def test_with_an_isr_below_min_isr_acks_all_produces_are_rejected_and_the_high_watermark_stays() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, min_insync_replicas="2")
         await produce_numbers(plane, 3)
@@ -98,7 +98,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_and_hold_the_high_watermark() 
     three(test)
 
 
-def test_a_waiting_produce_hears_when_too_few_are_left() -> None:
+def test_a_waiting_produce_gets_an_error_when_too_few_replicas_stay_in_sync() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, min_insync_replicas="2")
         await produce_numbers(plane, 1)
@@ -112,7 +112,7 @@ def test_a_waiting_produce_hears_when_too_few_are_left() -> None:
     three(test)
 
 
-def test_a_follower_that_cannot_be_reached_leaves_the_in_sync_set_and_comes_back() -> None:
+def test_an_unreachable_follower_leaves_the_isr_and_rejoins_when_it_is_reachable_again() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 3)
@@ -127,7 +127,7 @@ def test_a_follower_that_cannot_be_reached_leaves_the_in_sync_set_and_comes_back
     three(test, replica_lag_time_max_ms="3000")
 
 
-def test_an_idle_partitions_followers_stay_in_sync() -> None:
+def test_the_followers_of_an_idle_partition_stay_in_sync() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await plane.create_topic("other", leader=1)
@@ -146,7 +146,7 @@ def test_an_idle_partitions_followers_stay_in_sync() -> None:
 # divergence
 
 
-def test_a_tail_that_was_never_replicated_is_cut_when_its_leader_comes_back() -> None:
+def test_an_unreplicated_tail_is_truncated_when_its_former_leader_returns() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 5)
@@ -190,7 +190,7 @@ def test_a_produce_that_waits_at_a_deposed_leader_is_not_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_unclean_election_on_and_off(unclean: bool) -> None:
+def test_an_unclean_election_happens_only_if_it_is_enabled(unclean: bool) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, unclean_leader_election_enable=str(unclean).lower())
         await produce_numbers(plane, 2)
@@ -222,7 +222,7 @@ def test_unclean_election_on_and_off(unclean: bool) -> None:
     three(test)
 
 
-def test_a_replica_whose_log_is_far_behind_the_leaders_start_begins_there() -> None:
+def test_a_follower_that_ends_below_the_leaders_log_start_restarts_at_that_log_start() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, internal_segment_bytes="500", retention_bytes="600")
         await produce_numbers(plane, 3)
@@ -241,10 +241,10 @@ def test_a_replica_whose_log_is_far_behind_the_leaders_start_begins_there() -> N
     three(test)
 
 
-# what clients see across elections
+# clients during elections
 
 
-def test_a_new_leader_does_not_tell_an_end_below_one_that_was_seen() -> None:
+def test_a_new_leader_does_not_report_a_lower_end_offset_than_clients_have_seen() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 5)
@@ -293,10 +293,10 @@ def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
     three(test, replica_selector_class=RACK_AWARE_SELECTOR)
 
 
-# topics come and go
+# creation and deletion of topics
 
 
-def test_a_topic_that_is_created_again_begins_empty() -> None:
+def test_a_recreated_topic_has_no_records_of_the_deleted_topic() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 3)
@@ -309,7 +309,7 @@ def test_a_topic_that_is_created_again_begins_empty() -> None:
         await restart(plane, 3)
         await plane.create_topic("orders", leader=3)
         await plane.until(lambda: plane.partition("orders", 3).leader is not None)
-        assert plane.partition("orders", 3).is_blank
+        assert plane.partition("orders", 3).is_unwritten
         await produce_numbers(plane, 2, broker_id=3)
         assert plane.partition("orders", 3).log.log_end_offset == 2
         await settled(plane)
@@ -327,7 +327,7 @@ def test_a_topic_that_is_created_again_begins_empty() -> None:
 # durability
 
 
-def test_a_clean_stop_and_start_keeps_everything() -> None:
+def test_a_clean_restart_of_every_broker_keeps_all_records() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 5, acks=1)
@@ -345,7 +345,7 @@ def test_a_clean_stop_and_start_keeps_everything() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_batch_that_was_appended_and_not_replicated_in_time_is_no_success(partitions: int) -> None:
+def test_an_acks_all_produce_that_is_not_replicated_by_its_deadline_gets_request_timed_out(partitions: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=2, leader=1)
         for broker in (2, 3):
@@ -361,8 +361,9 @@ def test_a_batch_that_was_appended_and_not_replicated_in_time_is_no_success(part
     three(test)
 
 
-def test_a_follower_leaves_the_connection_to_a_former_life_of_its_leader() -> None:
-    """The leader's host lost power: the connection ended without a word, and two fetches wait on it."""
+def test_a_follower_closes_its_connection_to_a_former_incarnation_of_its_leader() -> None:
+    """The leader's host lost power: its connection is dead without having been closed, and two fetches wait on that
+    connection."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -382,13 +383,14 @@ def test_a_follower_leaves_the_connection_to_a_former_life_of_its_leader() -> No
 
 
 @pytest.mark.parametrize("slots", [0, 1000])
-def test_a_partition_that_is_behind_leaves_room_for_the_others_in_the_fetches_of_a_follower(slots: int) -> None:
-    """An answer has room for one batch. Without a session the follower says who is first in it, else the leader."""
+def test_a_lagging_partition_does_not_fill_every_response_to_a_followers_fetches(slots: int) -> None:
+    """A response has room for one batch. Without a session, the follower decides which partition is first in it; with a
+    session, the leader decides."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("busy", 2, leader=1)
         await plane.create_topic("orders", leader=1)
-        await produce_numbers(plane, 1)  # the logs are made
+        await produce_numbers(plane, 1)  # the logs are created
 
         async def keep_busy() -> None:
             client = await plane.another_client()
@@ -409,8 +411,9 @@ def test_a_partition_that_is_behind_leaves_room_for_the_others_in_the_fetches_of
     three(test, **settings)
 
 
-def test_what_is_started_while_a_broker_stops_harms_nobody() -> None:
-    """Between the end of its last task and its own a nursery refuses others, and a delta may come just then."""
+def test_a_metadata_delta_applied_while_a_broker_stops_raises_no_error() -> None:
+    """The nursery of a stopping broker rejects new tasks between the end of its last task and its own end, and a delta
+    may be applied in that moment."""
 
     async def test(plane: Plane) -> None:
         replicas = plane.cluster.node(1).broker.broker.replicas
@@ -426,9 +429,10 @@ def test_what_is_started_while_a_broker_stops_harms_nobody() -> None:
     three(test)
 
 
-def test_an_idle_follower_whose_word_is_void_is_heard_again() -> None:
-    """It names no partition again in which nothing happens: an incarnation that had fetched before its leader learned
-    that the log of the one before was lost would never have been proposed (seed 30035 of 60 s)."""
+def test_an_idle_follower_rejoins_the_isr_after_its_leader_discarded_its_reported_offset() -> None:
+    """The follower's fetch session does not name an unchanged partition again. So a new incarnation that fetched before
+    its leader learned that the log of the previous one was lost would never be proposed (found by simulation seed 30035
+    of 60 s)."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -445,16 +449,16 @@ def test_an_idle_follower_whose_word_is_void_is_heard_again() -> None:
         isr = tuple(one for one in state.isr if one != follower)
         epoch = state.partition_epoch + 1
         partition.keep_leading(state._replace(isr=isr, directories=directories, partition_epoch=epoch))
-        assert partition.leader.is_unheard(follower)
-        assert not partition.leader.is_unheard(other)
-        await plane.until(lambda: not partition.leader.is_unheard(follower))
+        assert partition.leader.has_not_reported(follower)
+        assert not partition.leader.has_not_reported(other)
+        await plane.until(lambda: not partition.leader.has_not_reported(follower))
 
     three(test)
 
 
-def test_what_was_written_before_appends_wait_for_the_disk_gets_there_as_well() -> None:
-    """A leader counts itself as far as it has synced: who took over then waited for ever for its own share of what
-    nobody appended to (seed 30095 of 60 s)."""
+def test_setting_flush_messages_to_1_also_syncs_the_records_written_before() -> None:
+    """A leader counts itself up to its synced offset. Without this sync, a new leader of a partition without appends
+    would never commit its unsynced records (found by simulation seed 30095 of 60 s)."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)

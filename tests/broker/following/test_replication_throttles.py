@@ -1,4 +1,6 @@
-"""Replication throttles: a replica out of sync is held to the rate, one in sync never is, on either side."""
+"""Replication throttles, at leader and follower: a replica out of sync is limited to the rate, and a replica in sync
+never is.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,13 @@ def quota(rate: int, **settings: str) -> tuple[ReplicationQuota, StillClock]:
     ("replicas", "expected"),
     [((), False), (("*",), True), (("3:1",), True), (("3:2", "3:1"), True), (("3:2", "1:1", "13:1", "3:11"), False)],
 )
-def test_a_replica_is_throttled_if_the_list_names_it(replicas: tuple[str, ...], expected: bool) -> None:
+def test_a_replica_is_throttled_if_the_throttled_replicas_list_contains_it(
+    replicas: tuple[str, ...], expected: bool
+) -> None:
     assert is_throttled(replicas, 3, 1) is expected
 
 
-def test_the_rate_is_measured_over_the_windows_and_forgotten_after_them() -> None:
+def test_the_replication_rate_is_measured_over_the_quota_windows() -> None:
     measured, clock = quota(1_000, replication_quota_window_num="3")
     assert not measured.is_exceeded
     measured.record(1_000)
@@ -56,7 +60,7 @@ def test_the_rate_is_measured_over_the_windows_and_forgotten_after_them() -> Non
     assert measured.measured_rate == 0
 
 
-def test_no_rate_is_no_limit_and_nought_stops_everything() -> None:
+def test_an_unset_throttle_rate_does_not_limit_and_rate_0_stops_throttled_replicas() -> None:
     free, _ = quota(2**63 - 1)
     free.record(2**60)
     assert not free.is_exceeded
@@ -65,7 +69,7 @@ def test_no_rate_is_no_limit_and_nought_stops_everything() -> None:
 
 
 async def fall_behind(plane: Plane, side: str, records: int) -> None:
-    """Broker 3 is down while so many records are written, then comes back; the topic's replicas are throttled."""
+    """Write this many records while broker 3 is down, then start it. The topic's replicas are throttled."""
     await plane.create_topic("orders", leader=1, **{f"{side}_replication_throttled_replicas": "*"})
     plane.world.kill("b3")
     await plane.until(lambda: 3 not in plane.partition("orders").state.isr)
@@ -81,20 +85,20 @@ def settings(side: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_a_replica_that_catches_up_is_held_to_the_rate(side: str) -> None:
+def test_a_throttled_replica_catches_up_no_faster_than_the_throttle_rate(side: str) -> None:
     async def test(plane: Plane) -> None:
         await fall_behind(plane, side, 200)
         began_ns = plane.world.now_ns
         await plane.until(lambda: 3 in plane.partition("orders").state.isr, 60_000)
         seconds = (plane.world.now_ns - began_ns) / 1e9
-        # what went to the replica in sync while this one was down counts too, for as long as the windows reach back
+        # bytes sent to the in-sync replica while this one was down count too, as far as the windows reach back
         assert 2_000_000 / RATE * 0.6 < seconds < 2_000_000 / RATE * 2
 
     three(test, replica_fetch_max_bytes="50000", **settings(side))
 
 
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_a_replica_that_is_not_named_is_not_held(side: str) -> None:
+def test_a_replica_that_the_throttled_replicas_list_does_not_contain_is_not_throttled(side: str) -> None:
     async def test(plane: Plane) -> None:
         await fall_behind(plane, {LEADER: FOLLOWER, FOLLOWER: LEADER}[side], 100)
         assert await plane.until(lambda: 3 in plane.partition("orders").state.isr, 5_000) < 3_000
@@ -103,7 +107,7 @@ def test_a_replica_that_is_not_named_is_not_held(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_an_acknowledgement_never_waits_for_a_throttle(side: str) -> None:
+def test_an_acknowledgement_never_waits_for_a_replication_throttle(side: str) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, **{f"{side}_replication_throttled_replicas": "*"})
         began_ns = plane.world.now_ns
@@ -115,7 +119,7 @@ def test_an_acknowledgement_never_waits_for_a_throttle(side: str) -> None:
     three(test, **settings(side))
 
 
-def test_other_partitions_of_the_same_fetcher_go_on() -> None:
+def test_a_fetcher_with_a_throttled_partition_continues_fetching_its_other_partitions() -> None:
     async def test(plane: Plane) -> None:
         await fall_behind(plane, FOLLOWER, 100)
         await plane.create_topic("others", leader=1)

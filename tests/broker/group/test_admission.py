@@ -1,4 +1,4 @@
-"""Errors of a group request itself, which come before NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS."""
+"""Errors in a group request itself, which take precedence over NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kraft.broker.group.requests import (
     CommitRequest,
     DeleteRequest,
     DescribeRequest,
-    FetchRequest,
-    HeartbeatRequest,
+    FetchOffsetsRequest,
+    GroupHeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     ListRequest,
@@ -34,12 +34,12 @@ def join(group: str, session_timeout_ms: int = 10_000) -> JoinRequest:
     [
         join,
         lambda group: SyncRequest(group, 1, "m"),
-        lambda group: HeartbeatRequest(group, 1, "m"),
+        lambda group: GroupHeartbeatRequest(group, 1, "m"),
         lambda group: LeaveRequest(group, ()),
         lambda group: OffsetDeleteRequest(group, ()),
     ],
 )
-def test_a_request_of_a_member_without_a_group_id_is_an_invalid_group_id(request_of: Any) -> None:
+def test_a_group_member_request_without_a_group_id_gets_invalid_group_id(request_of: Any) -> None:
     assert request_error(request_of(""), SETTINGS) is ErrorCode.INVALID_GROUP_ID
     assert request_error(request_of("g"), SETTINGS) is ErrorCode.NONE
 
@@ -48,13 +48,13 @@ def test_a_request_of_a_member_without_a_group_id_is_an_invalid_group_id(request
     "request_of_the_empty_group",
     [
         CommitRequest("", -1, "", None, ()),
-        FetchRequest("", None),
+        FetchOffsetsRequest("", None),
         DescribeRequest(""),
         DeleteRequest(""),
         ListRequest(),
     ],
 )
-def test_the_empty_group_may_be_committed_fetched_described_and_deleted(request_of_the_empty_group: Any) -> None:
+def test_the_empty_group_id_may_be_used_to_commit_fetch_describe_and_delete(request_of_the_empty_group: Any) -> None:
     assert request_error(request_of_the_empty_group, SETTINGS) is ErrorCode.NONE
 
 
@@ -67,6 +67,8 @@ def test_the_empty_group_may_be_committed_fetched_described_and_deleted(request_
         (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ],
 )
-def test_a_join_with_a_session_timeout_out_of_range_is_refused(session_timeout_ms: int, error: ErrorCode) -> None:
+def test_a_join_group_with_a_session_timeout_out_of_range_is_rejected(
+    session_timeout_ms: int, error: ErrorCode
+) -> None:
     assert request_error(join("g", session_timeout_ms), SETTINGS) is error
     assert request_error(join("", session_timeout_ms), SETTINGS) is ErrorCode.INVALID_GROUP_ID

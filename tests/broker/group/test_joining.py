@@ -1,4 +1,4 @@
-"""JoinGroup: admission of members, and its effect in each state of a group.
+"""JoinGroup: which members are admitted, and the effect in each state of a group.
 
 Source: JoinGroupRequest, Kafka's GroupMetadataManager.
 """
@@ -17,7 +17,7 @@ BOTH = (*RANGE, ("roundrobin", b""))
 
 
 def preparing(*, commits_at_once: bool = True) -> tuple[Bench, list[str]]:
-    """A group of two of which one waits for the next generation."""
+    """Return a group of two members, one of which waits for the next generation."""
     bench = Bench(commits_at_once=True)
     ids = bench.stable(None, None)
     bench.commits_at_once = commits_at_once
@@ -27,7 +27,7 @@ def preparing(*, commits_at_once: bool = True) -> tuple[Bench, list[str]]:
 
 
 def completing() -> tuple[Bench, list[str]]:
-    """A group of two that know their generation and have not synced."""
+    """Return a group of two members that have joined the generation and have not synced."""
     bench, ids = preparing()
     bench.rejoin(ids[1])
     assert bench.state == "CompletingRebalance"
@@ -43,7 +43,7 @@ def test_the_first_member_of_a_group_leads_it_in_generation_one() -> None:
     assert (reply.protocol_type, reply.protocol) == ("consumer", "range")
 
 
-def test_a_new_group_is_in_the_log_before_its_founder_is_answered() -> None:
+def test_a_new_group_is_committed_to_the_log_before_its_first_member_gets_a_join_response() -> None:
     bench = Bench(commits_at_once=False)
     founder = bench.join()
     assert founder.is_parked
@@ -52,7 +52,7 @@ def test_a_new_group_is_in_the_log_before_its_founder_is_answered() -> None:
     assert founder.error is ErrorCode.NONE
 
 
-def test_a_founder_is_refused_when_the_group_cannot_be_written_and_nothing_is_left_of_it() -> None:
+def test_the_first_join_is_rejected_and_no_group_remains_if_the_group_cannot_be_written() -> None:
     bench = Bench()
     bench.refuses_appends = ErrorCode.NOT_COORDINATOR
     assert bench.join().error is ErrorCode.NOT_COORDINATOR
@@ -68,13 +68,13 @@ def test_a_founder_is_refused_when_the_group_cannot_be_written_and_nothing_is_le
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_what_cannot_be_is_refused_and_founds_no_group(fields: dict[str, Any], error: ErrorCode) -> None:
+def test_an_invalid_first_join_is_rejected_and_creates_no_group(fields: dict[str, Any], error: ErrorCode) -> None:
     bench = Bench()
     assert bench.join(**fields).error is error
     assert not bench.log
 
 
-def test_a_dynamic_member_gets_an_id_first_and_must_come_back_with_it() -> None:
+def test_a_dynamic_member_is_issued_an_id_and_must_join_again_with_it() -> None:
     bench = Bench()
     reply = bench.join(requires_known_id=True).reply
     assert (reply.error, bench.state) == (ErrorCode.MEMBER_ID_REQUIRED, "Empty")
@@ -82,7 +82,7 @@ def test_a_dynamic_member_gets_an_id_first_and_must_come_back_with_it() -> None:
     assert (known.error, known.reply.member_id) == (ErrorCode.NONE, reply.member_id)
 
 
-def test_an_id_that_was_given_out_is_forgotten_after_its_session_time() -> None:
+def test_an_issued_member_id_expires_after_its_session_timeout() -> None:
     bench = Bench()
     member_id = bench.join(requires_known_id=True).reply.member_id
     bench.sleep(SESSION_MS - 1)
@@ -91,7 +91,7 @@ def test_an_id_that_was_given_out_is_forgotten_after_its_session_time() -> None:
     assert bench.join(member_id).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_is_let_in_without_an_id() -> None:
+def test_a_static_member_joins_without_a_member_id() -> None:
     reply = Bench().join(instance_id="i1", requires_known_id=True).reply
     assert reply.error is ErrorCode.NONE
     assert reply.member_id.startswith("i1-")
@@ -110,10 +110,10 @@ def test_a_new_member_of_a_stable_group_begins_a_rebalance_and_waits() -> None:
     assert (rejoined.reply.generation, second.reply.generation) == (2, 2)
     assert rejoined.reply.leader == second.reply.leader == first, "the leader stays if it has rejoined"
     assert len(rejoined.reply.members) == 2
-    assert second.reply.members == (), "only the leader is told who is there"
+    assert second.reply.members == (), "only the leader gets the list of members"
 
 
-def test_a_new_member_while_syncs_wait_sends_them_back_to_join() -> None:
+def test_a_new_member_makes_the_members_with_parked_syncs_rejoin() -> None:
     bench, ids = completing()
     follower = bench.sync(ids[1], 3)
     newcomer = bench.join()
@@ -121,19 +121,19 @@ def test_a_new_member_while_syncs_wait_sends_them_back_to_join() -> None:
     assert bench.state == "PreparingRebalance"
 
 
-def test_a_new_member_of_a_group_that_prepares_waits_with_the_others() -> None:
+def test_a_new_member_during_a_join_phase_waits_with_the_others() -> None:
     bench, _ = preparing()
     assert bench.join().is_parked
 
 
 @pytest.mark.parametrize("phase", [preparing, completing])
-def test_a_member_without_a_common_protocol_is_inconsistent(phase: Any) -> None:
+def test_a_joining_member_without_a_common_protocol_gets_inconsistent_group_protocol(phase: Any) -> None:
     bench, _ = phase()
     assert bench.join(protocols=OTHER).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert bench.join(protocol_type="connect").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_an_empty_group_may_change_its_type() -> None:
+def test_an_empty_group_may_change_its_protocol_type() -> None:
     bench = Bench()
     bench.leave(*bench.stable(None))
     assert bench.state == "Empty"
@@ -143,14 +143,14 @@ def test_an_empty_group_may_change_its_type() -> None:
 # a member that joins again
 
 
-def test_a_parked_join_of_the_same_member_gives_way_to_the_newer_one() -> None:
+def test_a_newer_join_of_a_member_replaces_its_parked_join() -> None:
     bench, ids = preparing()
     again = bench.rejoin(ids[0])
     bench.rejoin(ids[1])
     assert (again.error, again.reply.generation) == (ErrorCode.NONE, 3)
 
 
-def test_the_same_metadata_while_the_generation_completes_gives_it_again() -> None:
+def test_a_member_that_rejoins_with_unchanged_metadata_before_its_sync_gets_the_same_generation() -> None:
     bench, ids = completing()
     leader, follower = bench.rejoin(ids[0]).reply, bench.rejoin(ids[1]).reply
     assert (leader.generation, follower.generation, bench.state) == (3, 3, "CompletingRebalance")
@@ -158,13 +158,13 @@ def test_the_same_metadata_while_the_generation_completes_gives_it_again() -> No
     assert follower.members == ()
 
 
-def test_new_metadata_while_the_generation_completes_begins_again() -> None:
+def test_a_member_that_rejoins_with_new_metadata_before_its_sync_starts_another_rebalance() -> None:
     bench, ids = completing()
     assert bench.rejoin(ids[1], protocols=BOTH).is_parked
     assert bench.state == "PreparingRebalance"
 
 
-def test_a_follower_that_rejoins_a_stable_group_unchanged_gets_its_generation() -> None:
+def test_a_non_leader_that_rejoins_a_stable_group_unchanged_gets_the_current_generation() -> None:
     bench = Bench()
     _, follower = bench.stable(None, None)
     reply = bench.rejoin(follower).reply
@@ -178,7 +178,7 @@ def test_the_leader_that_rejoins_a_stable_group_begins_a_rebalance() -> None:
     assert bench.state == "PreparingRebalance"
 
 
-def test_new_metadata_in_a_stable_group_begins_a_rebalance() -> None:
+def test_a_rejoin_with_new_metadata_in_a_stable_group_begins_a_rebalance() -> None:
     bench = Bench()
     _, follower = bench.stable(None, None)
     assert bench.rejoin(follower, protocols=BOTH).is_parked
@@ -186,7 +186,7 @@ def test_new_metadata_in_a_stable_group_begins_a_rebalance() -> None:
 
 
 @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable"])
-def test_an_unknown_member_is_told_so_in_every_state(state: str) -> None:
+def test_requests_with_an_unknown_member_id_are_rejected_in_every_group_state(state: str) -> None:
     bench = Bench()
     ids = bench.stable(None, None)
     if state == "Empty":
@@ -196,18 +196,18 @@ def test_an_unknown_member_is_told_so_in_every_state(state: str) -> None:
     if state == "CompletingRebalance":
         bench.rejoin(ids[1])
     assert bench.state == state
-    assert bench.join("nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert bench.heartbeat("nobody", bench.group.generation) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert bench.sync("nobody", bench.group.generation).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert bench.leave("nobody") == [ErrorCode.UNKNOWN_MEMBER_ID]
-    known = bench.commit_offset(1, "nobody", bench.group.generation)
+    assert bench.join("unknown").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert bench.heartbeat("unknown", bench.group.generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert bench.sync("unknown", bench.group.generation).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert bench.leave("unknown") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    known = bench.commit_offset(1, "unknown", bench.group.generation)
     assert known.reply.rows[0].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # the vote and the leader
 
 
-def test_the_protocol_that_most_prefer_among_those_that_all_support_is_chosen() -> None:
+def test_the_group_chooses_the_most_preferred_protocol_that_all_members_support() -> None:
     bench = Bench()
     first = bench.join(protocols=(("a", b""), ("b", b""), ("c", b"")))
     others = [bench.join(protocols=(("b", b""), ("a", b""))) for _ in range(2)]
@@ -216,7 +216,7 @@ def test_the_protocol_that_most_prefer_among_those_that_all_support_is_chosen() 
     assert [asked.reply.protocol for asked in others] == ["b", "b"]
 
 
-def test_a_leader_that_does_not_come_back_is_followed_by_one_who_did() -> None:
+def test_a_leader_that_does_not_rejoin_is_replaced_by_a_member_that_did() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     waiting = bench.rejoin(follower, protocols=BOTH)
@@ -229,7 +229,7 @@ def test_a_leader_that_does_not_come_back_is_followed_by_one_who_did() -> None:
 # size
 
 
-def test_a_full_group_takes_no_new_member_but_keeps_those_it_has() -> None:
+def test_a_full_group_rejects_new_members_but_lets_its_own_members_rejoin() -> None:
     bench = Bench(members_max=2)
     ids = bench.stable(None, None)
     assert bench.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -237,7 +237,7 @@ def test_a_full_group_takes_no_new_member_but_keeps_those_it_has() -> None:
     assert bench.rejoin(ids[1]).error is ErrorCode.NONE
 
 
-def test_a_loaded_group_that_is_too_large_pushes_the_last_ones_out() -> None:
+def test_a_loaded_group_above_the_size_limit_rejects_the_last_members_to_rejoin() -> None:
     bench = Bench()
     ids = bench.stable(None, None, None)
     bench.settings = Bench(members_max=2).settings
@@ -245,10 +245,10 @@ def test_a_loaded_group_that_is_too_large_pushes_the_last_ones_out() -> None:
     assert bench.state == "PreparingRebalance"
     kept = [bench.rejoin(ids[0]), bench.rejoin(ids[1])]
     assert bench.rejoin(ids[2]).error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [asked.error for asked in kept] == [ErrorCode.NONE] * 2, "who was pushed out was the last one missing"
+    assert [asked.error for asked in kept] == [ErrorCode.NONE] * 2, "the refused member was the last one missing"
 
 
-def test_an_id_that_comes_back_to_a_full_group_is_waited_for_no_longer() -> None:
+def test_a_full_group_that_rejects_an_issued_member_id_no_longer_waits_for_that_id() -> None:
     bench = Bench(members_max=2)
     first, second = bench.stable(None, None)
     waiting = bench.rejoin(first)
@@ -260,7 +260,7 @@ def test_an_id_that_comes_back_to_a_full_group_is_waited_for_no_longer() -> None
     assert (waiting.error, newcomer.error, bench.group.generation) == (ErrorCode.NONE, ErrorCode.NONE, 3)
 
 
-def test_a_static_member_returns_to_a_full_group() -> None:
+def test_a_full_group_accepts_a_returning_static_member() -> None:
     bench = Bench(members_max=1)
     bench.stable("i1")
     assert bench.join(instance_id="i1").error is ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Heartbeats, sessions and departures of members.
+"""Heartbeats, session expiry and departures of group members.
 
 Source: HeartbeatRequest, LeaveGroupRequest, Kafka's GroupMetadataManager.
 """
@@ -12,7 +12,7 @@ from kraft.wire.error_codes import ErrorCode
 from tests.stages.group_bench import GROUP, REBALANCE_MS, SESSION_MS, Bench
 
 
-def test_a_heartbeat_is_answered_by_the_state_of_the_group() -> None:
+def test_the_error_code_of_a_heartbeat_response_depends_on_the_group_state() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     assert bench.heartbeat(follower, 2) is ErrorCode.NONE
@@ -23,7 +23,7 @@ def test_a_heartbeat_is_answered_by_the_state_of_the_group() -> None:
     assert bench.heartbeat(follower, 3) is ErrorCode.NONE
 
 
-def test_a_member_that_is_heard_of_stays_and_one_that_is_not_goes_when_its_session_is_over() -> None:
+def test_a_silent_member_is_removed_at_its_session_timeout_but_not_one_that_sends_requests() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     for _ in range(5):
@@ -39,7 +39,7 @@ def test_a_member_that_is_heard_of_stays_and_one_that_is_not_goes_when_its_sessi
     assert (list(bench.group.members), bench.state) == ([leader], "PreparingRebalance")
 
 
-def test_while_a_join_is_parked_the_session_cannot_end() -> None:
+def test_a_session_does_not_expire_while_a_join_is_parked() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     waiting = bench.rejoin(leader)
@@ -50,7 +50,7 @@ def test_while_a_join_is_parked_the_session_cannot_end() -> None:
     assert leader in bench.group.members
 
 
-def test_a_new_member_in_its_first_join_is_given_up_after_five_minutes() -> None:
+def test_a_new_member_in_its_first_join_is_removed_after_five_minutes() -> None:
     bench = Bench(session_timeout_ms_max=2_000_000)
     (first,) = bench.stable(None, rebalance_timeout_ms=1_000_000, session_timeout_ms=1_000_000)
     newcomer = bench.join()
@@ -61,7 +61,7 @@ def test_a_new_member_in_its_first_join_is_given_up_after_five_minutes() -> None
     assert list(bench.group.members) == [first]
 
 
-def test_the_last_member_that_is_missing_need_not_come_if_it_leaves_or_expires() -> None:
+def test_a_join_phase_ends_when_its_last_missing_member_leaves_or_expires() -> None:
     for expires in (True, False):
         bench = Bench()
         leader, follower = bench.stable(None, None)
@@ -73,25 +73,25 @@ def test_the_last_member_that_is_missing_need_not_come_if_it_leaves_or_expires()
         assert waiting.reply.generation == 3
 
 
-def test_an_id_that_was_given_out_holds_the_join_phase_until_it_comes_back_or_expires() -> None:
+def test_the_join_phase_waits_for_an_issued_member_id_until_it_joins_or_expires() -> None:
     bench = Bench()
     (leader,) = bench.stable(None)
     pending = bench.join(requires_known_id=True).reply.member_id
     bench.sleep(1)
     waiting = bench.rejoin(leader)
-    assert waiting.is_parked, "somebody is on the way"
+    assert waiting.is_parked, "an issued member id is outstanding"
     bench.sleep(SESSION_MS - 1)
     assert (waiting.error, pending in bench.group.pending_join) == (ErrorCode.NONE, False)
 
 
 @pytest.mark.parametrize("phase", ["stable", "completing", "preparing"])
-def test_an_id_that_was_given_out_leaves_without_a_rebalance(phase: str) -> None:
+def test_leave_group_of_an_issued_member_id_causes_no_rebalance(phase: str) -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     pending = bench.join(requires_known_id=True).reply.member_id
     waiting = bench.rejoin(leader) if phase != "stable" else None
     if phase == "completing":
-        bench.sleep(SESSION_MS)  # the id and the follower are given up
+        bench.sleep(SESSION_MS)  # the issued id and the follower are removed
         pending = bench.join(requires_known_id=True).reply.member_id
     before = (bench.state, bench.group.generation, set(bench.group.members))
     assert bench.leave(pending) == [ErrorCode.NONE]
@@ -101,10 +101,10 @@ def test_an_id_that_was_given_out_leaves_without_a_rebalance(phase: str) -> None
         assert waiting is not None
         assert waiting.is_parked
         bench.rejoin(follower)
-        assert waiting.error is ErrorCode.NONE, "nobody else is waited for"
+        assert waiting.error is ErrorCode.NONE, "no other member is waited for"
 
 
-def test_nothing_is_left_of_a_deleted_group_although_an_id_was_given_out() -> None:
+def test_deleting_a_group_also_removes_its_issued_member_ids() -> None:
     bench = Bench()
     pending = bench.join(requires_known_id=True).reply.member_id
     assert bench.ask(DeleteRequest(GROUP)).error is ErrorCode.NONE
@@ -114,7 +114,7 @@ def test_nothing_is_left_of_a_deleted_group_although_an_id_was_given_out() -> No
     assert not bench.machine.groups
 
 
-def test_the_join_phase_ends_without_those_that_do_not_come_but_keeps_static_members() -> None:
+def test_the_join_timeout_removes_missing_dynamic_members_and_keeps_static_ones() -> None:
     bench = Bench()
     ids = bench.stable(None, None, "i1", session_timeout_ms=REBALANCE_MS * 10)
     waiting = bench.rejoin(ids[0], session_timeout_ms=REBALANCE_MS * 10)
@@ -125,7 +125,7 @@ def test_the_join_phase_ends_without_those_that_do_not_come_but_keeps_static_mem
     assert list(bench.group.members) == [ids[0], ids[2]]
 
 
-def test_a_group_of_which_only_absent_static_members_are_left_waits_for_one_of_them() -> None:
+def test_a_join_phase_in_which_all_static_members_are_missing_waits_for_one_of_them() -> None:
     bench = Bench()
     ids = bench.stable("i1", None, session_timeout_ms=REBALANCE_MS * 10)
     bench.leave(ids[1])
@@ -135,7 +135,7 @@ def test_a_group_of_which_only_absent_static_members_are_left_waits_for_one_of_t
     assert bench.rejoin(ids[0]).reply.generation == 3
 
 
-def test_a_group_that_everybody_has_left_is_empty_and_that_is_written() -> None:
+def test_a_group_whose_members_have_all_left_becomes_empty_and_is_written_as_empty() -> None:
     bench = Bench()
     ids = bench.stable(None, None)
     assert bench.leave(*ids) == [ErrorCode.NONE] * 2
@@ -147,7 +147,7 @@ def test_a_group_that_everybody_has_left_is_empty_and_that_is_written() -> None:
 
 
 @pytest.mark.parametrize("parked", ["join", "sync"])
-def test_who_leaves_while_a_request_waits_is_told_that_it_is_unknown(parked: str) -> None:
+def test_a_parked_request_of_a_member_that_leaves_gets_unknown_member_id(parked: str) -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     waiting = bench.rejoin(leader)
@@ -160,10 +160,17 @@ def test_who_leaves_while_a_request_waits_is_told_that_it_is_unknown(parked: str
     assert waiting.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_each_leaving_member_has_its_own_answer() -> None:
+def test_each_leaving_member_gets_its_own_error_code() -> None:
     bench = Bench()
     dynamic, static = bench.stable(None, "i1")
-    leavers = (Leaver("nobody"), Leaver("", "i2"), Leaver("other", "i1"), Leaver(""), Leaver("", "i1"), Leaver(dynamic))
+    leavers = (
+        Leaver("unknown"),
+        Leaver("", "i2"),
+        Leaver("other", "i1"),
+        Leaver(""),
+        Leaver("", "i1"),
+        Leaver(dynamic),
+    )
     assert bench.leave(*leavers) == [
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -176,26 +183,26 @@ def test_each_leaving_member_has_its_own_answer() -> None:
     assert bench.state == "Empty"
 
 
-def test_leaving_an_unknown_group_is_an_error_of_each_member() -> None:
-    assert Bench().leave("nobody") == [ErrorCode.UNKNOWN_MEMBER_ID]
+def test_leaving_an_unknown_group_gives_an_error_for_each_member() -> None:
+    assert Bench().leave("unknown") == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 # the initial delay
 
 
-def test_the_first_rebalance_waits_for_more_members_again_while_they_come() -> None:
+def test_the_initial_rebalance_delay_is_extended_while_new_members_join() -> None:
     bench = Bench(initial_rebalance_delay_ms=3_000)
     first = bench.join()
     bench.sleep(2_999)
     second = bench.join()
     bench.sleep(3_000)
-    assert first.is_parked, "somebody came: once more"
+    assert first.is_parked, "a new member joined: another delay"
     bench.sleep(1)
     assert first.reply.generation == second.reply.generation == 1
     assert len(first.reply.members) == 2
 
 
-def test_the_first_rebalance_ends_after_one_delay_if_nobody_else_comes() -> None:
+def test_the_initial_rebalance_ends_after_one_delay_if_no_other_member_joins() -> None:
     bench = Bench(initial_rebalance_delay_ms=3_000)
     first = bench.join()
     bench.sleep(2_999)
@@ -204,7 +211,7 @@ def test_the_first_rebalance_ends_after_one_delay_if_nobody_else_comes() -> None
     assert first.reply.generation == 1
 
 
-def test_the_delays_of_the_first_rebalance_together_are_no_longer_than_the_rebalance_time() -> None:
+def test_the_initial_rebalance_delays_sum_to_at_most_the_rebalance_timeout() -> None:
     bench = Bench(initial_rebalance_delay_ms=3_000)
     first = bench.join(rebalance_timeout_ms=7_000)
     for _ in range(6):
@@ -215,7 +222,7 @@ def test_the_delays_of_the_first_rebalance_together_are_no_longer_than_the_rebal
     assert first.reply.generation == 1
 
 
-def test_a_group_whose_first_members_all_leave_before_the_delay_is_over_is_empty() -> None:
+def test_a_group_whose_first_members_leave_before_the_initial_delay_ends_is_empty() -> None:
     bench = Bench(initial_rebalance_delay_ms=3_000)
     bench.join()
     (member_id,) = bench.group.members

@@ -1,4 +1,6 @@
-"""Tables 4.1 and 4.5, and what of an offset is told when."""
+"""Offset commits, fetches, expiry and deletion: who may commit in which group state, and which version of an offset is
+returned.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from kraft.broker.group.requests import (
     DeleteRequest,
     DescribeRequest,
     ExpireRequest,
-    FetchRequest,
+    FetchOffsetsRequest,
     ListRequest,
     OffsetDeleteRequest,
     OffsetToCommit,
@@ -31,10 +33,10 @@ def error_of(bench: Bench, *arguments: object, **fields: object) -> ErrorCode:
     return error
 
 
-# who may commit
+# which clients may commit
 
 
-def test_without_a_group_offsets_are_committed_by_who_claims_no_generation() -> None:
+def test_a_commit_without_a_generation_is_accepted_for_an_unknown_group() -> None:
     bench = Bench()
     assert error_of(bench, 5) is ErrorCode.NONE
     assert bench.committed() == 5
@@ -43,18 +45,18 @@ def test_without_a_group_offsets_are_committed_by_who_claims_no_generation() -> 
 @pytest.mark.parametrize(
     ("knows", "error"), [(True, ErrorCode.GROUP_ID_NOT_FOUND), (False, ErrorCode.ILLEGAL_GENERATION)]
 )
-def test_a_generation_of_a_group_that_does_not_exist_is_refused(knows: bool, error: ErrorCode) -> None:
+def test_a_commit_with_a_generation_is_rejected_for_an_unknown_group(knows: bool, error: ErrorCode) -> None:
     assert error_of(Bench(), 5, "who", 1, knows_missing_groups=knows) is error
 
 
-def test_an_empty_group_takes_offsets_of_an_administrator() -> None:
+def test_an_empty_group_accepts_commits_of_an_administrator() -> None:
     bench = Bench()
     bench.leave(*bench.stable(None))
     assert error_of(bench, 5) is ErrorCode.NONE
     assert error_of(bench, 5, "who", 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_with_members_takes_offsets_of_members_only() -> None:
+def test_a_group_with_members_accepts_commits_of_members_only() -> None:
     bench = Bench()
     leader, _ = bench.stable(None, "i1")
     assert error_of(bench, 5) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -63,7 +65,7 @@ def test_a_group_with_members_takes_offsets_of_members_only() -> None:
     assert error_of(bench, 5, leader, 2) is ErrorCode.NONE
 
 
-def test_a_member_commits_while_a_rebalance_is_prepared_but_not_while_it_completes() -> None:
+def test_a_member_may_commit_while_a_rebalance_is_prepared_but_not_while_it_completes() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     bench.rejoin(leader)
@@ -73,7 +75,7 @@ def test_a_member_commits_while_a_rebalance_is_prepared_but_not_while_it_complet
     assert bench.committed() == 5
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_a_commit_extends_the_members_session() -> None:
     bench = Bench()
     (only,) = bench.stable(None)
     for _ in range(3):
@@ -82,14 +84,14 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert only in bench.group.members
 
 
-# what is written and told
+# writes and reads
 
 
-def test_an_offset_is_told_only_when_it_is_committed_and_kept_even_if_the_answer_was_an_error() -> None:
+def test_an_offset_whose_commit_timed_out_is_returned_once_its_record_is_committed() -> None:
     bench = Bench(commits_at_once=False)
     asked = bench.commit_offset(5)
     assert (asked.is_parked, bench.committed()) == (True, -1)
-    stable = bench.ask(FetchRequest(GROUP, [("orders", 0)], True))
+    stable = bench.ask(FetchOffsetsRequest(GROUP, [("orders", 0)], True))
     assert stable.is_parked, "a stable read waits for what is being written"
     bench.lose()
     assert asked.reply.rows[0].error is stable.error or stable.error is ErrorCode.NOT_COORDINATOR
@@ -97,15 +99,15 @@ def test_an_offset_is_told_only_when_it_is_committed_and_kept_even_if_the_answer
     assert bench.committed() == 5
 
 
-def test_old_consumers_know_no_other_word_for_an_unavailable_coordinator_in_a_fetch() -> None:
+def test_offset_fetch_returns_not_coordinator_instead_of_coordinator_not_available() -> None:
     bench = Bench(commits_at_once=False)
     bench.commit_offset(5)
-    stable = bench.ask(FetchRequest(GROUP, None, True))
+    stable = bench.ask(FetchOffsetsRequest(GROUP, None, True))
     bench.lose(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert stable.error is ErrorCode.NOT_COORDINATOR
 
 
-def test_metadata_that_is_too_long_refuses_its_partition_alone() -> None:
+def test_offset_metadata_that_is_too_long_fails_only_its_own_partition() -> None:
     bench = Bench(metadata_chars_max=3)
     rows = (OffsetToCommit("orders", 0, 1, -1, "abcd"), OffsetToCommit("orders", 1, 2, -1, "abc"))
     reply = bench.commit_offset(0, offsets=rows).reply
@@ -113,7 +115,7 @@ def test_metadata_that_is_too_long_refuses_its_partition_alone() -> None:
     assert len(bench.log) == 1
 
 
-def test_a_commit_of_which_nothing_is_accepted_waits_for_older_writes_too() -> None:
+def test_a_commit_without_accepted_offsets_is_answered_after_older_writes() -> None:
     bench = Bench(commits_at_once=False, metadata_chars_max=3)
     bench.commit_offset(1)
     refused = bench.commit_offset(0, offsets=(OffsetToCommit("orders", 0, 1, -1, "abcd"),))
@@ -122,30 +124,30 @@ def test_a_commit_of_which_nothing_is_accepted_waits_for_older_writes_too() -> N
     assert refused.reply.rows[0].error is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
-def test_all_offsets_of_a_group_are_told_in_order() -> None:
+def test_all_offsets_of_a_group_are_returned_sorted_by_topic() -> None:
     bench = Bench()
     for topic in ("b", "a"):
         bench.commit_offset(1, topic=topic)
-    rows = bench.ask(FetchRequest(GROUP, None)).reply.rows
+    rows = bench.ask(FetchOffsetsRequest(GROUP, None)).reply.rows
     assert [(row.topic, row.leader_epoch) for row in rows] == [("a", 3), ("b", 3)]
-    assert bench.ask(FetchRequest("another", None)).reply.rows == ()
+    assert bench.ask(FetchOffsetsRequest("another", None)).reply.rows == ()
 
 
-def test_acknowledged_offsets_survive_a_move() -> None:
+def test_acknowledged_offsets_survive_a_coordinator_move() -> None:
     bench = Bench()
     bench.commit_offset(5)
     bench.move()
     assert bench.committed() == 5
 
 
-# what goes
+# expiry and deletion
 
 
 def expire(bench: Bench) -> None:
     bench.ask(ExpireRequest(GROUP))
 
 
-def test_offsets_without_a_group_go_after_their_retention_and_so_does_the_group() -> None:
+def test_the_offsets_of_a_group_without_members_expire_together_with_the_group() -> None:
     bench = Bench()
     bench.commit_offset(5)
     bench.sleep(RETENTION_MS - 1)
@@ -172,7 +174,7 @@ def test_an_empty_group_keeps_its_offsets_from_the_time_when_it_became_empty() -
     assert GROUP not in bench.machine.newest.groups
 
 
-def test_a_stable_group_of_consumers_loses_offsets_of_topics_that_nobody_subscribes_to() -> None:
+def test_a_stable_consumer_group_loses_offsets_of_topics_without_subscription() -> None:
     bench = Bench()
     (only,) = bench.stable(None, session_timeout_ms=1_800_000)
     error_of(bench, 5, only, 1)
@@ -184,7 +186,7 @@ def test_a_stable_group_of_consumers_loses_offsets_of_topics_that_nobody_subscri
     assert (bench.committed(), bench.committed("old")) == (5, -1)
 
 
-def test_a_group_in_a_rebalance_or_of_another_type_loses_nothing() -> None:
+def test_offsets_of_a_rebalancing_group_or_of_a_non_consumer_group_do_not_expire() -> None:
     for protocol_type in ("consumer", "connect"):
         bench = Bench(session_timeout_ms_max=2 * RETENTION_MS)
         ids = bench.stable(
@@ -199,7 +201,7 @@ def test_a_group_in_a_rebalance_or_of_another_type_loses_nothing() -> None:
         assert bench.committed("old") == 6
 
 
-def test_an_offset_with_its_own_retention_goes_at_its_own_time() -> None:
+def test_an_offset_with_its_own_retention_expires_at_its_own_time() -> None:
     bench = Bench()
     bench.commit_offset(5, retention_ms=1_000)
     bench.commit_offset(6, topic="other")
@@ -218,7 +220,7 @@ def test_an_offset_with_its_own_retention_stays_while_its_topic_is_subscribed_to
     assert (bench.committed(), bench.committed("old")) == (5, -1)
 
 
-def test_offsets_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> None:
+def test_offsets_of_a_deleted_topic_are_removed_and_offsets_of_its_recreation_stay() -> None:
     bench = Bench()
     rows = (
         OffsetToCommit("orders", 0, 1, -1, "", TOPIC_ID),
@@ -227,13 +229,13 @@ def test_offsets_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> None
     )
     bench.commit_offset(0, offsets=rows)
     bench.ask(TopicsGoneRequest(GROUP, frozenset({("orders", TOPIC_ID), ("orders", None)})))
-    left = bench.ask(FetchRequest(GROUP, None)).reply.rows
+    left = bench.ask(FetchOffsetsRequest(GROUP, None)).reply.rows
     assert [(row.partition, row.offset) for row in left] == [(1, 2)]
     assert bench.machine.topics_of(GROUP) == {("orders", UUID(int=8))}
     assert bench.machine.offset_count(GROUP) == 1
 
 
-def test_only_offsets_that_nobody_subscribes_to_can_be_deleted() -> None:
+def test_only_offsets_of_topics_without_subscription_can_be_deleted() -> None:
     bench = Bench()
     assert bench.ask(OffsetDeleteRequest(GROUP, ())).error is ErrorCode.GROUP_ID_NOT_FOUND
     (only,) = bench.stable(None)
@@ -248,7 +250,7 @@ def test_only_offsets_that_nobody_subscribes_to_can_be_deleted() -> None:
     assert (bench.committed(), bench.committed("old")) == (5, -1)
 
 
-def test_offsets_of_a_busy_group_of_another_type_cannot_be_deleted() -> None:
+def test_offsets_of_a_non_consumer_group_with_members_cannot_be_deleted() -> None:
     bench = Bench()
     bench.stable(None, protocol_type="connect")
     assert bench.ask(OffsetDeleteRequest(GROUP, (("orders", 0),))).error is ErrorCode.NON_EMPTY_GROUP
@@ -272,7 +274,7 @@ def test_a_group_is_deleted_with_its_offsets_only_when_it_is_empty() -> None:
     [DeleteRequest(GROUP), ExpireRequest(GROUP), TopicsGoneRequest(GROUP, frozenset({("orders", TOPIC_ID)}))],
     ids=["delete", "expire", "topics gone"],
 )
-def test_what_no_batch_has_room_for_is_removed_batch_after_batch(request_: Request) -> None:
+def test_offset_removals_too_large_for_one_batch_are_written_in_several_batches(request_: Request) -> None:
     bench = Bench(removal_bytes_max=200)
     (only,) = bench.stable(None)
     rows = tuple(OffsetToCommit("orders", index, 1, -1, "", TOPIC_ID) for index in range(20))
@@ -296,7 +298,7 @@ def test_what_no_batch_has_room_for_is_removed_batch_after_batch(request_: Reque
         assert asked.error is ErrorCode.NONE
 
 
-def test_a_group_that_somebody_joins_while_it_is_removed_batch_after_batch_stays() -> None:
+def test_a_group_joined_during_its_removal_in_several_batches_stays() -> None:
     bench = Bench(removal_bytes_max=200, commits_at_once=True)
     rows = tuple(OffsetToCommit("orders", index, 1, -1, "", None) for index in range(20))
     bench.commit_offset(0, offsets=rows)
@@ -308,26 +310,26 @@ def test_a_group_that_somebody_joins_while_it_is_removed_batch_after_batch_stays
     assert (member.error, list(bench.group.members)) == (ErrorCode.NONE, [member.reply.member_id])
 
 
-# what is told of groups
+# descriptions of groups
 
 
-def test_groups_are_described_and_listed_by_what_is_committed() -> None:
+def test_groups_are_described_and_listed_by_their_committed_state() -> None:
     bench = Bench()
     unknown = bench.ask(DescribeRequest(GROUP)).reply
     assert (unknown.error, unknown.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     (only,) = bench.stable(None)
-    told = bench.ask(DescribeRequest(GROUP)).reply
-    assert (told.state, told.protocol_type, told.protocol) == ("Stable", "consumer", "range")
-    assert [(member.member_id, member.assignment) for member in told.members] == [(only, only.encode())]
+    description = bench.ask(DescribeRequest(GROUP)).reply
+    assert (description.state, description.protocol_type, description.protocol) == ("Stable", "consumer", "range")
+    assert [(member.member_id, member.assignment) for member in description.members] == [(only, only.encode())]
     bench.commits_at_once = False
     bench.commit_offset(1, group="another")
     listing = bench.ask(ListRequest())
-    assert listing.is_parked, "what is not committed is not told"
+    assert listing.is_parked, "an uncommitted state is not returned"
     bench.commit()
     assert [(row.group, row.state) for row in listing.reply.groups] == [(GROUP, "Stable"), ("another", "Empty")]
 
 
-def test_wall_clock_times_stand_in_the_records() -> None:
+def test_group_records_contain_wall_clock_times() -> None:
     bench = Bench()
     bench.commit_offset(5, retention_ms=10)
     value = bench.machine.newest.offsets_of(GROUP)["orders", 0]

@@ -1,8 +1,9 @@
-"""Members that come, go, stall and return in any order, over a log that commits late, loses and moves.
+"""Random members that join, leave, stall and return in any order, over a log that commits late, loses records and
+moves.
 
-What must hold at every step: a request is answered at most once; an assignment is what the leader of that generation
-sent; generations that were synced rise; an offset that was acknowledged is never followed by an older one. In the end,
-when nobody makes trouble any more: every member is in one stable group, and nothing is left unanswered.
+Invariants at every step: a request is answered at most once; an assignment is the one that the leader of that
+generation sent; synced generations rise; an acknowledged offset is never followed by an older one. At the end, without
+further disturbances, every member is in one stable group, and every request is answered.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 
 from kraft.broker.group.requests import SyncReply
 from kraft.wire.error_codes import ErrorCode
-from tests.stages.group_bench import GROUP, RANGE, REBALANCE_MS, Asked, Bench
+from tests.stages.group_bench import GROUP, RANGE, REBALANCE_MS, Bench, PendingRequest
 
 REJOIN_WITHOUT_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 PROTOCOLS = (RANGE, (*RANGE, ("roundrobin", b"")))
@@ -29,11 +30,11 @@ class Client:
         self.member_id = ""
         self.generation = -1
         self.assigned: int | None = None
-        self.asked: Asked | None = None
+        self.asked: PendingRequest | None = None
         self.is_dead = False
 
     def act(self) -> None:
-        """The next step, if the last one is answered."""
+        """Send the next request of the protocol, if the last request is answered."""
         if self.is_dead or (self.asked is not None and self.asked.is_parked):
             return
         last, self.asked = self.asked, None
@@ -42,7 +43,7 @@ class Client:
         else:
             self._after_sync(last)
 
-    def _after_join(self, last: Asked | None) -> None:
+    def _after_join(self, last: PendingRequest | None) -> None:
         if last is None:
             self._beat() if self.assigned is not None else self._join()
         elif last.error in REJOIN_WITHOUT_ID:
@@ -62,7 +63,7 @@ class Client:
                 self.member_id, self.generation, *assignments, instance_id=self.instance_id
             )
 
-    def _after_sync(self, last: Asked) -> None:
+    def _after_sync(self, last: PendingRequest) -> None:
         if last.error in REJOIN_WITHOUT_ID:
             self._lost()
         elif last.error is not ErrorCode.NONE:
@@ -95,23 +96,23 @@ class Client:
 
 
 class Trial:
-    """One bench, its clients, and what they have seen."""
+    """A coordinator bench with random clients, and a record of the responses that they got."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.bench = Bench(initial_rebalance_delay_ms=self.random.choice((0, 3_000)))
         self.clients: list[Client] = []
-        self.asked: list[Asked] = []
+        self.asked: list[PendingRequest] = []
         self.plans: dict[bytes, tuple[str, int]] = {}
         self.synced_generation = 0
         self.next_offset = 0
         self.acknowledged = -1
-        self.commits: list[Asked] = []
+        self.commits: list[PendingRequest] = []
         ask = self.bench.ask
         self.bench.on_reply = self.check_generation  # type: ignore[method-assign]
         self.bench.ask = lambda request: self._noted(ask(request))  # type: ignore[method-assign]
 
-    def _noted(self, asked: Asked) -> Asked:
+    def _noted(self, asked: PendingRequest) -> PendingRequest:
         self.asked.append(asked)
         return asked
 
@@ -121,7 +122,7 @@ class Trial:
         return plan
 
     def assigned(self, client: Client, assignment: bytes) -> None:
-        """G5: told to the one it was made for, in its generation."""
+        """Check G5: an assignment reaches the member for which it was made, in its generation."""
         if assignment:
             _, generation = self.plans[assignment]
             assert generation == client.generation
@@ -129,7 +130,7 @@ class Trial:
                 assert self.plans[assignment][0] == client.member_id
 
     def check_generation(self, reply: Any) -> None:
-        """G1: generations that were synced never fall."""
+        """Check G1: synced generations never fall."""
         if isinstance(reply, SyncReply) and reply.assignment:
             _, generation = self.plans[reply.assignment]
             assert generation >= self.synced_generation
@@ -140,7 +141,7 @@ class Trial:
         self.commits.append(self.bench.commit_offset(self.next_offset, client.member_id, client.generation))
 
     def check_offsets(self) -> None:
-        """G3: what was acknowledged is there, or something newer."""
+        """Check G3: the committed offset is the acknowledged one, or a newer one."""
         for asked in self.commits:
             if not asked.is_parked and asked.reply.rows[0].error is ErrorCode.NONE:
                 self.acknowledged = max(self.acknowledged, asked.request.offsets[0].offset)  # type: ignore[union-attr]
@@ -148,7 +149,7 @@ class Trial:
         assert self.bench.committed() >= self.acknowledged
 
     def disturb(self) -> None:
-        """Something happens."""
+        """Cause one random event."""
         bench, draw = self.bench, self.random.random()
         if draw < 0.08 and len(self.clients) < 6:
             instances = {client.instance_id for client in self.clients}
@@ -180,7 +181,7 @@ class Trial:
             bench.commit()
 
     def settle(self) -> None:
-        """No more trouble: a live group becomes stable, whoever is dead is gone."""
+        """Stop all disturbances: a live group becomes stable, and dead members are removed."""
         bench = self.bench
         bench.refuses_appends, bench.commits_at_once = None, True
         for _ in range(6 * REBALANCE_MS // 500 + 40):
@@ -191,7 +192,7 @@ class Trial:
 
 
 @pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 40))])
-def test_a_group_survives_whatever_its_members_and_its_log_do(seed: int) -> None:
+def test_groups_keep_their_invariants_under_random_members_and_log_failures(seed: int) -> None:
     trial = Trial(seed)
     trial.clients = [Client(trial, None), Client(trial, "i1")]
     for _ in range(250):

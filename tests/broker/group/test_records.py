@@ -1,4 +1,6 @@
-"""The offsets topic's records: bytes as Apache Kafka writes them, and what becomes of others' versions."""
+"""The records of the offsets topic: their bytes equal those that Apache Kafka writes, and versions of other releases
+can be read.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 
 from kraft.broker.group.placement import java_hash, partition_of
 from kraft.broker.group.records import (
-    Entry,
     GroupKey,
+    GroupLogEntry,
     GroupValue,
     MemberValue,
     OffsetKey,
@@ -50,8 +52,8 @@ MEMBERS = st.builds(
 GROUPS = st.builds(
     GroupValue, TEXT, INT32, st.none() | TEXT, st.none() | TEXT, INT64, st.lists(MEMBERS, max_size=3).map(tuple)
 )
-ENTRIES = st.builds(Entry, st.builds(OffsetKey, TEXT, TEXT, INT32), st.none() | OFFSETS) | st.builds(
-    Entry, st.builds(GroupKey, TEXT), st.none() | GROUPS
+ENTRIES = st.builds(GroupLogEntry, st.builds(OffsetKey, TEXT, TEXT, INT32), st.none() | OFFSETS) | st.builds(
+    GroupLogEntry, st.builds(GroupKey, TEXT), st.none() | GROUPS
 )
 
 
@@ -59,17 +61,17 @@ ENTRIES = st.builds(Entry, st.builds(OffsetKey, TEXT, TEXT, INT32), st.none() | 
     ("group", "partition"),
     [("test", 48), ("my-group", 12), ("grüppe", 12), ("😀", 49), ("polygenelubricants", 0), ("tx-1", 20), ("", 0)],
 )
-def test_a_group_lives_where_every_other_implementation_looks_for_it(group: str, partition: int) -> None:
+def test_the_offsets_partition_of_a_group_id_equals_that_of_other_implementations(group: str, partition: int) -> None:
     assert partition_of(group, 50) == partition
 
 
-def test_the_hash_is_javas() -> None:
+def test_the_partition_hash_is_javas_string_hash() -> None:
     assert java_hash("my-group") == -1906497762
     assert java_hash("polygenelubricants") == -(2**31)
 
 
 def test_an_offset_is_written_in_version_4_with_its_topic_id_as_a_tagged_field() -> None:
-    record = encode_entry(Entry(OFFSET_KEY, OffsetValue(42, 5, "x", 1_000, topic_id=UUID(int=1))))
+    record = encode_entry(GroupLogEntry(OFFSET_KEY, OffsetValue(42, 5, "x", 1_000, topic_id=UUID(int=1))))
     assert record.key == OFFSET_KEY_BYTES
     assert record.value == bytes.fromhex(
         "0004 000000000000002a 00000005 02 78 00000000000003e8 01 00 10 00000000000000000000000000000001"
@@ -77,17 +79,17 @@ def test_an_offset_is_written_in_version_4_with_its_topic_id_as_a_tagged_field()
 
 
 def test_an_offset_without_a_topic_id_has_no_tagged_field() -> None:
-    record = encode_entry(Entry(OFFSET_KEY, OffsetValue(42, -1, "", 1_000)))
+    record = encode_entry(GroupLogEntry(OFFSET_KEY, OffsetValue(42, -1, "", 1_000)))
     assert record.value == bytes.fromhex("0004 000000000000002a ffffffff 01 00000000000003e8 00")
 
 
 def test_an_offset_with_its_own_retention_is_written_in_version_1() -> None:
-    record = encode_entry(Entry(OFFSET_KEY, OffsetValue(42, -1, "x", 1_000, 2_000)))
+    record = encode_entry(GroupLogEntry(OFFSET_KEY, OffsetValue(42, -1, "x", 1_000, 2_000)))
     assert record.value == bytes.fromhex("0001 000000000000002a 0001 78 00000000000003e8 00000000000007d0")
 
 
 def test_a_group_is_written_in_version_3() -> None:
-    record = encode_entry(Entry(GroupKey("g"), GROUP))
+    record = encode_entry(GroupLogEntry(GroupKey("g"), GROUP))
     assert record.key == bytes.fromhex("0002 0001 67")
     assert record.value == bytes.fromhex(
         "0003 0008 636f6e73756d6572 00000004 0005 72616e6765 0001 6d 0000000000000007 00000001"
@@ -95,12 +97,12 @@ def test_a_group_is_written_in_version_3() -> None:
     )
 
 
-def test_a_removal_has_no_value() -> None:
-    assert encode_entry(Entry(OFFSET_KEY, None)) == (OFFSET_KEY_BYTES, None)
+def test_the_record_that_removes_an_offset_or_group_has_no_value() -> None:
+    assert encode_entry(GroupLogEntry(OFFSET_KEY, None)) == (OFFSET_KEY_BYTES, None)
 
 
 @given(ENTRIES)
-def test_what_is_written_is_read_again(entry: Entry) -> None:
+def test_encoded_group_records_are_decoded_unchanged(entry: GroupLogEntry) -> None:
     assert decode_entry(*encode_entry(entry)) == entry
 
 
@@ -112,12 +114,12 @@ def test_what_is_written_is_read_again(entry: Entry) -> None:
         ("0003 000000000000002a 00000005 0001 78 00000000000003e8", OffsetValue(42, 5, "x", 1_000)),
     ],
 )
-def test_older_versions_of_an_offset_are_read(value: str, expected: OffsetValue) -> None:
+def test_older_versions_of_an_offset_record_are_read(value: str, expected: OffsetValue) -> None:
     assert decode_entry(OFFSET_KEY_BYTES, bytes.fromhex(value)) == (OFFSET_KEY, expected)
     assert decode_entry(b"\0\0" + OFFSET_KEY_BYTES[2:], None) == (OFFSET_KEY, None), "keys of type 0 too"
 
 
-def test_the_first_version_of_a_group_lacks_time_outs_and_ids_of_instances() -> None:
+def test_version_0_of_a_group_record_lacks_timeouts_and_instance_ids() -> None:
     value = bytes.fromhex(
         "0000 0008 636f6e73756d6572 00000004 ffff ffff 00000001 0001 6d 0001 63 0002 2f68 00002710 00000000 00000000"
     )
@@ -126,7 +128,7 @@ def test_the_first_version_of_a_group_lacks_time_outs_and_ids_of_instances() -> 
     assert decode_entry(bytes.fromhex("0002 0001 67"), value) == (GroupKey("g"), expected)
 
 
-def test_the_flexible_version_of_a_group_is_read() -> None:
+def test_the_flexible_version_of_a_group_record_is_read() -> None:
     value = bytes.fromhex(
         "0004 09 636f6e73756d6572 00000004 06 72616e6765 02 6d 0000000000000007 02"
         "02 6d 02 69 02 63 03 2f68 00007530 00002710 04 737562 03 6173 00 00"
@@ -144,7 +146,9 @@ def test_a_value_version_of_another_release_is_skipped() -> None:
 
 
 @given(ENTRIES, st.data())
-def test_a_record_that_is_cut_or_has_a_tail_is_a_wire_error(entry: Entry, data: st.DataObject) -> None:
+def test_a_group_record_that_is_too_short_or_too_long_is_a_wire_error(
+    entry: GroupLogEntry, data: st.DataObject
+) -> None:
     key, value = encode_entry(entry)
     with pytest.raises(WireError):
         decode_entry(key + b"\0", value)
@@ -160,7 +164,7 @@ def test_a_record_that_is_cut_or_has_a_tail_is_a_wire_error(entry: Entry, data: 
 
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=60))
-def test_any_bytes_are_an_entry_nothing_or_a_wire_error(key: bytes, value: bytes | None) -> None:
+def test_random_record_bytes_decode_to_an_entry_to_none_or_to_a_wire_error(key: bytes, value: bytes | None) -> None:
     with suppress(WireError):
         decode_entry(key, value)
 
@@ -172,5 +176,5 @@ def test_the_topics_of_a_subscription_are_read_in_every_version() -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\0\0\0\0\2\0\1a", b"\0\0\0\0\0\1\xff\xff", b'{"version": 1}'])
-def test_bytes_that_are_no_subscription_say_nothing(metadata: bytes) -> None:
+def test_bytes_that_are_not_a_subscription_have_unknown_topics(metadata: bytes) -> None:
     assert subscribed_topics(metadata) is None

@@ -1,4 +1,4 @@
-"""Static members that return (B52). Source: KIP-345."""
+"""Static members that return after a restart (B52). Source: KIP-345."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kraft.wire.error_codes import ErrorCode
 from tests.stages.group_bench import GROUP, RANGE, SESSION_MS, Bench
 
 
-def test_a_static_member_that_returns_to_a_stable_group_goes_on_without_a_rebalance() -> None:
+def test_a_static_member_that_returns_to_a_stable_group_causes_no_rebalance() -> None:
     bench = Bench()
     leader, follower = bench.stable("i1", "i2")
     reply = bench.join(instance_id="i2").reply
@@ -19,21 +19,21 @@ def test_a_static_member_that_returns_to_a_stable_group_goes_on_without_a_rebala
     assert bench.sync(reply.member_id, 2, instance_id="i2").reply.assignment == follower.encode()
 
 
-def test_a_leader_that_returns_is_told_the_members_and_not_to_assign() -> None:
+def test_a_returning_static_leader_gets_the_members_and_skips_the_assignment() -> None:
     bench = Bench()
     bench.stable("i1", "i2")
     reply = bench.join(instance_id="i1").reply
     assert (reply.skip_assignment, reply.leader, len(reply.members)) == (True, reply.member_id, 2)
 
 
-def test_an_old_client_that_led_is_not_told_that_it_leads_so_that_it_does_not_assign() -> None:
+def test_a_returning_static_leader_whose_client_cannot_skip_assignment_is_not_named_leader() -> None:
     bench = Bench()
     old_leader, _ = bench.stable("i1", "i2")
     reply = bench.join(instance_id="i1", can_skip_assignment=False).reply
     assert (reply.leader, reply.members, reply.skip_assignment) == (old_leader, (), False)
 
 
-def test_the_old_incarnation_is_fenced_at_once() -> None:
+def test_the_old_member_id_of_a_returned_static_member_is_fenced_at_once() -> None:
     bench = Bench(commits_at_once=True)
     _, old = bench.stable("i1", "i2")
     bench.commits_at_once = False
@@ -46,7 +46,7 @@ def test_the_old_incarnation_is_fenced_at_once() -> None:
     assert commit.reply.rows[0].error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_new_id_is_in_the_log_before_it_is_told_and_survives_a_move() -> None:
+def test_a_returned_static_members_new_id_is_committed_before_it_is_sent() -> None:
     bench = Bench(commits_at_once=True)
     _, old = bench.stable("i1", "i2")
     bench.commits_at_once = False
@@ -58,7 +58,7 @@ def test_the_new_id_is_in_the_log_before_it_is_told_and_survives_a_move() -> Non
     assert bench.heartbeat(old, 2, "i2") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_return_that_cannot_be_written_is_undone() -> None:
+def test_the_return_of_a_static_member_is_undone_if_its_new_id_cannot_be_written() -> None:
     bench = Bench()
     _, old = bench.stable("i1", "i2")
     bench.refuses_appends = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -67,7 +67,7 @@ def test_a_return_that_cannot_be_written_is_undone() -> None:
     assert bench.group.members[old].session_timeout_ms == SESSION_MS
 
 
-def test_a_parked_request_of_the_old_incarnation_is_fenced() -> None:
+def test_a_parked_request_of_a_replaced_static_member_is_fenced() -> None:
     bench = Bench()
     _, old = bench.stable(None, "i2")
     parked = bench.rejoin(old, protocols=(*RANGE, ("sticky", b"")))
@@ -76,7 +76,7 @@ def test_a_parked_request_of_the_old_incarnation_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
-def test_a_return_during_a_rebalance_waits_for_the_next_generation(state: str) -> None:
+def test_a_static_member_returning_during_a_rebalance_waits_for_the_next_generation(state: str) -> None:
     bench = Bench()
     leader, follower = bench.stable(None, "i2")
     bench.rejoin(leader)
@@ -90,7 +90,7 @@ def test_a_return_during_a_rebalance_waits_for_the_next_generation(state: str) -
     assert returning.reply.generation == bench.group.generation
 
 
-def test_a_return_that_changes_the_chosen_protocol_rebalances() -> None:
+def test_a_returning_static_member_that_changes_the_chosen_protocol_causes_a_rebalance() -> None:
     bench = Bench()
     both = (("a", b""), ("b", b""))
     (only,) = bench.stable("i1", protocols=both)
@@ -99,7 +99,7 @@ def test_a_return_that_changes_the_chosen_protocol_rebalances() -> None:
     assert bench.group.generation == 2
 
 
-def test_the_time_outs_of_the_new_incarnation_hold() -> None:
+def test_a_returned_static_members_new_timeouts_apply() -> None:
     bench = Bench()
     bench.stable("i1")
     returned = bench.join(instance_id="i1", session_timeout_ms=SESSION_MS * 2).reply.member_id
@@ -110,7 +110,7 @@ def test_the_time_outs_of_the_new_incarnation_hold() -> None:
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_return_with_another_subscription_counts_from_then_on(*, is_written: bool) -> None:
+def test_a_returned_static_members_new_subscription_applies_at_once(*, is_written: bool) -> None:
     bench = Bench()
     bench.stable("i1")
     bench.refuses_appends = None if is_written else ErrorCode.NOT_COORDINATOR
@@ -123,7 +123,7 @@ def test_a_return_with_another_subscription_counts_from_then_on(*, is_written: b
     assert bench.group.subscribed == expected
 
 
-def test_a_return_is_written_with_all_assignments() -> None:
+def test_the_record_for_a_returned_static_member_contains_all_assignments() -> None:
     bench = Bench()
     leader, follower = bench.stable("i1", "i2")
     new_id = bench.join(instance_id="i2").reply.member_id
@@ -134,7 +134,7 @@ def test_a_return_is_written_with_all_assignments() -> None:
     ]
 
 
-def test_a_return_answered_by_the_rebalance_that_overtook_it_is_answered_once() -> None:
+def test_a_returning_static_member_is_answered_once_if_a_rebalance_begins_before_the_write() -> None:
     bench = Bench()
     leader, _ = bench.stable(None, "i2")
     bench.commits_at_once = False
@@ -146,7 +146,7 @@ def test_a_return_answered_by_the_rebalance_that_overtook_it_is_answered_once() 
 
 
 @pytest.mark.parametrize("ends", ["left", "unloaded"])
-def test_a_return_whose_member_is_gone_before_it_could_be_written_is_answered_once(ends: str) -> None:
+def test_a_returning_static_member_is_answered_once_if_it_is_removed_before_the_write(ends: str) -> None:
     bench = Bench()
     bench.stable(None, "i2")
     bench.commits_at_once = False

@@ -1,4 +1,4 @@
-"""SyncGroup: its effect in each state of a group, and when a generation is durable.
+"""SyncGroup: its effect in each state of a group, and when a generation becomes durable.
 
 Source: SyncGroupRequest, Kafka's GroupMetadataManager.
 """
@@ -12,7 +12,8 @@ from tests.stages.group_bench import REBALANCE_MS, SESSION_MS, Bench
 
 
 def completing(*, commits_at_once: bool = False) -> tuple[Bench, str, str]:
-    """A group of two in generation 3: nobody has synced. What is written from here on waits."""
+    """Return a group of two in generation 3, in which no member has synced. Later writes stay uncommitted until the
+    test commits them."""
     bench = Bench()
     leader, follower = bench.stable(None, None)
     bench.rejoin(leader)
@@ -21,7 +22,7 @@ def completing(*, commits_at_once: bool = False) -> tuple[Bench, str, str]:
     return bench, leader, follower
 
 
-def test_nobody_is_told_an_assignment_before_it_is_committed() -> None:
+def test_no_assignment_is_sent_before_it_is_committed() -> None:
     bench, leader, follower = completing()
     waiting = bench.sync(follower, 3)
     leading = bench.sync(leader, 3, (leader, b"L"), (follower, b"F"))
@@ -31,14 +32,14 @@ def test_nobody_is_told_an_assignment_before_it_is_committed() -> None:
     assert (waiting.reply.protocol_type, waiting.reply.protocol) == ("consumer", "range")
 
 
-def test_a_follower_that_syncs_late_gets_its_own_assignment() -> None:
+def test_a_member_that_syncs_after_the_leader_gets_its_own_assignment() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     bench.sync(leader, 3, (leader, b"L"), (follower, b"F"))
     assert bench.sync(follower, 3).reply.assignment == b"F"
     assert bench.sync(leader, 3).reply.assignment == b"L"
 
 
-def test_a_member_that_the_leader_forgot_gets_nothing() -> None:
+def test_a_member_without_assignment_from_the_leader_gets_an_empty_one() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     waiting = bench.sync(follower, 3)
     bench.sync(leader, 3, (leader, b"L"))
@@ -46,7 +47,7 @@ def test_a_member_that_the_leader_forgot_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("appended", [True, False])
-def test_assignments_that_may_be_lost_send_everybody_back_to_join(appended: bool) -> None:
+def test_all_members_rejoin_if_the_write_of_their_assignments_fails(appended: bool) -> None:
     bench, leader, follower = completing()
     waiting = bench.sync(follower, 3)
     if not appended:
@@ -57,7 +58,7 @@ def test_assignments_that_may_be_lost_send_everybody_back_to_join(appended: bool
     assert bench.state == "PreparingRebalance"
 
 
-def test_assignments_of_a_generation_that_is_over_count_for_nothing() -> None:
+def test_committed_assignments_of_an_old_generation_are_ignored() -> None:
     bench, leader, follower = completing()
     leading = bench.sync(leader, 3, (leader, b"L"), (follower, b"F"))
     newcomer = bench.join()
@@ -66,7 +67,7 @@ def test_assignments_of_a_generation_that_is_over_count_for_nothing() -> None:
     assert (bench.state, newcomer.is_parked) == ("PreparingRebalance", True)
 
 
-def test_a_sync_from_another_generation_is_illegal_and_from_a_preparing_group_too_early() -> None:
+def test_a_sync_group_with_another_generation_or_during_a_join_phase_is_rejected() -> None:
     bench = Bench()
     leader, follower = bench.stable(None, None)
     assert bench.sync(follower, 1).error is ErrorCode.ILLEGAL_GENERATION
@@ -76,12 +77,12 @@ def test_a_sync_from_another_generation_is_illegal_and_from_a_preparing_group_to
 
 
 @pytest.mark.parametrize("fields", [{"protocol_type": "connect"}, {"protocol": "roundrobin"}])
-def test_a_sync_that_names_another_protocol_is_inconsistent(fields: dict[str, str]) -> None:
+def test_a_sync_group_that_names_another_protocol_gets_inconsistent_group_protocol(fields: dict[str, str]) -> None:
     bench, _, follower = completing()
     assert bench.sync(follower, 3, **fields).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_second_sync_of_a_member_takes_the_place_of_the_first() -> None:
+def test_a_second_sync_of_a_member_replaces_the_first() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     first, second = bench.sync(follower, 3), bench.sync(follower, 3)
     bench.sync(leader, 3, (follower, b"F"))
@@ -89,7 +90,7 @@ def test_a_second_sync_of_a_member_takes_the_place_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("is_first_lost", [False, True])
-def test_of_what_a_leader_sends_twice_the_last_counts_as_it_does_after_a_move(*, is_first_lost: bool) -> None:
+def test_the_second_of_two_assignments_sent_in_one_generation_is_used(*, is_first_lost: bool) -> None:
     bench, leader, follower = completing()
     first = bench.sync(leader, 3, (leader, b"1"), (follower, b"2"))
     if is_first_lost:
@@ -106,7 +107,7 @@ def test_of_what_a_leader_sends_twice_the_last_counts_as_it_does_after_a_move(*,
     assert [bench.sync(one, 3).reply.assignment for one in (leader, follower)] == [b"2", b"1"]
 
 
-def test_members_that_never_sync_are_out_when_the_time_is_over_and_the_others_go_on() -> None:
+def test_members_that_never_sync_are_removed_at_the_timeout_and_the_others_rejoin() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     bench.sync(leader, 3, (leader, b"L"), (follower, b"F"))
     for _ in range(REBALANCE_MS // 5_000):
@@ -116,7 +117,7 @@ def test_members_that_never_sync_are_out_when_the_time_is_over_and_the_others_go
     assert (list(bench.group.members), bench.state) == ([leader], "PreparingRebalance")
 
 
-def test_a_leader_that_never_syncs_does_not_hold_the_group_for_ever() -> None:
+def test_a_leader_that_never_syncs_does_not_block_the_group_permanently() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     waiting = bench.sync(follower, 3)
     for _ in range(REBALANCE_MS // 5_000):
@@ -126,7 +127,7 @@ def test_a_leader_that_never_syncs_does_not_hold_the_group_for_ever() -> None:
     assert bench.rejoin(follower).reply.leader == follower
 
 
-def test_while_a_sync_is_parked_the_session_cannot_end() -> None:
+def test_a_session_does_not_expire_while_a_sync_is_parked() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     waiting = bench.sync(follower, 3)
     for _ in range(3):
@@ -136,10 +137,10 @@ def test_while_a_sync_is_parked_the_session_cannot_end() -> None:
     bench.sync(leader, 3, (follower, b"F"))
     assert waiting.reply.assignment == b"F"
     bench.sleep(SESSION_MS - 1)
-    assert bench.heartbeat(follower, 3) is ErrorCode.NONE, "it begins anew with the answer"
+    assert bench.heartbeat(follower, 3) is ErrorCode.NONE, "the session restarts with the answer"
 
 
-def test_after_a_move_the_group_is_what_its_last_sync_wrote() -> None:
+def test_a_coordinator_move_restores_the_group_as_its_last_sync_wrote_it() -> None:
     bench, leader, follower = completing(commits_at_once=True)
     bench.sync(leader, 3, (leader, b"L"), (follower, b"F"))
     parked = bench.join()
@@ -151,7 +152,7 @@ def test_after_a_move_the_group_is_what_its_last_sync_wrote() -> None:
     assert bench.group.subscribed == {"orders"}
 
 
-def test_a_generation_that_was_never_synced_is_handed_out_again_after_a_move() -> None:
+def test_an_unsynced_generation_number_is_used_again_after_a_coordinator_move() -> None:
     bench, leader, _ = completing()
     bench.move()
     assert bench.group.generation == 2

@@ -1,4 +1,4 @@
-"""Calls on a node's threads that come late."""
+"""LateCall: delay a chosen call on a node's threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from kraft.sim.world.disk import FakeDisk
 
 
 class LateCall:
-    """The next call of this name (a function's, or `Class.method`) waits for a thread, until it may go on."""
+    """Delays the next call of this name (a function's, or `Class.method`) before it gets a thread, until the test
+    releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.has_come = False

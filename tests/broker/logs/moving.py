@@ -1,4 +1,4 @@
-"""Replicas that move between the log directories of their broker, in a simulated cluster: what such tests share."""
+"""Helpers of tests that move replicas between the log directories of their broker, in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOON_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Moving(Stage):
-    """A cluster of brokers with two directories each, and the topic whose partition 0 moves between them."""
+    """A cluster of brokers with two log directories each, and a topic whose partition 0 moves between them."""
 
     topic: str = "t"
 
@@ -61,12 +61,12 @@ class Moving(Stage):
         return directory.path
 
     def other(self, broker: int = 1) -> str:
-        """The directory of a broker where the replica is not."""
+        """Return the directory of a broker that does not contain the replica."""
         (found,) = [path for path in self.cluster.shape.log_dirs_of(broker) if path != self.path(broker)]
         return found
 
     def assigned(self, broker: int = 1) -> bool:
-        """Whether the metadata name the directory where the replica is."""
+        """Return whether the metadata name the directory that contains the replica."""
         directory = self.replica(broker).directory
         assert directory is not None
         return self.state().directory_of(broker) == directory.directory_id
@@ -81,14 +81,15 @@ class Moving(Stage):
         await self.until(lambda: self.path(broker) == path and self.assigned(broker))
 
     async def move_to_spare(self, broker: int = 1) -> tuple[str, str]:
-        """Have the replica in the directory without the metadata log, for that one may fail; both, that one first."""
+        """Move the replica to the directory without the metadata log, so that the test can let this directory fail.
+        Return first this directory, then the other one."""
         metadata, spare = self.cluster.shape.log_dirs_of(broker)
         await self.move(spare, broker)
         await self.moved(spare, broker)
         return spare, metadata
 
     def as_node(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call it as one of the tasks of broker 1 would."""
+        """Call the function as a task of broker 1 would call it."""
         incarnation = self.cluster.world.host("node-1").incarnation
         assert incarnation is not None
         context = copy_context()
@@ -100,13 +101,13 @@ class Moving(Stage):
         self.cluster.start(1)
 
     async def throttle(self, bytes_per_second: int, broker: int = 1) -> None:
-        """So fast replicas are moved on this broker."""
+        """Limit the rate of moves on this broker."""
         name = "replica.alter.log.dirs.io.max.bytes.per.second"
         change = ConfigChange(ConfigOperation.SET, name, str(bytes_per_second))
         await self.admin.configs.alter(ConfigResource(ResourceType.BROKER, str(broker)), [change])
 
     async def values(self) -> list[int]:
-        """Every record that stands in the partition."""
+        """Return every record of the partition."""
         seam = self.cluster.world.node("consumer")
         settings = {"bootstrap_servers": self.bootstrap_servers, "auto_offset_reset": "earliest"}
         async with Consumer(**settings, seam=seam) as consumer:

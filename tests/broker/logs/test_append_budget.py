@@ -1,4 +1,4 @@
-"""AppendBudget by itself: appends that wait run once there is room again."""
+"""AppendBudget alone: waiting appends run once the budget of dirty bytes has room again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class FakeDisk:
-    """Its budget is used up until `room` is set."""
+    """A disk whose budget is used up until `room` is set."""
 
     def __init__(self) -> None:
         self.room = trio.Event()
@@ -26,7 +26,7 @@ class FakeDisk:
         await self.room.wait()
 
 
-def test_what_waits_runs_when_there_is_room_and_one_task_waits_for_that() -> None:
+def test_waiting_appends_run_when_the_budget_has_room_and_only_one_task_waits_for_it() -> None:
     async def test(stage: PartStage) -> None:
         ran: list[int] = []
         waiting: Any = replica(appendable=True, pending=["append"], run_pending=lambda: ran.append(0))
@@ -46,7 +46,7 @@ def test_what_waits_runs_when_there_is_room_and_one_task_waits_for_that() -> Non
     play(test)
 
 
-def test_an_append_that_waits_for_more_than_the_budget_is_not_waited_for() -> None:
+def test_a_partition_that_is_not_appendable_starts_no_wait_for_the_budget() -> None:
     async def test(stage: PartStage) -> None:
         budget = AppendBudget(stage.loop, list)
         disk: Any = FakeDisk()

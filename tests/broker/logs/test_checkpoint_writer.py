@@ -1,4 +1,4 @@
-"""CheckpointWriter by itself: what is written, when, and what a refusal costs."""
+"""CheckpointWriter alone: which checkpoints are written, when, and the effect of a disk error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL_MS = 100
 
 
 class Writing:
-    """One directory, and the marks of a log that is not open."""
+    """A CheckpointWriter over one directory, with the checkpointed offsets of a log that is not open."""
 
     def __init__(self, stage: PartStage) -> None:
         config: Any = SimpleNamespace(log_dirs=("/data",))
@@ -33,7 +33,7 @@ class Writing:
         return self.directory.storage.read_high_watermarks()
 
 
-def test_a_mark_that_moved_is_written_after_the_interval() -> None:
+def test_a_moved_high_watermark_is_checkpointed_after_the_checkpoint_interval() -> None:
     async def test(stage: PartStage) -> None:
         writing = Writing(stage)
         stage.loop.start_task(writing.writer.high_watermarks_forever, INTERVAL_MS)
@@ -46,7 +46,7 @@ def test_a_mark_that_moved_is_written_after_the_interval() -> None:
     play(test)
 
 
-def test_lines_of_a_log_that_is_gone_are_dropped_before_the_next_of_its_name() -> None:
+def test_checkpoint_lines_of_a_removed_log_are_dropped_before_a_new_log_of_its_name() -> None:
     async def test(stage: PartStage) -> None:
         writing = Writing(stage)
         writing.directory.high_watermarks.update({("orders", 0): 5, ("kept", 0): 6})
@@ -60,7 +60,7 @@ def test_lines_of_a_log_that_is_gone_are_dropped_before_the_next_of_its_name() -
     play(test)
 
 
-def test_a_refusal_fails_the_directory_which_is_not_written_again() -> None:
+def test_a_disk_error_in_a_checkpoint_takes_the_directory_offline_without_another_write() -> None:
     async def test(stage: PartStage) -> None:
         writing = Writing(stage)
         stage.world.fail_directory("machine", "/data")

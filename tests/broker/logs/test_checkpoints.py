@@ -1,4 +1,4 @@
-"""Checkpoints: what is on disk when a truncation goes on, and when a log is made where another one was."""
+"""Checkpoints: their content after a truncation, and after a log was created with the name of a removed log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.stages.plane import EPOCH_MS, Plane, batch, error, run, three, values
 from tests.stages.replicas import NONE, produce_numbers, restart
 
 
-def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its_end() -> None:
+def test_a_checkpoint_written_during_a_truncation_is_lowered_to_the_new_log_end() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1")
         partition = plane.partition("orders")
@@ -31,12 +31,12 @@ def test_a_checkpoint_that_is_written_while_a_log_is_cut_does_not_stay_above_its
         await plane.until(lambda: log.recovery_point == 2)
         plane.world.slow_disk("b1", 300)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(checkpoints.write_recovery_points)  # the timer's
+            nursery.start_soon(checkpoints.write_recovery_points)  # the checkpoint that the timer writes
             await plane.until(lambda: on_disk() == 2)
             assert directory.checkpointing.locked(), "it is still under way"
             log.truncate_to(1, 0)
             await checkpoints.write_recovery_points_of(directory)
-            assert on_disk() == 1, "appends go on from here"
+            assert on_disk() == 1, "appends continue from here"
         assert on_disk() == 1
 
     run(test, combined=1)
@@ -57,7 +57,7 @@ async def write_all(plane: Plane, broker_id: int) -> None:
 
 
 def lines_of_orders(plane: Plane, broker_id: int = 1) -> list[int | None]:
-    """What the files say: high watermark, recovery point, log start."""
+    """Return high watermark, recovery point and log start of the topic `orders` in the checkpoint files."""
     (directory,) = plane.cluster.node(broker_id).broker.broker.replicas.directories.online
     storage = directory.storage
     assert storage is not None
@@ -66,10 +66,11 @@ def lines_of_orders(plane: Plane, broker_id: int = 1) -> list[int | None]:
 
 
 @pytest.mark.parametrize("lose_power", [False, True])
-def test_a_topic_that_is_created_again_does_not_begin_where_its_predecessors_records_were_deleted(
+def test_a_recreated_topic_does_not_get_the_checkpointed_log_start_of_the_deleted_topic(
     lose_power: bool,
 ) -> None:
-    """Up to the next writing of the checkpoint a crash would have applied the old log's start to the new log."""
+    """Otherwise a crash before the next write of the checkpoint would apply the old log's start offset to the new
+    log."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1")
@@ -89,7 +90,7 @@ def test_a_topic_that_is_created_again_does_not_begin_where_its_predecessors_rec
     run(test, combined=1)
 
 
-def test_a_topic_that_was_created_again_while_its_broker_was_down_is_not_taken_for_its_predecessor() -> None:
+def test_a_topic_recreated_while_its_broker_was_down_gets_no_offsets_of_the_deleted_topic() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=2)
         await produce_numbers(plane, 5, broker_id=2)
@@ -107,8 +108,8 @@ def test_a_topic_that_was_created_again_while_its_broker_was_down_is_not_taken_f
     three(test)
 
 
-def test_one_writing_drops_the_lines_of_all_logs_that_are_gone() -> None:
-    """A hundred topics that are created again must not mean a hundred writings of each file."""
+def test_one_checkpoint_write_drops_the_lines_of_all_removed_logs() -> None:
+    """A hundred recreated topics must not cause a hundred writes of each file."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 20)
@@ -130,9 +131,9 @@ def test_one_writing_drops_the_lines_of_all_logs_that_are_gone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_deleted_records_stay_deleted_when_power_is_lost_after_their_files_were_marked(seed: int) -> None:
-    """The checkpoint named the log start no more as soon as the oldest segment began there: but the files that were
-    taken away may have their old names again."""
+def test_deleted_records_stay_deleted_after_a_power_loss_that_undoes_the_renames_of_their_files(seed: int) -> None:
+    """The checkpoint must contain the log start offset although the oldest segment begins at this offset. After the
+    power loss the removed files may have their old names again."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
@@ -142,7 +143,7 @@ def test_deleted_records_stay_deleted_when_power_is_lost_after_their_files_were_
         assert log is not None
         log.roll(EPOCH_MS)
         await produce_numbers(plane, 5, first=5)
-        replicas.logs.syncer.want_full_sync(plane.partition("orders"))
+        replicas.logs.syncer.request_full_sync(plane.partition("orders"))
         replicas.loop.request_pass()
         await plane.until(lambda: not log.unsynced)
         assert error(await plane.delete_records("orders", 5)) == NONE

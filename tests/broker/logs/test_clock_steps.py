@@ -1,4 +1,4 @@
-"""Steps of the wall clock: what they may change (roll, retention, expiry by time) and what they must not touch."""
+"""Steps of the wall clock: what may depend on them (roll, retention, expiry by time) and what must not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def produce(plane: Plane, text: str, **options: object) -> int:
     return int(row.base_offset)
 
 
-def test_a_log_with_append_times_rolls_after_a_step_forward_and_goes_on_after_one_back() -> None:
+def test_a_log_append_time_log_rolls_after_a_clock_step_forward_and_accepts_appends_after_one_back() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", message_timestamp_type="LogAppendTime", segment_ms="600000")
         assert await produce(plane, "now") == 0
@@ -37,7 +37,7 @@ def test_a_log_with_append_times_rolls_after_a_step_forward_and_goes_on_after_on
     run(test)
 
 
-def test_a_log_with_the_clients_times_does_not_roll_by_the_brokers_clock() -> None:
+def test_a_create_time_log_does_not_roll_after_a_step_of_the_brokers_clock() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", segment_ms="600000")
         await produce(plane, "a")
@@ -48,7 +48,7 @@ def test_a_log_with_the_clients_times_does_not_roll_by_the_brokers_clock() -> No
     run(test)
 
 
-def test_a_client_whose_clock_is_far_ahead_of_a_broker_that_stepped_back_is_refused_alone() -> None:
+def test_after_a_clock_step_back_only_batches_with_far_future_timestamps_are_rejected() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await produce(plane, "before")
@@ -60,7 +60,7 @@ def test_a_client_whose_clock_is_far_ahead_of_a_broker_that_stepped_back_is_refu
     run(test)
 
 
-def test_retention_by_time_deletes_after_a_step_forward_and_never_after_one_back() -> None:
+def test_retention_by_time_deletes_after_a_clock_step_forward_and_not_after_a_step_back() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", retention_ms=str(HOUR_MS), segment_bytes="1048576")
         for _ in range(3):
@@ -78,7 +78,7 @@ def test_retention_by_time_deletes_after_a_step_forward_and_never_after_one_back
     run(test)
 
 
-def test_producers_expire_after_a_step_forward_but_none_with_an_open_transaction_and_none_after_a_step_back() -> None:
+def test_idle_producers_expire_after_a_clock_step_forward_but_not_after_a_step_back() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await produce(plane, "a", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -96,7 +96,7 @@ def test_producers_expire_after_a_step_forward_but_none_with_an_open_transaction
     run(test, combined=1, producer_id_expiration_ms="600000", producer_id_expiration_check_interval_ms="1000")
 
 
-def test_neither_sessions_nor_in_sync_sets_hear_of_a_step() -> None:
+def test_a_clock_step_affects_neither_broker_sessions_nor_in_sync_sets() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce(plane, "before")

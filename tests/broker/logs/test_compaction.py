@@ -1,5 +1,6 @@
-"""Compaction in whole brokers: the timer finds the log, clients read what is left, checkpoints and metrics follow, and
-no crash takes a last value away."""
+"""Compaction in whole brokers: the timer finds the log, clients read the remaining records, checkpoints and metrics are
+updated, and no crash loses the last value of a key.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.broker.logs.cleaning.log_cleaner import LOOKS_PER_STEP, LogCleaner
+from kraft.broker.logs.cleaning.log_cleaner import LOGS_PER_STEP, LogCleaner
 from kraft.broker.partition.log_waits import wait_open
 from kraft.broker.partition.partition import Partition
 from kraft.broker.roles.replica_manager import ReplicaManager
@@ -29,7 +30,7 @@ COMPACTED: dict[str, Any] = {
 BOTH = {**COMPACTED, "cleanup_policy": "compact,delete", "retention_bytes": "3000"}
 FAST = {"log_cleaner_backoff_ms": "50"}
 SLOW = {"log_cleaner_backoff_ms": "3600000"}
-"""The timer never comes: tests say when to clean."""
+"""Cleaner settings with which the timer never fires, so that a test starts each round itself."""
 
 
 def keyed(*entries: tuple[str, str | None], timestamp: int = EPOCH_MS, **options: Any) -> bytearray:
@@ -57,10 +58,10 @@ def metric(plane: Plane, type: str, name: str, **tags: str) -> float:
     return found
 
 
-async def storm(
+async def write_few_keys(
     plane: Plane, topic: str, count: int, *, keys: int = 5, first: int = 0, **options: Any
 ) -> dict[str, str]:
-    """Many values for few keys, each acknowledged; the last of each key."""
+    """Write many values for few keys, each acknowledged. Return the last value of each key."""
     last: dict[str, str] = {}
     for number in range(first, first + count):
         key, value = f"k{number % keys}", f"value {number}"
@@ -70,7 +71,7 @@ async def storm(
 
 
 async def read_all(plane: Plane, topic: str, broker_id: int = 1, *, offset: int = 0) -> list[Record]:
-    """From an offset to the end, as a consumer that asks again behind what it got."""
+    """Read from an offset to the end of the log, as a consumer does that continues after its last record."""
     found: list[Record] = []
     client = await plane.another_client(broker_id)
     while True:
@@ -88,7 +89,7 @@ def last_values(found: list[Record]) -> dict[str, str]:
 
 
 async def segments_synced(plane: Plane, topic: str, broker_id: int = 1) -> None:
-    """Closed segments are on the device."""
+    """Return whether closed segments are on the device."""
     log = opened(plane, topic, broker_id)
     await plane.until(lambda: log.recovery_point >= log.active.base_offset)
 
@@ -113,10 +114,10 @@ async def alter(plane: Plane, kind: int, name: str, key: str, value: str) -> Non
     assert response.responses[0].error_code == 0, response
 
 
-def test_the_timer_compacts_a_log_and_a_consumer_reads_what_is_left() -> None:
+def test_the_timer_compacts_a_log_and_a_consumer_reads_the_remaining_records() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        expected = await storm(plane, "orders", 100)
+        expected = await write_few_keys(plane, "orders", 100)
         partition = plane.partition("orders")
         await plane.until(lambda: cleaned_to(partition) == partition.log.active.base_offset)  # type: ignore[union-attr]
         found = await read_all(plane, "orders")
@@ -127,10 +128,10 @@ def test_the_timer_compacts_a_log_and_a_consumer_reads_what_is_left() -> None:
     run(test, combined=1, **FAST)
 
 
-def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
+def test_the_cleaner_ignores_a_topic_without_compaction() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **{**COMPACTED, "cleanup_policy": "delete"})
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         await segments_synced(plane, "orders")
         assert not await cleaner(plane).clean_dirtiest()
         assert len(await read_all(plane, "orders")) == 60
@@ -138,11 +139,11 @@ def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
     run(test, combined=1, **SLOW)
 
 
-def test_the_dirtiest_log_comes_first() -> None:
+def test_the_cleaner_chooses_the_dirtiest_log_first() -> None:
     async def test(plane: Plane) -> None:
         for topic in ("a", "b", "c"):
             await plane.create_topic(topic, **COMPACTED)
-            await storm(plane, topic, 60)
+            await write_few_keys(plane, topic, 60)
             await segments_synced(plane, topic)
         marks = {topic: plane.partition(topic) for topic in ("a", "b", "c")}
         marks["a"].directory.cleaner_offsets.update({("a", 0): 30, ("c", 0): 15})  # type: ignore[union-attr]
@@ -157,10 +158,10 @@ def test_the_dirtiest_log_comes_first() -> None:
     run(test, combined=1, **SLOW)
 
 
-def test_a_look_at_many_logs_gives_others_a_turn() -> None:
+def test_examining_many_logs_for_compaction_lets_other_tasks_run() -> None:
     async def test(plane: Plane) -> None:
-        await plane.create_topic("orders", partitions=3 * LOOKS_PER_STEP, **COMPACTED)
-        for index in range(3 * LOOKS_PER_STEP):
+        await plane.create_topic("orders", partitions=3 * LOGS_PER_STEP, **COMPACTED)
+        for index in range(3 * LOGS_PER_STEP):
             assert not error(await plane.produce("orders", keyed(("k", "v")), index))
         turns = 0
 
@@ -181,17 +182,17 @@ def test_a_look_at_many_logs_gives_others_a_turn() -> None:
     run(test, brokers=1, **SLOW)
 
 
-def test_a_log_that_changed_since_it_was_looked_at_is_looked_at_again() -> None:
-    """The look at all logs takes long when much of them is not in memory."""
+def test_a_log_that_changed_since_the_cleaner_examined_it_is_examined_again() -> None:
+    """Examining all logs takes long when many of their bytes are not in memory, so a log may change meanwhile."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        last = await storm(plane, "orders", 200)
+        last = await write_few_keys(plane, "orders", 200)
         await segments_synced(plane, "orders")
         chosen = await cleaner(plane)._choose()
         assert chosen is not None
         assert await cleaner(plane).clean_dirtiest(), "another worker is faster"
-        await plane.world.sleep_ms(2_000)  # the files that it replaced are gone
+        await plane.world.sleep_ms(2_000)  # the files that it replaced are removed
         assert not await cleaner(plane)._clean(0, chosen)
         assert manager(plane).directories.are_all_online
         assert last_values(await read_all(plane, "orders")) == last
@@ -199,10 +200,10 @@ def test_a_log_that_changed_since_it_was_looked_at_is_looked_at_again() -> None:
     run(test, brokers=1, **SLOW)
 
 
-def test_every_replica_compacts_for_itself_and_all_hold_the_same_last_values() -> None:
+def test_every_replica_compacts_its_own_log_and_all_keep_the_same_last_values() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, **COMPACTED)
-        expected = await storm(plane, "orders", 90)
+        expected = await write_few_keys(plane, "orders", 90)
         for broker in (1, 2, 3):
             await plane.until(lambda broker=broker: cleaned_to(plane.partition("orders", broker)) > 60)  # type: ignore[misc]
         for broker in (2, 3):
@@ -216,10 +217,10 @@ def test_every_replica_compacts_for_itself_and_all_hold_the_same_last_values() -
     three(test, unclean_leader_election_enable="true", **FAST)
 
 
-def test_a_follower_that_begins_anew_copies_a_log_with_holes() -> None:
+def test_a_follower_with_an_empty_log_copies_a_compacted_log_with_offset_gaps() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, **COMPACTED)
-        expected = await storm(plane, "orders", 90)
+        expected = await write_few_keys(plane, "orders", 90)
         await plane.until(lambda: cleaned_to(plane.partition("orders", 1)) > 60)
         plane.world.kill("b3")
         plane.world.wipe("b3")
@@ -238,10 +239,10 @@ def test_a_follower_that_begins_anew_copies_a_log_with_holes() -> None:
     three(test, **FAST)
 
 
-def test_the_checkpoint_survives_a_stop_and_a_crash() -> None:
+def test_the_cleaner_checkpoint_survives_a_clean_stop_and_a_crash() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1", **COMPACTED)
-        expected = await storm(plane, "orders", 60)
+        expected = await write_few_keys(plane, "orders", 60)
         await segments_synced(plane, "orders")
         assert await cleaner(plane).clean_dirtiest()
         mark = cleaned_to(plane.partition("orders"))
@@ -259,12 +260,12 @@ def test_the_checkpoint_survives_a_stop_and_a_crash() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_power_loss_at_any_moment_takes_no_acknowledged_last_value_away(seed: int) -> None:
+def test_a_power_loss_at_any_moment_of_compaction_loses_no_acknowledged_last_value(seed: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1", **COMPACTED)
         expected: dict[str, str] = {}
         for life in range(4):
-            expected |= await storm(plane, "orders", 30, first=life * 30, client=await plane.another_client())
+            expected |= await write_few_keys(plane, "orders", 30, first=life * 30, client=await plane.another_client())
             await plane.world.sleep_ms(7 * seed + 13 * life)
             plane.world.power_off("b1") if seed % 2 else plane.world.kill("b1")
             plane.world.restart("b1")
@@ -277,10 +278,10 @@ def test_a_power_loss_at_any_moment_takes_no_acknowledged_last_value_away(seed: 
     run(test, combined=1, seed=seed, log_cleaner_backoff_ms="10")
 
 
-def test_after_a_truncation_what_comes_anew_is_dirty() -> None:
+def test_records_appended_after_a_truncation_count_as_dirty_for_the_cleaner() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         await segments_synced(plane, "orders")
         assert await cleaner(plane).clean_dirtiest()
         partition = plane.partition("orders")
@@ -297,15 +298,15 @@ def test_after_a_truncation_what_comes_anew_is_dirty() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_replicas_that_are_killed_and_compact_all_the_while_agree_on_every_last_value(seed: int) -> None:
+def test_compacting_replicas_that_are_killed_repeatedly_agree_on_every_last_value(seed: int) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
         expected: dict[str, str] = {}
         for life in range(4):
             victim = 1 + (seed + life) % 3
-            expected |= await storm_whoever_leads(plane, 25, first=life * 25)
+            expected |= await write_few_keys_to_current_leader(plane, 25, first=life * 25)
             plane.world.power_off(f"b{victim}") if (seed + life) % 2 else plane.world.kill(f"b{victim}")
-            expected |= await storm_whoever_leads(plane, 5, first=1000 + life * 5)
+            expected |= await write_few_keys_to_current_leader(plane, 5, first=1000 + life * 5)
             plane.world.restart(f"b{victim}")
             await plane.world.sleep_ms(20)
             await plane.cluster.wait_ready(60_000)
@@ -318,8 +319,8 @@ def test_replicas_that_are_killed_and_compact_all_the_while_agree_on_every_last_
     three(test, seed=seed, **FAST)
 
 
-async def storm_whoever_leads(plane: Plane, count: int, *, first: int) -> dict[str, str]:
-    """As `storm`, each record sent to the leader of the moment until it is acknowledged."""
+async def write_few_keys_to_current_leader(plane: Plane, count: int, *, first: int) -> dict[str, str]:
+    """Like `write_few_keys`, but send each record to the current leader until it is acknowledged."""
     last: dict[str, str] = {}
     for number in range(first, first + count):
         key, value = f"k{number % 5}", f"value {number}"
@@ -333,7 +334,7 @@ async def storm_whoever_leads(plane: Plane, count: int, *, first: int) -> dict[s
 
 
 async def try_to_produce(plane: Plane, data: bytearray) -> bool:
-    """Send a batch to the leader of the moment; whether it was acknowledged."""
+    """Send a batch to the current leader. Return whether it was acknowledged."""
     leader = plane.leader("orders")
     if leader < 0:
         return False
@@ -351,15 +352,15 @@ def isr(plane: Plane) -> set[int]:
 
 
 def stored(log: Any) -> list[Record]:
-    """What one replica holds."""
+    """Return the records of one replica."""
     return records([read_log(log)])
 
 
-def test_damaged_bytes_make_a_log_uncleanable_and_nothing_else_suffers() -> None:
+def test_damaged_bytes_make_only_the_log_that_contains_them_uncleanable() -> None:
     async def test(plane: Plane) -> None:
         for topic in ("orders", "others"):
             await plane.create_topic(topic, **COMPACTED)
-            await storm(plane, topic, 60)
+            await write_few_keys(plane, topic, 60)
             await segments_synced(plane, topic)
         damage(plane, opened(plane, "orders").segments[0].log.path)
         assert sorted([await cleaner(plane).clean_dirtiest() for _ in range(3)]) == [False, False, True]
@@ -374,7 +375,7 @@ def test_damaged_bytes_make_a_log_uncleanable_and_nothing_else_suffers() -> None
 
 
 def damage(plane: Plane, path: str, position: int = 70) -> None:
-    """Change a byte (of a record) behind the broker's back."""
+    """Change a byte (of a record) directly in the log's file."""
     node: Any = plane.world.host("b1").root
     for name in path.strip("/").split("/"):
         node = node.entries[name]
@@ -382,12 +383,12 @@ def damage(plane: Plane, path: str, position: int = 70) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_where_another_could_lead(
+def test_a_damaged_header_found_by_the_cleaner_takes_the_replica_offline_if_another_could_lead(
     nodes: int,
 ) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, **COMPACTED, max_compaction_lag_ms="1000")
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         path = opened(plane, "orders").segments[0].log.path
         await plane.stop(1)
         damage(plane, path, position=16)
@@ -405,10 +406,10 @@ def test_a_header_that_the_look_for_dirty_logs_finds_damaged_ends_the_replica_wh
     run(test, combined=nodes, **SLOW)
 
 
-def test_metrics_have_kafkas_names() -> None:
+def test_cleaner_metrics_have_kafkas_names() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", max_compaction_lag_ms="10000", **COMPACTED)
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         await segments_synced(plane, "orders")
         await plane.world.sleep_ms(15_000)
         assert metric(plane, "LogCleanerManager", "time-since-last-run-ms") >= 14_000
@@ -426,10 +427,10 @@ def test_metrics_have_kafkas_names() -> None:
     run(test, combined=1, **SLOW)
 
 
-def test_the_rate_of_reading_and_writing_is_bounded() -> None:
+def test_the_cleaners_rate_of_reading_and_writing_is_limited() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        await storm(plane, "orders", 80)
+        await write_few_keys(plane, "orders", 80)
         await segments_synced(plane, "orders")
         began_ns = plane.world.now_ns
         assert await cleaner(plane).clean_dirtiest()
@@ -440,10 +441,10 @@ def test_the_rate_of_reading_and_writing_is_bounded() -> None:
     run(test, combined=1, log_cleaner_io_max_bytes_per_second="1000", **SLOW)
 
 
-def test_without_threads_nothing_is_compacted_until_there_are_some() -> None:
+def test_nothing_is_compacted_until_log_cleaner_threads_is_above_0() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         await plane.world.sleep_ms(2000)
         assert cleaned_to(plane.partition("orders")) == 0
         await alter(plane, 4, "", "log.cleaner.threads", "2")
@@ -451,24 +452,24 @@ def test_without_threads_nothing_is_compacted_until_there_are_some() -> None:
         await alter(plane, 4, "", "log.cleaner.threads", "0")
         await plane.world.sleep_ms(200)
         mark = cleaned_to(plane.partition("orders"))
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         await plane.world.sleep_ms(2000)
         assert cleaned_to(plane.partition("orders")) == mark
 
     run(test, combined=1, log_cleaner_threads="0", **FAST)
 
 
-def test_a_cleaner_that_is_switched_off_does_nothing() -> None:
+def test_a_broker_with_a_disabled_log_cleaner_compacts_nothing() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        await storm(plane, "orders", 60)
+        await write_few_keys(plane, "orders", 60)
         await plane.world.sleep_ms(2000)
         assert cleaned_to(plane.partition("orders")) == 0
 
     run(test, combined=1, log_cleaner_enable="false", **FAST)
 
 
-def test_threads_share_map_buffer_and_rate() -> None:
+def test_cleaner_threads_share_the_dedupe_buffer_and_the_rate_limit() -> None:
     async def test(plane: Plane) -> None:
         settings = cleaner(plane).settings
         assert (settings.threads, settings.backoff_ms) == (4, 70)
@@ -487,10 +488,10 @@ def test_threads_share_map_buffer_and_rate() -> None:
     )
 
 
-def test_a_log_that_is_compacted_and_deletes_is_also_trimmed() -> None:
+def test_a_log_with_compaction_and_retention_is_also_trimmed() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **BOTH)
-        await storm(plane, "orders", 100, keys=100)
+        await write_few_keys(plane, "orders", 100, keys=100)
         await manager(plane).logs.maintenance.apply_retention()
         log = opened(plane, "orders")
         assert log.log_start_offset > 0
@@ -502,10 +503,10 @@ def test_a_log_that_is_compacted_and_deletes_is_also_trimmed() -> None:
     run(test, combined=1, **SLOW)
 
 
-def test_a_round_is_given_up_when_retention_trims_the_log_under_it() -> None:
+def test_a_compaction_round_is_abandoned_when_retention_trims_its_log() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **BOTH)
-        expected = await storm(plane, "orders", 80, keys=80)
+        expected = await write_few_keys(plane, "orders", 80, keys=80)
         await segments_synced(plane, "orders")
         outcome: list[bool] = []
 
@@ -527,15 +528,15 @@ def test_a_round_is_given_up_when_retention_trims_the_log_under_it() -> None:
     run(test, combined=1, **SLOW)
 
 
-def test_a_round_that_is_given_up_at_any_moment_leaves_none_of_its_files() -> None:
-    """One that stays would make recovery throw away what a later round has put in the place of old segments."""
+def test_an_abandoned_compaction_round_leaves_none_of_its_files() -> None:
+    """A remaining `.cleaned` file would make recovery discard the segments of a later round."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **{**BOTH, "retention_bytes": "-1"})
         expected: dict[str, str] = {}
         given_up = 0
         for moment_ms in range(10, 300, 20):
-            expected |= await storm(plane, "orders", 60, first=100 * moment_ms)
+            expected |= await write_few_keys(plane, "orders", 60, first=100 * moment_ms)
             await segments_synced(plane, "orders")
             plane.world.slow_disk("b1", 20)
             outcome: list[bool] = []
@@ -563,10 +564,10 @@ def folder(plane: Plane, name: str) -> list[str]:
     return list(node.entries["data"].entries[name].entries)
 
 
-def test_a_topic_that_is_deleted_under_a_round_goes() -> None:
+def test_a_topic_deleted_during_its_compaction_round_is_removed() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
-        await storm(plane, "orders", 80)
+        await write_few_keys(plane, "orders", 80)
         await segments_synced(plane, "orders")
         outcome: list[bool] = []
 
@@ -586,12 +587,12 @@ def test_a_topic_that_is_deleted_under_a_round_goes() -> None:
     run(test, combined=1, **SLOW)
 
 
-def test_a_commit_storm_leaves_a_small_log() -> None:
+def test_many_writes_of_few_keys_leave_a_small_compacted_log() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", **COMPACTED)
         sizes = []
         for round in range(6):
-            expected = await storm(plane, "orders", 100, keys=10, first=round * 100)
+            expected = await write_few_keys(plane, "orders", 100, keys=10, first=round * 100)
             await plane.world.sleep_ms(300)
             sizes.append(opened(plane, "orders").size_bytes)
             assert last_values(await read_all(plane, "orders")) == expected

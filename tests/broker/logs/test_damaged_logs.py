@@ -1,4 +1,5 @@
-"""A log that is damaged: its broker says so, others lead, and it is fetched anew once its folder is gone."""
+"""Damaged logs: the broker reports them, other replicas lead, and the log is fetched again once its folder was
+removed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.stages.replicas import new_leader, produce_numbers, settled
 
 
 def log_file(plane: Plane, broker: str) -> Inode:
-    """The first segment of the replica on this host."""
+    """Return the first segment file of the replica on this host."""
     found = folder(plane, broker).entries["orders-0"]
     assert isinstance(found, Directory)
     (name,) = [name for name in found.entries if name.endswith(".log")]
@@ -41,7 +42,7 @@ def state_of(plane: Plane, broker_id: int = 2) -> PartitionState:
 
 
 async def crash_all_and_damage(plane: Plane, broker: str) -> None:
-    """Kill every broker, and change a byte in the middle of one replica's log, with good batches after it."""
+    """Kill every broker, and change a byte in the middle of one replica's log, with intact batches after it."""
     for broker_id in plane.cluster.broker_ids:
         name = plane.cluster.name(broker_id)
         plane.world.kill(name)
@@ -51,17 +52,17 @@ async def crash_all_and_damage(plane: Plane, broker: str) -> None:
     await plane.world.sleep_ms(500)
 
 
-def test_a_damaged_leader_is_replaced_and_comes_back_when_its_folder_was_moved_away() -> None:
+def test_a_damaged_leader_is_replaced_and_is_in_sync_again_after_its_folder_was_moved_away() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, min_insync_replicas="2")
         for number in range(40):
             assert not error(await plane.produce("orders", batch(f"{number}" * 50)))
         for broker_id in (2, 3, 1):
             await plane.stop(broker_id)
-        del log_file(plane, "b1").data[-10:]  # of a log that was closed in order: found when it is opened
+        del log_file(plane, "b1").data[-10:]  # in a cleanly closed log: found when it is opened
         plane.cluster.start(1)
         await plane.cluster.wait_ready()
-        plane.cluster.node(1).broker.broker.replicas.logs.opener.want_urgently(plane.partition("orders", 1))
+        plane.cluster.node(1).broker.broker.replicas.logs.opener.request_urgently(plane.partition("orders", 1))
         await plane.until(lambda: state_of(plane, 1).directory_of(1) == LOST_DIRECTORY)
         assert state_of(plane, 1).leader == -1
         assert 1 not in (*state_of(plane, 1).isr, *state_of(plane, 1).elr)
@@ -85,7 +86,7 @@ def test_a_damaged_leader_is_replaced_and_comes_back_when_its_folder_was_moved_a
     three(test)
 
 
-def test_other_logs_of_the_directory_go_on() -> None:
+def test_other_logs_of_the_directory_of_a_damaged_log_keep_working() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await plane.create_topic("others", leader=1)
@@ -109,7 +110,7 @@ def test_other_logs_of_the_directory_go_on() -> None:
     three(test)
 
 
-def test_a_broker_tells_its_loss_again_until_a_controller_hears_it() -> None:
+def test_a_broker_repeats_the_report_of_a_lost_replica_until_a_controller_acknowledges_it() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         for number in range(40):
@@ -125,7 +126,7 @@ def test_a_broker_tells_its_loss_again_until_a_controller_hears_it() -> None:
     three(test)
 
 
-def test_a_replica_in_a_newer_format_is_left_alone_and_the_others_lead() -> None:
+def test_a_log_in_a_newer_format_is_not_changed_and_other_replicas_lead() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", batch("a")))
@@ -144,7 +145,7 @@ def test_a_replica_in_a_newer_format_is_left_alone_and_the_others_lead() -> None
     three(test)
 
 
-def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_it_has_room_again() -> None:
+def test_no_acknowledged_record_is_lost_when_a_full_disk_has_room_again() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         for number in range(5):
@@ -155,7 +156,7 @@ def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_it_has_room_
             refused = await plane.produce("orders", batch("refused"), client=client)
             assert error(refused).name in ("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER")
         except ConnectionError:
-            pass  # its only log directory is offline: the broker has stopped
+            pass  # broker 1 has stopped, because its only log directory is offline
         await plane.until(lambda: not plane.is_up(1))
         failures, plane.cluster.failures = plane.cluster.failures, []
         assert [type(failure) for _, failure in failures] == [DiskError]
@@ -170,7 +171,7 @@ def test_what_was_acknowledged_before_a_disk_was_full_is_there_when_it_has_room_
     three(test)
 
 
-# a damaged header, which only a look at it can find
+# a damaged header, which is found only when it is read
 
 
 def with_wrong_length(data: bytearray, position: int) -> None:
@@ -186,7 +187,7 @@ harms = pytest.mark.parametrize("harm", [with_wrong_length, with_wrong_magic])
 
 
 def damage_batch(plane: Plane, broker: str, number: int, harm: Harm = with_wrong_length) -> None:
-    """Harm the header of one batch in the replica's log, behind its broker's back."""
+    """Damage the header of one batch in the replica's log, directly in the file."""
     data = log_file(plane, broker).data
     position = 0
     for _ in range(number):
@@ -195,10 +196,10 @@ def damage_batch(plane: Plane, broker: str, number: int, harm: Harm = with_wrong
 
 
 async def damaged_and_in_sync(plane: Plane, harm: Harm = with_wrong_length) -> None:
-    """The third of forty batches of broker 1's replica, closed in order, is harmed while the broker is down; then it is
-    up and in sync again, for all that anybody knows."""
+    """Damage the third of forty batches in broker 1's cleanly closed replica while the broker is down. Then start the
+    broker and wait until the replica is in sync; the damage is not found by then."""
     await plane.create_topic("orders", leader=1)
-    for number in range(40):  # so much that there is an entry in the index: the opening looks at the end only
+    for number in range(40):  # large enough for an entry in the index, because opening checks only the end of the log
         assert not error(await plane.produce("orders", batch(f"{number}" * 50)))
     await plane.stop(1)
     damage_batch(plane, "b1", 2, harm)
@@ -208,7 +209,7 @@ async def damaged_and_in_sync(plane: Plane, harm: Harm = with_wrong_length) -> N
 
 
 async def only_the_replica_is_lost(plane: Plane) -> None:
-    """Broker 1 runs, its replica of the topic has ended, and the others go on."""
+    """Check that broker 1 runs and its replica of the topic is offline, and that its other replicas keep working."""
     await plane.until(lambda: state_of(plane).directory_of(1) == LOST_DIRECTORY)
     assert plane.partition("orders", 1).is_offline
     assert plane.is_up(1)
@@ -219,10 +220,12 @@ async def only_the_replica_is_lost(plane: Plane) -> None:
 
 @harms
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_a_fetch_that_meets_a_damaged_header_ends_the_replica_and_not_the_broker(harm: Harm, is_warm: bool) -> None:
+def test_a_damaged_header_found_by_a_fetch_takes_the_replica_offline_and_not_the_broker(
+    harm: Harm, is_warm: bool
+) -> None:
     async def test(plane: Plane) -> None:
         await damaged_and_in_sync(plane, harm)
-        if is_warm:  # the files are open: the damage is met as the request is handled, not when they were opened
+        if is_warm:  # the files are open, so the damage is found while the request is handled, not at opening
             assert values((await plane.fetch("orders", 0, partition_bytes=1)).records) == [b"0" * 50]
         answer = await plane.fetch("orders", 20)
         assert error(answer) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -231,7 +234,7 @@ def test_a_fetch_that_meets_a_damaged_header_ends_the_replica_and_not_the_broker
     three(test)
 
 
-def test_a_follower_that_fetches_a_damaged_header_ends_the_leaders_replica_and_not_the_leader() -> None:
+def test_a_damaged_header_found_by_a_follower_fetch_takes_the_leaders_replica_offline() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 40)
@@ -246,7 +249,7 @@ def test_a_follower_that_fetches_a_damaged_header_ends_the_leaders_replica_and_n
     three(test)
 
 
-def test_a_leader_whose_header_is_damaged_goes_on_where_nobody_else_could_lead() -> None:
+def test_a_leader_with_a_damaged_header_stays_online_if_no_other_replica_could_lead() -> None:
     async def test(plane: Plane) -> None:
         await damaged_and_in_sync(plane)
         await plane.stop(3)
@@ -260,9 +263,9 @@ def test_a_leader_whose_header_is_damaged_goes_on_where_nobody_else_could_lead()
                 assert error(await plane.fetch("orders", 20)) is ErrorCode.KAFKA_STORAGE_ERROR
                 await produce_numbers(plane, 1, first=40 + number)
             await plane.world.sleep_ms(60_000)
-        told = [line["event"] for line in lines if line["log_level"] == "error"]
-        assert len(told) == 1
-        assert "no other replica could lead" in told[0]
+        logged = [line["event"] for line in lines if line["log_level"] == "error"]
+        assert len(logged) == 1
+        assert "no other replica could lead" in logged[0]
         assert values((await plane.fetch("orders", 0, partition_bytes=200)).records)[0] == b"0" * 50
         await produce_numbers(plane, 1, first=45)
         assert state_of(plane, 1).isr == (1,), "who has not the batch never gets past it"
@@ -278,17 +281,18 @@ def test_a_leader_whose_header_is_damaged_goes_on_where_nobody_else_could_lead()
 
 
 def set_largest_timestamp(plane: Plane) -> None:
-    """As if a later batch than the damaged one had it: all headers are looked at."""
+    """Change the index so that it claims the largest timestamp for a later batch. A timestamp lookup then reads all
+    headers."""
     plane.partition("orders", 1).log.segments[0].max_timestamp = EPOCH_MS + 1
 
 
-def test_a_lookup_by_time_that_meets_a_damaged_header_ends_the_replica() -> None:
+def test_a_damaged_header_found_by_a_timestamp_lookup_takes_the_replica_offline() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 40)
         await settled(plane)
         damage_batch(plane, "b1", 2)
-        assert (await plane.list_offset("orders", EPOCH_MS)).offset == 0, "it stands before the damage"
+        assert (await plane.list_offset("orders", EPOCH_MS)).offset == 0, "it is before the damage"
         set_largest_timestamp(plane)
         answer = await plane.list_offset("orders", EPOCH_MS + 1)
         assert error(answer) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -297,7 +301,7 @@ def test_a_lookup_by_time_that_meets_a_damaged_header_ends_the_replica() -> None
     three(test)
 
 
-def test_a_lookup_by_time_is_told_of_a_damaged_header_where_nobody_else_could_lead() -> None:
+def test_a_timestamp_lookup_gets_an_error_for_a_damaged_header_if_no_other_replica_could_lead() -> None:
     async def test(plane: Plane) -> None:
         await damaged_and_in_sync(plane)
         await plane.stop(2)
@@ -313,7 +317,7 @@ def test_a_lookup_by_time_is_told_of_a_damaged_header_where_nobody_else_could_le
     three(test)
 
 
-def test_a_log_that_cannot_be_opened_is_not_promised_a_leader_where_there_is_none() -> None:
+def test_the_log_line_for_a_log_that_cannot_be_opened_names_no_other_leader_if_there_is_none() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", factor=1, leader=1)
         await produce_numbers(plane, 40)
@@ -322,10 +326,10 @@ def test_a_log_that_cannot_be_opened_is_not_promised_a_leader_where_there_is_non
         with capture_logs() as lines:
             plane.cluster.start(1)
             await plane.cluster.wait_ready()
-            plane.cluster.node(1).broker.broker.replicas.logs.opener.want_urgently(plane.partition("orders", 1))
+            plane.cluster.node(1).broker.broker.replicas.logs.opener.request_urgently(plane.partition("orders", 1))
             await plane.until(lambda: plane.partition("orders", 1).is_offline)
-        told = [line["event"] for line in lines if line["log_level"] == "error"]
-        assert told == [
+        logged = [line["event"] for line in lines if line["log_level"] == "error"]
+        assert logged == [
             "log is damaged, and no other replica could lead: restore its files while the broker is stopped"
         ]
 
@@ -333,7 +337,7 @@ def test_a_log_that_cannot_be_opened_is_not_promised_a_leader_where_there_is_non
 
 
 @harms
-def test_a_truncation_that_meets_a_damaged_header_ends_the_replica_and_not_the_broker(harm: Harm) -> None:
+def test_a_damaged_header_found_by_a_truncation_takes_the_replica_offline_and_not_the_broker(harm: Harm) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 40)
@@ -350,7 +354,7 @@ def test_a_truncation_that_meets_a_damaged_header_ends_the_replica_and_not_the_b
 
 
 @harms
-def test_a_first_header_that_is_damaged_ends_the_replica_when_the_log_is_opened(harm: Harm) -> None:
+def test_a_damaged_first_header_takes_the_replica_offline_when_its_log_is_opened(harm: Harm) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 40)
@@ -367,7 +371,7 @@ def clean_shutdown_is_noted(plane: Plane, broker: str) -> bool:
     return CLEAN_SHUTDOWN in folder(plane, broker).entries
 
 
-def test_a_broker_whose_log_was_found_damaged_while_it_was_open_does_not_say_that_it_was_closed_cleanly() -> None:
+def test_a_broker_that_found_an_open_log_damaged_writes_no_clean_shutdown_file() -> None:
     async def test(plane: Plane) -> None:
         await damaged_and_in_sync(plane)
         assert error(await plane.fetch("orders", 20)) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -383,7 +387,7 @@ def test_a_broker_whose_log_was_found_damaged_while_it_was_open_does_not_say_tha
     three(test)
 
 
-def test_a_log_that_could_not_be_opened_at_all_is_as_cleanly_closed_as_before() -> None:
+def test_a_log_that_could_not_be_opened_does_not_prevent_the_clean_shutdown_file() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 40)

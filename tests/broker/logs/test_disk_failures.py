@@ -1,4 +1,5 @@
-"""DiskFailures and LostReplicas by themselves: what a refusal of the device takes offline, and what is reported."""
+"""DiskFailures and LostReplicas alone: which directories and replicas a disk error takes offline, and what is
+reported."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class Failing:
-    """Two directories, in the first of which a replica is hosted; `events` is what became of them."""
+    """Two directories, the first of which hosts a replica; `events` records the effects of a failure."""
 
     def __init__(self, stage: PartStage, *, is_known: bool = True) -> None:
         self.events: list[Any] = []
@@ -45,7 +46,7 @@ def refused(path: str) -> DiskError:
     return DiskError("Input/output error", errno=5, path=path)
 
 
-def test_a_directory_goes_offline_once_with_all_its_replicas() -> None:
+def test_a_failed_directory_goes_offline_once_with_all_its_replicas() -> None:
     async def test(stage: PartStage) -> None:
         failing = Failing(stage)
         for _ in range(2):
@@ -56,7 +57,7 @@ def test_a_directory_goes_offline_once_with_all_its_replicas() -> None:
     play(test)
 
 
-def test_a_replica_that_the_controller_thinks_elsewhere_is_reported_lost() -> None:
+def test_a_replica_assigned_to_another_directory_is_reported_lost_when_its_directory_fails() -> None:
     async def test(stage: PartStage) -> None:
         failing = Failing(stage, is_known=False)
         failing.failures.directory_failed(failing.first, refused("/data"))
@@ -65,7 +66,7 @@ def test_a_replica_that_the_controller_thinks_elsewhere_is_reported_lost() -> No
     play(test)
 
 
-def test_the_directory_of_the_file_fails_and_the_replicas_own_only_if_the_path_names_none() -> None:
+def test_a_disk_error_fails_the_directory_of_its_file_or_else_that_of_the_replica() -> None:
     async def test(stage: PartStage) -> None:
         failing = Failing(stage)
         failing.failures.disk_failed_at(refused("/elsewhere"))
@@ -78,7 +79,7 @@ def test_the_directory_of_the_file_fails_and_the_replicas_own_only_if_the_path_n
     play(test)
 
 
-def test_a_removed_replica_takes_no_directory_with_it() -> None:
+def test_a_disk_error_of_a_removed_replica_takes_no_directory_offline() -> None:
     async def test(stage: PartStage) -> None:
         failing = Failing(stage)
         failing.partition.is_removed = True
@@ -88,7 +89,7 @@ def test_a_removed_replica_takes_no_directory_with_it() -> None:
     play(test)
 
 
-def test_a_read_is_warmed_unless_the_device_refuses() -> None:
+def test_a_cold_read_is_loaded_into_memory_unless_the_device_fails() -> None:
     async def test(stage: PartStage) -> None:
         failing, adopted = Failing(stage), list[str]()
 

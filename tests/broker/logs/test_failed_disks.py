@@ -1,4 +1,6 @@
-"""Three brokers whose disks lose what was not synced, are full, or fail: one log directory of several, or the last."""
+"""Three brokers whose disks lose unsynced writes, are full, or fail. Either one of several log directories fails, or
+the only one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tests.stages.plane import Plane, batch, error, three, values
 from tests.stages.replicas import BROKERS, NONE, produce_numbers, settled
 
 
-def test_with_a_flush_per_message_a_power_failure_of_all_loses_nothing() -> None:
+def test_with_flush_messages_1_a_power_loss_of_all_brokers_loses_no_acknowledged_record() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, flush_messages="1")
         await produce_numbers(plane, 20)
@@ -34,7 +36,7 @@ def test_with_a_flush_per_message_a_power_failure_of_all_loses_nothing() -> None
     three(test)
 
 
-def test_a_full_disk_ends_the_broker_and_the_others_go_on() -> None:
+def test_a_full_disk_stops_only_its_own_broker() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await produce_numbers(plane, 3)
@@ -49,7 +51,7 @@ def test_a_full_disk_ends_the_broker_and_the_others_go_on() -> None:
     three(test, replica_lag_time_max_ms="3000")
 
 
-def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> None:
+def test_a_failed_log_directory_takes_only_its_own_partitions_offline() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 2, leader=1)
         for index in (0, 1):
@@ -69,8 +71,9 @@ def test_one_failed_log_directory_takes_its_own_partitions_with_it_only() -> Non
     three(test, log_dirs="/data,/more")
 
 
-def test_a_broker_that_has_lost_its_last_log_directory_stops() -> None:
-    """It went on without a place for any replica; its metadata log was elsewhere, or had nothing to write."""
+def test_a_broker_whose_last_log_directory_failed_stops() -> None:
+    """The metadata log is in another directory, or has nothing to write, so only the log directories can stop the
+    broker."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 2, leader=1)
@@ -89,8 +92,8 @@ def test_a_broker_that_has_lost_its_last_log_directory_stops() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/elsewhere/orders-0"])
-def test_an_error_whose_path_lies_in_no_log_directory_ends_the_directory_of_its_replica(path: str) -> None:
-    """It was passed over: the replica went on, on a device that had refused."""
+def test_a_disk_error_outside_all_log_directories_takes_the_replicas_directory_offline(path: str) -> None:
+    """An error whose path is in no log directory must not be ignored: the replica's device has failed."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 2, leader=1)
@@ -107,7 +110,7 @@ def test_an_error_whose_path_lies_in_no_log_directory_ends_the_directory_of_its_
     three(test, log_dirs="/data,/more")
 
 
-def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing_else_with_it() -> None:
+def test_a_directory_that_fails_with_logs_queued_for_opening_affects_no_other_directory() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 4, leader=1)
         for index in range(4):
@@ -120,8 +123,8 @@ def test_a_directory_that_fails_while_logs_wait_to_be_opened_in_it_takes_nothing
         assert answer.responses[0].error_code == 0
         await plane.create_topic("orders", 4, leader=1)
         replicas = plane.cluster.node(1).broker.broker.replicas
-        for one in replicas.hosted:  # they wait for the old folders to be renamed
-            replicas.logs.opener.want_soon(one)
+        for one in replicas.hosted:  # they wait for the renames of the old folders
+            replicas.logs.opener.request_soon(one)
         (failed,) = [directory for directory in replicas.directories.all if directory.path == "/more"]
         await plane.until(lambda: not failed.is_online)
         await plane.until(lambda: all(one.is_offline or one.log is not None for one in replicas.hosted))

@@ -1,4 +1,4 @@
-"""FileRemoval by itself: when files go, and what a refusal costs."""
+"""FileRemoval alone: when files are removed, and the effect of a disk error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_files_and_folders_are_removed_after_the_delay() -> None:
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_a_refusal_fails_the_partition_whose_files_they_were_unless_it_is_removed(is_removed: bool) -> None:
+def test_a_disk_error_while_removing_files_fails_their_partition_unless_it_was_removed(is_removed: bool) -> None:
     async def test(stage: PartStage) -> None:
         failed: list[Any] = []
         partition = replica(stage.open_log("/data/orders-0"), is_removed=is_removed)

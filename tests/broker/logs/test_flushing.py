@@ -1,4 +1,4 @@
-"""Syncs by time: what flush.ms and the scheduler put on the device, and that nothing happens without them."""
+"""Sync by time: what flush.ms and the flush scheduler sync to the device. Without them nothing is synced by time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recovery_point(plane: Plane) -> int:
     return plane.partition("orders").log.recovery_point
 
 
-def test_without_a_scheduler_nothing_is_synced_by_time() -> None:
+def test_without_a_flush_scheduler_no_log_is_synced_by_time() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, flush_ms="100")
         await plane.world.sleep_ms(60_000)
@@ -32,7 +32,7 @@ def test_without_a_scheduler_nothing_is_synced_by_time() -> None:
     run(test, combined=1)
 
 
-def test_with_one_a_log_is_synced_once_its_flush_ms_has_passed_and_not_before() -> None:
+def test_with_a_flush_scheduler_a_log_is_synced_when_its_flush_ms_has_passed_and_not_before() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, flush_ms="2000")
         await plane.world.sleep_ms(1_000)
@@ -44,7 +44,7 @@ def test_with_one_a_log_is_synced_once_its_flush_ms_has_passed_and_not_before() 
     run(test, combined=1, log_flush_scheduler_interval_ms="500")
 
 
-def test_the_schedulers_interval_is_the_flush_ms_of_a_topic_that_says_nothing() -> None:
+def test_the_flush_schedulers_interval_is_the_default_of_flush_ms() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane)
         assert plane.partition("orders").config.flush_ms == 300
@@ -53,7 +53,7 @@ def test_the_schedulers_interval_is_the_flush_ms_of_a_topic_that_says_nothing() 
     run(test, combined=1, log_flush_scheduler_interval_ms="300")
 
 
-def test_what_was_synced_by_time_survives_a_loss_of_power() -> None:
+def test_records_synced_by_the_flush_scheduler_survive_a_power_loss() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane)
         await plane.until(lambda: recovery_point(plane) == 3)
@@ -67,7 +67,7 @@ def test_what_was_synced_by_time_survives_a_loss_of_power() -> None:
     run(test, combined=1, log_flush_interval_ms="100", log_flush_scheduler_interval_ms="50")
 
 
-def test_as_many_files_stay_open_as_the_setting_says() -> None:
+def test_a_broker_keeps_no_more_log_files_open_than_configured() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=40)
         replicas = plane.cluster.node(1).broker.broker.replicas
@@ -75,7 +75,7 @@ def test_as_many_files_stay_open_as_the_setting_says() -> None:
         for index in range(40):
             assert not error(await plane.produce("orders", batch("x"), index))
         for index in range(40):
-            replicas.logs.syncer.want_full_sync(plane.partition("orders", index=index))
+            replicas.logs.syncer.request_full_sync(plane.partition("orders", index=index))
         replicas.loop.request_pass()
         await plane.until(lambda: not any(plane.partition("orders", index=i).log.unsynced for i in range(40)))
         for index in range(40):
@@ -86,7 +86,7 @@ def test_as_many_files_stay_open_as_the_setting_says() -> None:
 
 
 async def no_more_syncs(plane: Plane) -> None:
-    """The topic's flush.messages goes back to its default."""
+    """Reset the topic's flush.messages to its default."""
     resource = messages.nested_class(messages.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS), "resources")
     config = messages.nested_class(resource, "configs")
     wanted = messages.build(
@@ -101,7 +101,7 @@ async def no_more_syncs(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_produce_that_waits_for_the_disk_is_answered_when_its_topic_asks_for_no_syncs_any_more(acks: int) -> None:
+def test_a_produce_that_waits_for_a_sync_is_answered_when_flush_messages_is_reset(acks: int) -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, flush_messages="1")
         client = await plane.another_client()
@@ -115,17 +115,17 @@ def test_a_produce_that_waits_for_the_disk_is_answered_when_its_topic_asks_for_n
         async with trio.open_nursery() as nursery:
             nursery.start_soon(produce)
             await plane.until(lambda: partition.log.log_end_offset == 4)
-            plane.world.slow_disk("b1", 0)  # the sync that is under way is as slow as it was
+            plane.world.slow_disk("b1", 0)  # the sync that is under way stays slow
             await no_more_syncs(plane)
             await plane.until(lambda: bool(answers), 100)
         assert error(answers[0]) is ErrorCode.NONE
         assert partition.high_watermark == 4
-        assert partition.log.synced_end_offset == 3, "nobody waited for that"
+        assert partition.log.synced_end_offset == 3, "no produce waited for that"
 
     run(test, combined=1)
 
 
-def test_a_follower_that_waits_for_the_disk_fetches_on_when_its_topic_asks_for_no_syncs_any_more() -> None:
+def test_a_follower_that_waits_for_a_sync_fetches_again_when_flush_messages_is_reset() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, flush_messages="1")
         assert not error(await plane.produce("orders", batch("x")))
@@ -142,7 +142,7 @@ def test_a_follower_that_waits_for_the_disk_fetches_on_when_its_topic_asks_for_n
     three(test)
 
 
-def test_a_new_leader_is_not_told_of_what_waits_for_the_disk_since_an_earlier_one() -> None:
+def test_a_follower_acknowledges_unsynced_appends_of_an_earlier_leader_only_after_the_sync() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1, flush_messages="1")
         assert not error(await plane.produce("orders", batch("x")))

@@ -1,4 +1,4 @@
-"""FoundFolders by itself: what becomes of each folder that an earlier life left."""
+"""FoundFolders alone: the treatment of each folder that an earlier incarnation left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COPY = "/data/orders-0.0123456789abcdef0123456789abcdef-future"
 
 
 class Found:
-    """One or two directories with folders, sorted out by what an image with the topic orders says."""
+    """One or two directories with folders, sorted by FoundFolders with an image that has the topic `orders`."""
 
     def __init__(self, stage: PartStage, *folders: str, directories: tuple[str, ...] = ("/data",)) -> None:
         config: Any = SimpleNamespace(log_dirs=directories)
@@ -42,7 +42,7 @@ class Found:
         self.folders.sort_out(image_of(*three_brokers(), *events))
 
 
-def test_a_log_of_no_replica_is_set_aside_and_one_of_a_replica_stays() -> None:
+def test_at_start_only_logs_that_belong_to_no_replica_are_renamed_to_stray() -> None:
     async def test(stage: PartStage) -> None:
         found = Found(stage, "/data/orders-0", "/data/other-0")
         found.sort_out()
@@ -51,7 +51,7 @@ def test_a_log_of_no_replica_is_set_aside_and_one_of_a_replica_stays() -> None:
     play(test)
 
 
-def test_what_was_marked_for_removal_is_removed() -> None:
+def test_folders_marked_for_removal_are_removed_at_start() -> None:
     async def test(stage: PartStage) -> None:
         marked = "/data/orders-0.0123456789abcdef0123456789abcdef-delete"
         found = Found(stage, marked)
@@ -61,7 +61,7 @@ def test_what_was_marked_for_removal_is_removed() -> None:
     play(test)
 
 
-def test_a_copy_beside_its_log_begins_its_move_anew() -> None:
+def test_the_copy_of_a_move_found_at_start_together_with_its_log_restarts_the_move() -> None:
     async def test(stage: PartStage) -> None:
         found = Found(stage, "/data/orders-0", COPY)
         found.sort_out()
@@ -71,7 +71,7 @@ def test_a_copy_beside_its_log_begins_its_move_anew() -> None:
     play(test)
 
 
-def test_a_log_that_another_directory_has_too_is_set_aside_where_the_metadata_do_not_name_it() -> None:
+def test_if_two_directories_hold_a_log_at_start_the_one_not_named_by_the_metadata_becomes_stray() -> None:
     async def test(stage: PartStage) -> None:
         found = Found(stage, "/data/orders-0", "/more/orders-0", directories=("/data", "/more"))
         found.sort_out()

@@ -1,5 +1,6 @@
-"""Moves between log directories that something gets in the way of: a crash, a failing device, a change of mind, a
-reader of the old log. Nothing that was acknowledged is lost, nothing stays behind, and only what fails goes offline."""
+"""Interrupted moves between log directories: by a crash, a failing device, a cancellation, or a reader of the old log.
+No acknowledged record is lost, no file remains, and only failed directories go offline.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from tests.broker.logs.moving import PART, SOON_MS, Moving, play, write
 EIO = 5
 SYNCED = {"flush.messages": "1"}
 UNKNOWN_KIND = b"\x03\xe7"
-"""A key that groups pass over."""
+"""A record type that group coordinators do not know and skip."""
 
 
 # crashes
 
 
-def test_a_copy_does_not_take_the_place_of_a_log_that_may_be_in_a_directory_that_is_offline() -> None:
+def test_a_move_copy_does_not_replace_a_log_that_may_be_in_an_offline_directory() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         here, there = await stage.move_to_spare()
@@ -37,14 +38,14 @@ def test_a_copy_does_not_take_the_place_of_a_log_that_may_be_in_a_directory_that
             target = stage.directory(there).directory_id
             await stage.until(lambda: stage.state().directory_of(1) == target)
             await write(stage, 10, 10)
-            stage.cluster.hampered.add(1)
+            stage.cluster.missing_directory.add(1)
             stage.cluster.world.fail_directory("node-1", here)
             stage.restart(lose_power=False)
         await stage.until(lambda: stage.state().leader == -1 and not stage.cluster.down)
         await stage.until(lambda: stage.replica().is_offline)
         stage.cluster.world.fail_directory("node-1", None)
         stage.restart(lose_power=False)
-        stage.cluster.hampered.clear()
+        stage.cluster.missing_directory.clear()
         await stage.until(lambda: not stage.cluster.trouble())
         assert await stage.values() == list(range(20))
         await stage.moved(there)
@@ -72,7 +73,7 @@ def test_records_that_were_deleted_during_a_move_stay_deleted_after_a_crash() ->
 
 
 def _folders(stage: Moving, path: str) -> list[str]:
-    """Those in a log directory of broker 1, which is down, that are of the topic."""
+    """Return the topic's folders in a log directory of broker 1, which is down."""
     disk = stage.cluster.world.host("node-1").root
     for name in path.strip("/").split("/"):
         below = disk.entries[name]
@@ -82,7 +83,7 @@ def _folders(stage: Moving, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("topic", ["t", "t" * 220])
-def test_after_a_crash_between_the_renames_the_copy_that_is_whole_takes_the_place(topic: str) -> None:
+def test_after_a_crash_between_the_renames_of_a_move_the_complete_copy_becomes_the_replica(topic: str) -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic(topic, 1))
         here, there = await stage.move_to_spare()
@@ -101,7 +102,9 @@ def test_after_a_crash_between_the_renames_the_copy_that_is_whole_takes_the_plac
             stage.cluster.crash(1, lose_power=False, is_noticed=True)
         marks = sorted(name.rpartition("-")[2] for name in _folders(stage, there))
         assert marks == ["delete", "future"]
-        stage.cluster.take_away(1, (topic, 0))  # what the first of the renames does for the next start
+        stage.cluster.delete_folder(
+            1, (topic, 0)
+        )  # the state that the first of the two renames leaves for the next start
         assert _folders(stage, here) == []
         stage.cluster.start(1)
         await stage.until(lambda: not stage.cluster.trouble())
@@ -111,7 +114,7 @@ def test_after_a_crash_between_the_renames_the_copy_that_is_whole_takes_the_plac
     play(work, topic=topic)
 
 
-def test_a_copy_that_takes_the_place_is_read_whole_whatever_an_earlier_log_left_in_the_checkpoints(
+def test_a_move_copy_that_becomes_the_replica_ignores_checkpoint_lines_of_an_earlier_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[tuple[str, object]] = []
@@ -134,7 +137,7 @@ def test_a_copy_that_takes_the_place_is_read_whole_whatever_an_earlier_log_left_
             directory.recovery_points[PART] = 1_000
             await stage.replicas().checkpoints.write_recovery_points_of(directory)
             stage.cluster.crash(1, lose_power=False, is_noticed=True)
-        stage.cluster.take_away(1, PART)
+        stage.cluster.delete_folder(1, PART)
         opened.clear()
         stage.cluster.start(1)
         await stage.until(lambda: not stage.cluster.trouble())
@@ -149,7 +152,7 @@ def test_a_copy_that_takes_the_place_is_read_whole_whatever_an_earlier_log_left_
 
 
 @pytest.mark.parametrize("failing", ["the target's, before the copy", "the old one's, after the swap"])
-def test_of_two_directories_only_the_one_whose_own_sync_fails_goes_offline(failing: str) -> None:
+def test_when_one_directory_sync_of_a_move_fails_only_that_directory_goes_offline(failing: str) -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs=SYNCED))
         here, there = await stage.move_to_spare()
@@ -173,7 +176,7 @@ def test_of_two_directories_only_the_one_whose_own_sync_fails_goes_offline(faili
                 stage.cluster.world.fail_directory("node-1", spare)
 
         host.when_synced = when_synced
-        stage.cluster.hampered.add(1)
+        stage.cluster.missing_directory.add(1)
         await stage.move(there)
         await stage.until(lambda: bool(stage.offline()))
         host.when_synced = observer
@@ -187,7 +190,7 @@ def test_of_two_directories_only_the_one_whose_own_sync_fails_goes_offline(faili
     play(work)
 
 
-def test_files_that_wait_to_be_removed_are_of_the_directory_that_they_are_in() -> None:
+def test_a_disk_error_while_removing_a_moved_log_fails_the_directory_of_the_files() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         here, there = await stage.move_to_spare()
@@ -197,7 +200,7 @@ def test_files_that_wait_to_be_removed_are_of_the_directory_that_they_are_in() -
         stage.as_node(replicas.logs.removal.remove_later, 2_000, waiting, stage.replica())
         await stage.move(there)
         await stage.moved(there)
-        stage.cluster.hampered.add(1)
+        stage.cluster.missing_directory.add(1)
         stage.cluster.world.fail_directory("node-1", here)
         await stage.cluster.world.sleep_ms(5_000)
         assert stage.offline() == [here]
@@ -206,11 +209,11 @@ def test_files_that_wait_to_be_removed_are_of_the_directory_that_they_are_in() -
     play(work)
 
 
-# what the controller is told
+# reports to the controller
 
 
 @pytest.mark.parametrize("end", ["given up", "target fails", "source fails"])
-def test_the_controller_hears_how_a_move_ended_whose_target_it_is_just_being_told(end: str) -> None:
+def test_a_move_that_ends_during_the_report_of_its_target_causes_another_report(end: str) -> None:
     async def work(stage: Moving) -> None:
         world = stage.cluster.world
         await stage.admin.topics.create(NewTopic("t", 1))
@@ -229,7 +232,7 @@ def test_the_controller_hears_how_a_move_ended_whose_target_it_is_just_being_tol
             await stage.move(here)
         else:
             failing = there if end == "target fails" else here
-            stage.cluster.hampered.add(1)
+            stage.cluster.missing_directory.add(1)
             stage.as_node(
                 stage.replicas().failures.disk_failed_at,
                 DiskError("Input/output error", errno=EIO, path=f"{failing}/t-0"),
@@ -248,11 +251,11 @@ def test_the_controller_hears_how_a_move_ended_whose_target_it_is_just_being_tol
     play(work)
 
 
-# a change of mind
+# cancellation and several requests
 
 
 @pytest.mark.parametrize("after_ms", range(0, 240, 20))
-def test_a_move_that_is_given_up_at_its_end_has_happened_or_not_and_nothing_between(after_ms: int) -> None:
+def test_a_move_cancelled_at_its_end_is_either_complete_or_undone(after_ms: int) -> None:
     async def work(stage: Moving) -> None:
         world = stage.cluster.world
         await stage.admin.topics.create(NewTopic("t", 1, configs=SYNCED))
@@ -285,7 +288,7 @@ def test_a_move_that_is_given_up_at_its_end_has_happened_or_not_and_nothing_betw
 
 
 @pytest.mark.parametrize("ways", [(1, 0), (1, 0, 1), (0, 1, 0, 1, 0)])
-def test_of_several_moves_that_are_asked_for_at_once_the_last_one_counts(ways: tuple[int, ...]) -> None:
+def test_when_several_moves_of_a_replica_are_requested_the_last_target_is_used(ways: tuple[int, ...]) -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await write(stage, 0, 10)
@@ -302,10 +305,10 @@ def test_of_several_moves_that_are_asked_for_at_once_the_last_one_counts(ways: t
     play(work)
 
 
-# what goes on meanwhile
+# writes and truncations during a move
 
 
-def test_a_replica_that_is_never_left_alone_moves_all_the_same() -> None:
+def test_a_move_of_a_replica_under_constant_writes_completes() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         there = stage.other()
@@ -319,7 +322,7 @@ def test_a_replica_that_is_never_left_alone_moves_all_the_same() -> None:
     play(work)
 
 
-def test_a_log_that_was_cut_before_it_changes_places_is_copied_anew_without_holding_it_up() -> None:
+def test_a_log_truncated_before_the_swap_is_copied_again_without_holding_appends_back() -> None:
     async def work(stage: Moving) -> None:
         world = stage.cluster.world
         await stage.admin.topics.create(NewTopic("t", assignment={0: [2, 1]}))
@@ -349,7 +352,7 @@ def test_a_log_that_was_cut_before_it_changes_places_is_copied_anew_without_hold
 # readers of the old log
 
 
-def test_a_lookup_by_time_goes_on_in_the_log_that_has_taken_the_place_of_its_own(
+def test_a_timestamp_lookup_continues_in_the_log_that_replaced_the_moved_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     late = LateCall(monkeypatch, "advance_steps")
@@ -374,7 +377,7 @@ def test_a_lookup_by_time_goes_on_in_the_log_that_has_taken_the_place_of_its_own
     play(work)
 
 
-def test_a_lookup_by_time_in_a_log_that_is_deleted_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timestamp_lookup_in_a_log_that_is_deleted_meanwhile_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     late = LateCall(monkeypatch, "advance_steps")
 
     async def work(stage: Moving) -> None:
@@ -401,7 +404,7 @@ def test_a_lookup_by_time_in_a_log_that_is_deleted_meanwhile_is_refused(monkeypa
     play(work)
 
 
-def test_groups_are_loaded_from_a_log_that_moves_under_a_cold_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_loaded_from_a_log_that_is_moved_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         seam = stage.cluster.world.node("producer")

@@ -1,4 +1,4 @@
-"""LogCleaner and RoundRunner by themselves: which log is cleaned, how far it is noted, and what is left alone."""
+"""LogCleaner and RoundRunner alone: which log is cleaned, up to which offset, and which logs are uncleanable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.logs.cleaning.cleaning_round import GivenUp, RoundRunner
+from kraft.broker.logs.cleaning.cleaning_round import RoundAbandoned, RoundRunner
 from kraft.broker.logs.cleaning.log_cleaner import LogCleaner
 from kraft.broker.serving.dynamic_configs import DynamicConfigs
 from kraft.config import NodeConfig
@@ -20,10 +20,10 @@ RECORDS = 9
 
 
 class Cleaning:
-    """A cleaner over some logs whose records all have one key."""
+    """A LogCleaner over some logs; all records of a log have the same key."""
 
     def __init__(self, stage: PartStage, *logs: int, rounds: Any = None) -> None:
-        """`logs`: the records in each."""
+        """`logs` has the number of records of each log."""
         self.stage = stage
         self.removed, self.failed, self.written = list[str](), list[Any](), list[Any]()
         self.partitions = [self._dirty(index, records) for index, records in enumerate(logs)]
@@ -31,7 +31,7 @@ class Cleaning:
         failures: Any = SimpleNamespace(
             warmed=self._warmed, disk_failed=lambda partition, error: self.failed.append(partition)
         )
-        damaged: Any = SimpleNamespace(met=lambda *_: False)
+        damaged: Any = SimpleNamespace(damage_found=lambda *_: False)
         self.cleaner = LogCleaner(
             stage.loop,
             DynamicConfigs(NodeConfig.parse(PROPERTIES)),
@@ -67,7 +67,7 @@ class Cleaning:
         self.written.append(directory)
 
 
-def test_a_round_leaves_the_last_record_of_a_key_and_notes_how_far_it_came() -> None:
+def test_a_compaction_round_keeps_the_last_record_of_a_key_and_records_its_end_offset() -> None:
     async def test(stage: PartStage) -> None:
         cleaning = Cleaning(stage, RECORDS)
         (partition,) = cleaning.partitions
@@ -83,7 +83,7 @@ def test_a_round_leaves_the_last_record_of_a_key_and_notes_how_far_it_came() -> 
 
 
 class Refusing:
-    """Rounds that end at once."""
+    """A RoundRunner whose rounds raise at once."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -94,7 +94,7 @@ class Refusing:
         raise self.error
 
 
-def test_a_log_whose_bytes_do_not_read_is_left_alone() -> None:
+def test_a_log_with_unreadable_bytes_is_marked_uncleanable() -> None:
     async def test(stage: PartStage) -> None:
         rounds = Refusing(StorageCorrupt("damaged"))
         cleaning = Cleaning(stage, RECORDS, RECORDS + 20, rounds=rounds)
@@ -106,8 +106,10 @@ def test_a_log_whose_bytes_do_not_read_is_left_alone() -> None:
     play(test)
 
 
-@pytest.mark.parametrize(("error", "fails"), [(GivenUp(), False), (DiskError("no", errno=5, path="/data"), True)])
-def test_only_a_refusal_of_the_device_fails_the_partition(error: Exception, fails: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "fails"), [(RoundAbandoned(), False), (DiskError("no", errno=5, path="/data"), True)]
+)
+def test_only_a_disk_error_of_a_compaction_round_fails_the_partition(error: Exception, fails: bool) -> None:
     async def test(stage: PartStage) -> None:
         cleaning = Cleaning(stage, RECORDS, rounds=Refusing(error))
         assert not await cleaning.cleaner.clean_dirtiest()
@@ -116,7 +118,7 @@ def test_only_a_refusal_of_the_device_fails_the_partition(error: Exception, fail
     play(test)
 
 
-def test_a_worker_looks_again_after_its_pause() -> None:
+def test_a_cleaner_worker_searches_for_a_log_to_clean_again_after_its_backoff() -> None:
     async def test(stage: PartStage) -> None:
         cleaning = Cleaning(stage)
         stage.loop.start_task(cleaning.cleaner.run)

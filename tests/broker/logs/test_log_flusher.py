@@ -1,4 +1,4 @@
-"""LogFlusher by itself: which logs it asks to sync, and when."""
+"""LogFlusher alone: for which logs it requests a sync, and when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def unsynced(flush_ms: int) -> Any:
     return replica(SimpleNamespace(unsynced=True), config=SimpleNamespace(flush_ms=flush_ms))  # type: ignore[arg-type]
 
 
-def test_a_log_is_synced_once_its_bytes_are_older_than_its_flush_ms() -> None:
+def test_the_flusher_requests_a_sync_when_unsynced_bytes_are_older_than_flush_ms() -> None:
     async def test(stage: PartStage) -> None:
         soon, late, clean = unsynced(0), unsynced(250), unsynced(0)
         clean.log.unsynced = False
@@ -33,7 +33,7 @@ def test_a_log_is_synced_once_its_bytes_are_older_than_its_flush_ms() -> None:
     play(test)
 
 
-def test_without_an_interval_there_is_no_scheduler() -> None:
+def test_the_flusher_requests_no_sync_without_a_scheduler_interval() -> None:
     async def test(stage: PartStage) -> None:
         await LogFlusher(stage.loop, 2**63 - 1, list, lambda _: None).run()
 

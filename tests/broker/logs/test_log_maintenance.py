@@ -1,4 +1,4 @@
-"""LogMaintenance by itself: which segments go, and which logs are opened for that."""
+"""LogMaintenance alone: which segments are removed, and which logs are opened for the removal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Hosted(list[Any]):
-    """In the index's place."""
+    """A fake index of replicas."""
 
     def with_open_logs(self) -> list[Any]:
         return [one for one in self if one.log is not None]
 
 
 class Kept:
-    """One replica with an open log of three segments and one that waits for its log."""
+    """One replica with an open log of three segments, and one replica whose log is not open yet."""
 
     def __init__(self, stage: PartStage) -> None:
         self.changed, self.removed, self.soon = list[str](), list[tuple[Any, ...]](), list[Any]()
@@ -60,7 +60,7 @@ def test_segments_past_their_retention_are_renamed_and_removed_later() -> None:
     play(test)
 
 
-def test_a_log_that_was_not_needed_since_the_start_is_opened_for_it() -> None:
+def test_retention_opens_a_log_that_was_not_opened_since_the_start() -> None:
     async def test(stage: PartStage) -> None:
         kept = Kept(stage)
         stage.loop.start_task(kept.maintenance.retention_forever, 1_000)
@@ -70,7 +70,7 @@ def test_a_log_that_was_not_needed_since_the_start_is_opened_for_it() -> None:
     play(test)
 
 
-def test_producers_expire_by_wall_clock_in_open_logs() -> None:
+def test_producers_of_open_logs_expire_by_the_wall_clock() -> None:
     async def test(stage: PartStage) -> None:
         kept, times = Kept(stage), list[int]()
         kept.partition.log = SimpleNamespace(expire_producers=times.append)

@@ -1,4 +1,4 @@
-"""LogOpener and LogMaker by themselves: the order of opening, folders of another topic, and outcomes."""
+"""LogOpener and LogMaker alone: the order in which logs are opened, folders of another topic, and outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class Opening:
-    """A queue whose work is scripted: it notes whom it is asked for, and raises `trouble`."""
+    """A LogOpener whose open function is scripted: it records the partitions to open, and raises `trouble`."""
 
     def __init__(self) -> None:
         self.asked, self.outcomes = list[Any](), list[Any]()
@@ -44,13 +44,13 @@ class Opening:
         return SimpleNamespace()
 
 
-def test_a_log_that_is_waited_for_is_opened_before_the_others_and_each_once() -> None:
+def test_logs_with_waiting_requests_are_opened_first_and_each_log_is_opened_once() -> None:
     async def test(stage: PartStage) -> None:
         opening = Opening()
         first, second, urgent = (opening.replica(index) for index in range(3))
         for one in (first, second, first):
-            opening.opener.want(one, urgent=False)
-        opening.opener.want(urgent, urgent=True)
+            opening.opener.request(one, urgent=False)
+        opening.opener.request(urgent, urgent=True)
         assert opening.opener.waiting() == {"/data": 3}
         stage.loop.start_task(opening.opener.serve)
         await opening.opener.wait_idle()
@@ -60,10 +60,10 @@ def test_a_log_that_is_waited_for_is_opened_before_the_others_and_each_once() ->
     play(test)
 
 
-def test_a_replica_that_was_removed_meanwhile_is_passed_over() -> None:
+def test_the_opening_queue_skips_a_replica_that_was_removed() -> None:
     async def test(stage: PartStage) -> None:
         opening = Opening()
-        opening.opener.want(opening.replica(0, is_removed=True), urgent=True)
+        opening.opener.request(opening.replica(0, is_removed=True), urgent=True)
         stage.loop.start_task(opening.opener.serve)
         await opening.opener.wait_idle()
         assert opening.asked == []
@@ -78,12 +78,12 @@ def test_a_replica_that_was_removed_meanwhile_is_passed_over() -> None:
         (DiskError("no", errno=5, path="/data"), "failed"),
     ],
 )
-def test_trouble_goes_to_whom_it_concerns(trouble: Exception, outcome: str) -> None:
+def test_each_kind_of_error_while_opening_a_log_calls_its_own_handler(trouble: Exception, outcome: str) -> None:
     async def test(stage: PartStage) -> None:
         opening = Opening()
         opening.trouble = trouble
         partition = opening.replica(0)
-        opening.opener.want(partition, urgent=True)
+        opening.opener.request(partition, urgent=True)
         stage.loop.start_task(opening.opener.serve)
         await opening.opener.wait_idle()
         assert opening.outcomes == [(outcome, partition if outcome == "damaged" else opening.directory)]
@@ -91,7 +91,7 @@ def test_trouble_goes_to_whom_it_concerns(trouble: Exception, outcome: str) -> N
     play(test)
 
 
-def test_a_folder_of_another_topic_is_set_aside_before_the_log_is_made() -> None:
+def test_a_folder_of_another_topic_id_is_renamed_to_stray_before_the_log_is_created() -> None:
     async def test(stage: PartStage) -> None:
         directory, waited, dropped = HostedDirectory("/data"), list[Any](), list[Any]()
         stage.open_directory(directory)

@@ -1,4 +1,4 @@
-"""What changes about a replica while its log is being opened."""
+"""Changes of a replica while its log is being opened."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tests.broker.logs.late_calls import LateCall
 from tests.broker.logs.moving import Moving, play, write
 
 
-def test_a_log_goes_by_the_settings_that_came_while_it_was_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 461 of 60 s: a topic was given a bound of its size just after it was created."""
+def test_topic_settings_that_change_while_a_log_is_being_opened_apply_to_that_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic can get a size limit just after it was created (found by simulation seed 461 of 60 s)."""
 
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))

@@ -1,4 +1,6 @@
-"""A log that was cut, and whose node died before the checkpoints said so: they are lowered before it takes appends."""
+"""A truncated log whose node died before the checkpoints were written. The checkpointed offsets are lowered before the
+log accepts appends.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def inode(plane: Plane, path: str) -> Inode:
 
 
 def on_disk(plane: Plane) -> int | None:
-    """The recovery point that the file says."""
+    """Return the recovery point in the checkpoint file."""
     return decode_offsets(bytes(inode(plane, f"/more/{RECOVERY_POINT_CHECKPOINT}").data)).get(KEY)
 
 
@@ -35,10 +37,12 @@ def replicas(plane: Plane) -> ReplicaManager:
     return manager
 
 
-async def cut_and_killed(plane: Plane) -> Partition:
-    """Five records are synced, and the checkpoint says so. Then the log is cut to two, and the node is killed before it
-    can say that. It has started again: its log is open, but nobody's yet, for the checkpoint must be lowered, and
-    another one is being written, as it seems, until its directory's `checkpointing` is released."""
+async def truncated_and_killed(plane: Plane) -> Partition:
+    """Sync and checkpoint five records. Truncate the log to two, and kill the node before the checkpoint is written.
+    Start the node again.
+
+    The log is then open but not in use, because the checkpoint must be lowered first. A simulated other write of the
+    checkpoint delays that until the directory's `checkpointing` lock is released."""
     await plane.create_topic("orders", flush_messages="1")
     await produce_numbers(plane, 5)
     await replicas(plane).checkpoints.write_recovery_points()
@@ -64,9 +68,9 @@ def release(partition: Partition) -> None:
     partition.directory.checkpointing.release()
 
 
-def test_a_log_that_ends_below_its_checkpoint_takes_no_append_before_that_is_lowered() -> None:
+def test_a_log_that_ends_below_its_checkpoint_takes_no_append_before_the_checkpoint_is_lowered() -> None:
     async def test(plane: Plane) -> None:
-        partition = await cut_and_killed(plane)
+        partition = await truncated_and_killed(plane)
         release(partition)
         await plane.until(lambda: partition.log is not None)
         assert on_disk(plane) == 2
@@ -76,14 +80,14 @@ def test_a_log_that_ends_below_its_checkpoint_takes_no_append_before_that_is_low
     run(test, **LAYOUT)
 
 
-def test_what_a_power_loss_tears_where_a_log_was_cut_is_no_damage() -> None:
-    """The checkpoint said still that all of it was synced, and the log did not start."""
+def test_a_torn_log_tail_after_a_truncation_and_a_power_loss_does_not_count_as_damage() -> None:
+    """The log could not be opened if the checkpoint still claimed that the torn tail was synced."""
 
     async def test(plane: Plane) -> None:
-        partition = await cut_and_killed(plane)
+        partition = await truncated_and_killed(plane)
         release(partition)
         await plane.cluster.wait_ready(30_000)
-        partition.flush_records = 1 << 40  # what is appended from here on waits for no sync
+        partition.flush_records = 1 << 40  # appends from here on wait for no sync
         file = inode(plane, "/more/orders-0/00000000000000000000.log")
         size = len(file.data)
         client = await plane.another_client()
@@ -103,7 +107,7 @@ def test_what_a_power_loss_tears_where_a_log_was_cut_is_no_damage() -> None:
 
 def test_a_directory_whose_checkpoint_cannot_be_lowered_goes_offline_and_its_log_is_not_used() -> None:
     async def test(plane: Plane) -> None:
-        partition = await cut_and_killed(plane)
+        partition = await truncated_and_killed(plane)
         plane.world.fail_directory("b1", "/more")
         release(partition)
         await plane.until(lambda: partition.is_offline)
@@ -115,9 +119,9 @@ def test_a_directory_whose_checkpoint_cannot_be_lowered_goes_offline_and_its_log
     run(test, **LAYOUT)
 
 
-def test_a_replica_that_is_removed_while_its_checkpoint_is_lowered_leaves_no_line_in_it() -> None:
+def test_a_replica_removed_while_its_checkpoint_is_lowered_leaves_no_line_in_it() -> None:
     async def test(plane: Plane) -> None:
-        partition = await cut_and_killed(plane)
+        partition = await truncated_and_killed(plane)
         manager, directory = replicas(plane), partition.directory
         assert directory is not None
         manager.roles.removal.remove(partition)
@@ -130,8 +134,8 @@ def test_a_replica_that_is_removed_while_its_checkpoint_is_lowered_leaves_no_lin
     run(test, **LAYOUT)
 
 
-def test_a_log_that_was_cut_below_its_start_begins_there_also_after_a_crash() -> None:
-    """The checkpoint said the old start still: what was fetched below it would not have been in the log any more."""
+def test_a_log_truncated_below_its_log_start_keeps_the_new_log_start_after_a_crash() -> None:
+    """If the checkpoint kept the old log start offset, records fetched below it would be missing from the log."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -147,7 +151,7 @@ def test_a_log_that_was_cut_below_its_start_begins_there_also_after_a_crash() ->
         await manager.checkpoints.write_log_starts_of(directory)
         (followed,) = [one.followed(partition) for one in manager.fetchers if len(one)]
         assert followed is not None
-        followed._cut(1, fully=False)
+        followed._truncate(1, fully=False)
         await plane.until(lambda: opened.truncations == 1)
         await settled(plane)
         assert opened.log_start_offset == 1

@@ -1,4 +1,4 @@
-"""The parts of a move between log directories by themselves: who asks, who copies, how the folders change places."""
+"""The parts of a move between log directories, each alone: requesting, copying, and swapping the folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kraft.broker.logs.moves import ReplicaMoves
 from kraft.broker.logs.opening_queue import LogContext
-from kraft.broker.logs.replica_copy import Move, MoveGivenUp, ReplicaCopier
+from kraft.broker.logs.replica_copy import Move, MoveAbandoned, ReplicaCopier
 from kraft.broker.logs.replica_swap import ReplicaSwap
 from kraft.broker.partition.log_directories import HostedDirectory, LogDirectories
 from kraft.config import NodeConfig, TopicConfig
@@ -23,7 +23,8 @@ CONFIG = TopicConfig.resolve({}, {}, NodeConfig.parse(PROPERTIES))
 
 
 class TwoDirectories:
-    """A replica with five records in the first of two directories, and a copier with checkpoints that are noted."""
+    """A replica with five records in the first of two directories, and a ReplicaCopier whose checkpoint writes are only
+    recorded."""
 
     def __init__(self, stage: PartStage) -> None:
         self.stage = stage
@@ -42,7 +43,7 @@ class TwoDirectories:
             hold_appends=lambda: self.events.append("appends are held"),
             replaced=self._replaced,
             synced=lambda: self.events.append("synced"),
-            go_on=lambda: self.events.append("appends go on"),
+            resume_appends=lambda: self.events.append("appends continue"),
         )
         self.here.partitions.add(self.partition)
         self.quota: Any = SimpleNamespace(is_exceeded=False, record=lambda size: None)
@@ -58,7 +59,7 @@ class TwoDirectories:
             self.copier,
             removal,
             stop_fetching=lambda partition: self.events.append("fetching stops"),
-            begin_fetching=lambda partition: self.events.append("fetching goes on"),
+            begin_fetching=lambda partition: self.events.append("fetching continues"),
             disk_failed_at=lambda error: None,
         )
 
@@ -72,7 +73,7 @@ class TwoDirectories:
         return write
 
 
-def test_a_log_is_copied_to_its_end_and_again_if_it_was_cut() -> None:
+def test_a_move_copies_a_log_to_its_end_and_copies_it_again_after_a_truncation() -> None:
     async def test(stage: PartStage) -> None:
         two = TwoDirectories(stage)
         move = Move(two.partition, two.there)
@@ -88,7 +89,7 @@ def test_a_log_is_copied_to_its_end_and_again_if_it_was_cut() -> None:
     play(test)
 
 
-def test_copying_waits_while_the_rate_is_exceeded() -> None:
+def test_a_move_stops_copying_while_the_rate_limit_of_moves_is_exceeded() -> None:
     async def test(stage: PartStage) -> None:
         two = TwoDirectories(stage)
         move = Move(two.partition, two.there)
@@ -104,19 +105,19 @@ def test_copying_waits_while_the_rate_is_exceeded() -> None:
     play(test)
 
 
-def test_a_replica_that_is_removed_is_copied_no_further() -> None:
+def test_a_move_stops_copying_when_its_replica_is_removed() -> None:
     async def test(stage: PartStage) -> None:
         two = TwoDirectories(stage)
         move = Move(two.partition, two.there)
         future = move.future = await two.copier.open_copy(move)
         two.partition.is_removed = True
-        with pytest.raises(MoveGivenUp):
+        with pytest.raises(MoveAbandoned):
             await two.copier.copy(move, future)
 
     play(test)
 
 
-def test_folders_change_places_and_appends_go_on() -> None:
+def test_a_swap_exchanges_the_folders_and_lets_appends_continue() -> None:
     async def test(stage: PartStage) -> None:
         two = TwoDirectories(stage)
         move = Move(two.partition, two.there)
@@ -135,8 +136,8 @@ def test_folders_change_places_and_appends_go_on() -> None:
             "appends are held",
             "fetching stops",
             "synced",
-            "fetching goes on",
-            "appends go on",
+            "fetching continues",
+            "appends continue",
         ]
         assert old_path.startswith("/data/orders-0.")
         assert old_path.endswith("-delete")
@@ -156,7 +157,7 @@ class Moving:
         self.found: Any = two.partition
         self.trouble: DiskError | None = None
         copier: Any = SimpleNamespace(open_copy=self._open_copy, copy=self._copy)
-        swap: Any = SimpleNamespace(swap=self._swap, go_on=lambda partition: None)
+        swap: Any = SimpleNamespace(swap=self._swap, resume_appends=lambda partition: None)
         assignments: Any = SimpleNamespace(
             report=lambda partition, directory_id: self.reported.append(directory_id),
             is_known=lambda partition, directory_id: self.is_known,
@@ -185,7 +186,7 @@ class Moving:
         return True
 
 
-def test_a_replica_changes_places_only_when_the_metadata_name_its_new_directory() -> None:
+def test_a_move_swaps_the_folders_only_when_the_metadata_name_its_new_directory() -> None:
     async def test(stage: PartStage) -> None:
         moving = Moving(stage)
         moving.is_known = False
@@ -202,7 +203,7 @@ def test_a_replica_changes_places_only_when_the_metadata_name_its_new_directory(
     play(test)
 
 
-def test_a_move_that_is_given_up_leaves_the_replica_and_reports_where_it_is() -> None:
+def test_a_cancelled_move_leaves_the_replica_and_reports_its_directory() -> None:
     async def test(stage: PartStage) -> None:
         moving = Moving(stage)
         moving.is_known = False
@@ -216,7 +217,7 @@ def test_a_move_that_is_given_up_leaves_the_replica_and_reports_where_it_is() ->
     play(test)
 
 
-def test_a_refusal_of_the_device_fails_the_target() -> None:
+def test_a_disk_error_while_copying_fails_the_target_directory() -> None:
     async def test(stage: PartStage) -> None:
         moving = Moving(stage)
         moving.trouble = DiskError("no", errno=5, path="/more/copy")
@@ -227,7 +228,7 @@ def test_a_refusal_of_the_device_fails_the_target() -> None:
     play(test)
 
 
-def test_what_cannot_be_moved_is_refused_and_what_is_not_here_yet_is_made_there() -> None:
+def test_impossible_moves_are_rejected_and_a_replica_not_hosted_yet_is_created_at_the_target() -> None:
     async def test(stage: PartStage) -> None:
         moving = Moving(stage)
         assert moving.moves.alter("orders", 0, "/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND

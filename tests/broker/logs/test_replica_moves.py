@@ -1,4 +1,5 @@
-"""Replicas that move between the log directories of their broker, while they are written to, and what comes between."""
+"""Moves of replicas between the log directories of their broker during writes, and events that interfere with a
+move."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from kraft.wire.error_codes import ErrorCode
 from tests.broker.logs.moving import PART, Moving, play, write
 
 
-def test_a_leader_moves_with_all_its_records_and_is_where_the_metadata_say() -> None:
+def test_a_leader_moves_with_all_its_records_and_the_metadata_name_its_new_directory() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await write(stage, 0, 50)
@@ -30,7 +31,7 @@ def test_a_leader_moves_with_all_its_records_and_is_where_the_metadata_say() -> 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("flush", ["1", "9223372036854775807"])
-def test_a_replica_moves_under_writes_and_nothing_is_lost_or_doubled(seed: int, flush: str) -> None:
+def test_a_replica_moves_while_it_is_written_to_and_no_record_is_lost_or_duplicated(seed: int, flush: str) -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs={"flush.messages": flush, "segment.bytes": "1048576"}))
         async with trio.open_nursery() as nursery:
@@ -45,8 +46,9 @@ def test_a_replica_moves_under_writes_and_nothing_is_lost_or_doubled(seed: int, 
     play(work, seed=seed)
 
 
-def test_a_replica_that_comes_back_to_a_directory_finds_nothing_of_its_former_log_in_the_checkpoints() -> None:
-    """What was synced there once is not what is synced now: it may have been cut elsewhere."""
+def test_a_replica_moved_back_to_a_directory_gets_no_checkpoint_of_its_former_log_in_it() -> None:
+    """Offsets that were synced in the directory before may not be synced now: the log may have been truncated in the
+    other directory meanwhile."""
 
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs={"flush.messages": "1"}))
@@ -87,7 +89,7 @@ def test_a_follower_moves_while_its_leader_is_written_to_and_stays_in_sync(seed:
     play(work, brokers=2, seed=seed)
 
 
-def test_a_move_that_forgets_the_last_records_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_move_that_loses_the_last_records(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Move.lag
     monkeypatch.setattr(Move, "lag", lambda move: max(0, honest(move) - 10))
 
@@ -103,7 +105,7 @@ def test_a_move_that_forgets_the_last_records_is_noticed(monkeypatch: pytest.Mon
         play(work)
 
 
-def test_a_slow_move_is_shown_as_a_future_replica_and_can_be_given_up() -> None:
+def test_a_slow_move_is_described_as_a_future_replica_and_can_be_cancelled() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await write(stage, 0, 10, size=900_000)
@@ -127,7 +129,7 @@ def test_a_slow_move_is_shown_as_a_future_replica_and_can_be_given_up() -> None:
 
 @pytest.mark.parametrize("after_ms", [1, 5, 20, 60, 200])
 @pytest.mark.parametrize("lose_power", [False, True])
-def test_a_crash_at_any_moment_of_a_move_leaves_the_replica_whole(after_ms: int, lose_power: bool) -> None:
+def test_a_crash_at_any_moment_of_a_move_loses_no_record_of_the_replica(after_ms: int, lose_power: bool) -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs={"flush.messages": "1"}))
         await write(stage, 0, 40, size=5_000)
@@ -145,7 +147,7 @@ def test_a_crash_at_any_moment_of_a_move_leaves_the_replica_whole(after_ms: int,
     play(work, seed=after_ms)
 
 
-def test_a_move_that_the_end_of_the_process_cut_short_goes_on_at_the_next_start() -> None:
+def test_a_move_interrupted_by_the_end_of_the_process_continues_at_the_next_start() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await write(stage, 0, 10, size=900_000)
@@ -166,7 +168,7 @@ def test_a_move_that_the_end_of_the_process_cut_short_goes_on_at_the_next_start(
     play(work)
 
 
-def test_a_topic_that_is_deleted_ends_its_move_and_leaves_nothing_behind() -> None:
+def test_deleting_a_topic_cancels_its_move_and_leaves_no_files() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await write(stage, 0, 20, size=5_000)
@@ -180,7 +182,7 @@ def test_a_topic_that_is_deleted_ends_its_move_and_leaves_nothing_behind() -> No
     play(work, log_segment_delete_delay_ms="0")
 
 
-def test_what_cannot_be_moved_is_refused_with_kafkas_code() -> None:
+def test_an_impossible_move_is_rejected_with_kafkas_error_code() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         nodes = stage.admin.nodes
@@ -198,7 +200,7 @@ def test_what_cannot_be_moved_is_refused_with_kafkas_code() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_directory_can_be_chosen_before_the_replica_is_there(number: int) -> None:
+def test_the_log_directory_of_a_replica_can_be_chosen_before_the_replica_is_created(number: int) -> None:
     async def work(stage: Moving) -> None:
         path = stage.cluster.shape.log_dirs_of(2)[number]
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
@@ -212,7 +214,7 @@ def test_a_directory_can_be_chosen_before_the_replica_is_there(number: int) -> N
     play(work, brokers=2)
 
 
-def test_a_replica_that_left_and_comes_back_is_made_where_it_was_asked_for() -> None:
+def test_a_replica_that_returns_to_a_broker_is_created_in_the_requested_directory() -> None:
     async def work(stage: Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
         await write(stage, 0, 5)
@@ -232,7 +234,7 @@ def test_a_replica_that_left_and_comes_back_is_made_where_it_was_asked_for() -> 
 
 @pytest.mark.parametrize("which", ["here", "there"])
 @pytest.mark.parametrize("after_ms", [5, 40, 400])
-def test_a_directory_that_fails_during_a_move_takes_only_its_own_replicas(which: str, after_ms: int) -> None:
+def test_a_directory_that_fails_during_a_move_takes_only_its_own_replicas_offline(which: str, after_ms: int) -> None:
     async def work(stage: Moving) -> None:
         world = stage.cluster.world
         await stage.admin.topics.create(NewTopic("t", assignment={0: [2, 1]}))
@@ -245,7 +247,7 @@ def test_a_directory_that_fails_during_a_move_takes_only_its_own_replicas(which:
         await stage.admin.configs.alter(ConfigResource(ResourceType.BROKER, "2"), [slow])
         await stage.move(there, 2)
         await world.sleep_ms(after_ms)
-        stage.cluster.hampered.add(2)
+        stage.cluster.missing_directory.add(2)
         world.fail_directory("node-2", spare)
         await write(stage, 20, 10)
         leader = 1 if which == "here" else 2

@@ -1,4 +1,4 @@
-"""Retirement by itself: which folders are renamed, in which order, and when they go."""
+"""FolderRetirement alone: which folders are renamed, in which order, and when they are removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from kraft.broker.logs.file_removal import FileRemoval
-from kraft.broker.logs.retiring import Retirement
+from kraft.broker.logs.folder_retirement import FolderRetirement
 from kraft.broker.partition.log_directories import HostedDirectory
 from tests.stages.part_stage import PartStage, play, replica
 
@@ -25,7 +25,7 @@ class Leaving:
         stage.open_log()
         config = SimpleNamespace(file_delete_delay_ms=DELAY_MS)
         self.partition = replica(directory=self.directory, config=config, is_removed=True)
-        self.retirement = Retirement(
+        self.retirement = FolderRetirement(
             stage.loop,
             DELAY_MS,
             lambda directory, error: self.failed.append(directory),
@@ -36,7 +36,7 @@ class Leaving:
         return [name.rpartition("-")[2] for name in self.stage.disk.list("/data") if name.startswith("orders")]
 
 
-def test_a_removed_replica_is_renamed_at_once_and_removed_after_the_delay() -> None:
+def test_the_folder_of_a_removed_replica_is_renamed_at_once_and_removed_after_the_delay() -> None:
     async def test(stage: PartStage) -> None:
         leaving = Leaving(stage)
         leaving.retirement.retire(leaving.partition, None)
@@ -48,7 +48,7 @@ def test_a_removed_replica_is_renamed_at_once_and_removed_after_the_delay() -> N
     play(test)
 
 
-def test_a_folder_is_renamed_only_when_no_call_is_under_way_in_it() -> None:
+def test_a_folder_is_renamed_only_while_no_blocking_call_runs_in_it() -> None:
     async def test(stage: PartStage) -> None:
         leaving = Leaving(stage)
         async with leaving.partition.blocking:
@@ -62,7 +62,7 @@ def test_a_folder_is_renamed_only_when_no_call_is_under_way_in_it() -> None:
     play(test)
 
 
-def test_a_folder_of_no_replica_is_set_aside_and_stays() -> None:
+def test_a_log_folder_that_belongs_to_no_replica_is_renamed_to_stray_and_kept() -> None:
     async def test(stage: PartStage) -> None:
         leaving = Leaving(stage)
         leaving.retirement.set_aside(leaving.directory, "orders", 0)
@@ -72,7 +72,7 @@ def test_a_folder_of_no_replica_is_set_aside_and_stays() -> None:
     play(test)
 
 
-def test_a_copy_that_is_not_needed_is_marked_at_once() -> None:
+def test_a_discarded_move_copy_is_renamed_to_delete_at_once() -> None:
     async def test(stage: PartStage) -> None:
         leaving = Leaving(stage)
         stage.open_log("/data/orders-0.abc-future")
@@ -84,7 +84,7 @@ def test_a_copy_that_is_not_needed_is_marked_at_once() -> None:
     play(test)
 
 
-def test_a_refusal_fails_the_directory() -> None:
+def test_a_disk_error_while_renaming_a_folder_fails_the_directory() -> None:
     async def test(stage: PartStage) -> None:
         leaving = Leaving(stage)
         stage.world.fail_directory("machine", "/data")

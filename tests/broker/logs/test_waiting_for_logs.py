@@ -1,4 +1,6 @@
-"""Fetches of a log that is being opened or cut: they wait for it, but not for ever, and take nothing for damage."""
+"""Fetches of a log that is being opened or truncated: they wait for the log for a limited time, and do not treat the
+wait as damage.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ PARTITIONS = 40
 
 
 async def restarted_with_logs_still_closed(plane: Plane) -> AskingClient:
-    """The broker is stopped in order and up again, on a disk so slow that its logs are open only seconds later. A
-    client of it."""
+    """Stop the broker cleanly and start it on a disk so slow that its logs are open only seconds later. Return a client
+    of it."""
     await plane.create_topic("orders", partitions=PARTITIONS)
     for index in range(PARTITIONS):
         assert not error(await plane.produce("orders", batch(f"{index}"), index))
@@ -41,17 +43,17 @@ def closed(plane: Plane) -> int:
 
 
 async def fetch_all(plane: Plane, client: AskingClient, *, max_wait_ms: int) -> tuple[dict[int, Any], float]:
-    """The results by partition, and how long they took in ms."""
+    """Return the results by partition, and how long they took in ms."""
     began_ns = plane.world.now_ns
-    wishes = [("orders", index, 0) for index in range(PARTITIONS)]
-    answer = await plane.fetch_many(wishes, client=client, max_wait_ms=max_wait_ms)
+    requested = [("orders", index, 0) for index in range(PARTITIONS)]
+    answer = await plane.fetch_many(requested, client=client, max_wait_ms=max_wait_ms)
     assert answer.error_code == 0
     rows = {row.partition: row for _, _, results in answer.topics for row in results}
     assert len(rows) == PARTITIONS
     return rows, (plane.world.now_ns - began_ns) / 1e6
 
 
-def test_a_fetch_waits_for_logs_that_are_being_opened_no_longer_than_it_would_for_records() -> None:
+def test_a_fetch_waits_for_logs_being_opened_no_longer_than_for_records() -> None:
     async def test(plane: Plane) -> None:
         client = await restarted_with_logs_still_closed(plane)
         for max_wait_ms in (1_000, 0):
@@ -75,8 +77,8 @@ def test_a_fetch_is_answered_as_soon_as_its_logs_are_open() -> None:
     run(test, **SLOW_OPENING)
 
 
-async def cut(plane: Plane) -> None:
-    """Broker 1 has led on alone, and is now being cut back to what the others have: its disk is slow."""
+async def truncate_broker_1(plane: Plane) -> None:
+    """Let broker 1 lead alone for a while. Then make it truncate its log to the new leader's, with a slow disk."""
     await plane.create_topic("orders", leader=1)
     await produce_numbers(plane, 5)
     for other in ("b2", "b3", "c101"):
@@ -89,10 +91,10 @@ async def cut(plane: Plane) -> None:
     await plane.until(lambda: plane.partition("orders").is_truncating)
 
 
-def test_a_log_that_is_being_cut_is_read_when_that_is_over() -> None:
+def test_a_fetch_reads_a_log_after_its_truncation_is_done() -> None:
     async def test(plane: Plane) -> None:
         client = await plane.another_client(1)
-        await cut(plane)
+        await truncate_broker_1(plane)
         partition = plane.partition("orders")
         answer = await plane.fetch("orders", 0, client=client, max_wait_ms=60_000)
         assert not partition.is_truncating
@@ -102,9 +104,9 @@ def test_a_log_that_is_being_cut_is_read_when_that_is_over() -> None:
     three(test)
 
 
-def test_a_topic_is_deleted_while_its_log_is_being_cut() -> None:
+def test_a_topic_can_be_deleted_while_its_log_is_being_truncated() -> None:
     async def test(plane: Plane) -> None:
-        await cut(plane)
+        await truncate_broker_1(plane)
         await delete_orders(plane, 2)
         await plane.until(lambda: not plane.hosts(1, "orders"))
         await plane.world.sleep_ms(5_000)
@@ -115,33 +117,33 @@ def test_a_topic_is_deleted_while_its_log_is_being_cut() -> None:
     three(test)
 
 
-async def first_gives_way(plane: Plane, then: Callable[[], None]) -> list[bytes | None]:
-    """Of two incremental requests of a session on two connections, for offset 0 and then 1, the first waits until the
-    second is there, and then is answered with nothing. What the second tells after `then`."""
+async def first_request_ends(plane: Plane, then: Callable[[], None]) -> list[bytes | None]:
+    """Send two incremental requests of a session on two connections, for offset 0 and then 1. Check that the first
+    waits until the second arrives, and is then answered empty. Return the second's response after `then`."""
     first, second = await plane.another_client(), await plane.another_client()
     made = await plane.fetch_many([("orders", 0, 2)], client=first, session_epoch=0)
     then()
-    told: list[FetchResponse] = []
+    responses: list[FetchResponse] = []
 
     async def ask(client: AskingClient, epoch: int) -> None:
         options = {"session_id": made.session_id, "session_epoch": epoch, "max_wait_ms": 5_000}
-        told.append(await plane.fetch_many([("orders", 0, epoch - 1)], client=client, **options))
+        responses.append(await plane.fetch_many([("orders", 0, epoch - 1)], client=client, **options))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, first, 1)
         await plane.world.sleep_ms(100)
-        assert not told
+        assert not responses
         nursery.start_soon(ask, second, 2)
         await plane.world.sleep_ms(100)
-        assert [answer.topics for answer in told] == [[]]
+        assert [answer.topics for answer in responses] == [[]]
         partition = plane.partition("orders")
         if partition.is_truncating:
-            partition.cut_done()
+            partition.truncation_done()
             plane.cluster.node(1).broker.broker.replicas.loop.request_pass()
-    return values(told[1].topics[0][2][0].records)
+    return values(responses[1].topics[0][2][0].records)
 
 
-def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_a_log() -> None:
+def test_the_next_request_of_a_fetch_session_ends_an_earlier_request_that_waits_for_a_log() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await produce_numbers(plane, 2)
@@ -149,15 +151,15 @@ def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_a_log() -
         def begin_to_cut() -> None:
             partition = plane.partition("orders")
             assert partition.state is not None
-            partition.follow(partition.state)  # as if another led, from whom it has to cut back
-            partition.cut_begun()
+            partition.follow(partition.state)  # as if another broker led, so that this one has to truncate
+            partition.truncation_begun()
 
-        assert await first_gives_way(plane, begin_to_cut) == [b"1"]
+        assert await first_request_ends(plane, begin_to_cut) == [b"1"]
 
     run(test)
 
 
-def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_the_disk() -> None:
+def test_the_next_request_of_a_fetch_session_ends_an_earlier_request_that_waits_for_a_disk_read() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await produce_numbers(plane, 2)
@@ -165,6 +167,6 @@ def test_a_sessions_next_request_makes_the_one_give_way_that_waits_for_the_disk(
         plane.cluster.start(1)  # with the log's file closed, after the log was opened
         await plane.cluster.wait_ready()
         await wait_open(plane.partition("orders"))
-        assert await first_gives_way(plane, lambda: plane.world.slow_disk("b1", 60_000)) == [b"1"]
+        assert await first_request_ends(plane, lambda: plane.world.slow_disk("b1", 60_000)) == [b"1"]
 
     run(test)

@@ -1,4 +1,6 @@
-"""Data folders that cannot be used, on the real disk: the node does not start, and reports which folder and why."""
+"""Data folders that cannot be used, on a real disk: the node does not start, and reports which folder is unusable and
+why.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ COMBINED = {
 
 
 async def start(folder: Path | str, **changed: str) -> None:
-    """Start a node on this folder; it must fail."""
+    """Start a node on this folder, which must fail."""
     given = {**PROPERTIES, **COMBINED, "log.dirs": str(folder), **{k.replace("_", "."): v for k, v in changed.items()}}
     async with open_seam(node_name="node") as seam:
         await serve(NodeConfig.parse(given), seam, cluster_id=CLUSTER_ID)
 
 
-async def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+async def test_a_node_whose_data_folder_is_a_file_fails_to_start_and_names_it(tmp_path: Path) -> None:
     taken = tmp_path / "data"
     taken.write_text("precious")
     with pytest.raises(DiskError, match=f"{taken}.*file of that name"):
@@ -44,13 +46,15 @@ async def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     assert taken.read_text() == "precious"
 
 
-async def test_a_file_system_that_takes_no_folder_is_named() -> None:
+async def test_a_node_that_cannot_create_its_data_folder_fails_to_start_and_names_it() -> None:
     with pytest.raises(DiskError, match="/proc/kraft"):
         await start("/proc/kraft")
 
 
 @pytest.mark.parametrize(("line", "why"), [("cluster.id=another", "cluster another"), ("node.id=7", "node 7")])
-async def test_a_folder_of_another_cluster_or_node_is_left_as_it_is(tmp_path: Path, line: str, why: str) -> None:
+async def test_a_node_that_finds_the_folder_of_another_cluster_or_node_does_not_change_it(
+    tmp_path: Path, line: str, why: str
+) -> None:
     key = line.split("=")[0]
     lines = {"version": "1", "cluster.id": CLUSTER_ID, "node.id": "1", "directory.id": "AAAAAAAAAGQAAAAAAAAAZA"}
     lines[key] = line.split("=")[1]
@@ -62,14 +66,16 @@ async def test_a_folder_of_another_cluster_or_node_is_left_as_it_is(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("version", "why"), [("2", "newer"), ("0", "older"), ("", "no version")])
-async def test_a_folder_of_another_format_says_which_release_to_take(tmp_path: Path, version: str, why: str) -> None:
+async def test_a_data_folder_of_another_format_gives_an_error_that_names_the_release_to_use(
+    tmp_path: Path, version: str, why: str
+) -> None:
     text = f"version={version}\ncluster.id={CLUSTER_ID}\nnode.id=1\ndirectory.id=AAAAAAAAAGQAAAAAAAAAZA\n"
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(ForeignDirectory, match=why):
         await start(tmp_path)
 
 
-async def test_a_folder_that_another_process_has_open_is_left_to_it(tmp_path: Path) -> None:
+async def test_a_node_fails_to_start_on_a_data_folder_that_another_process_has_open(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:

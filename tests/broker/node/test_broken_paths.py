@@ -1,4 +1,4 @@
-"""The data path when an operation breaks off half-way: no half-done state is used, no retry goes on without end."""
+"""Operations of the data path that raise half-way: no incomplete state is used, and no retry continues forever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def numbered(text: str, sequence: int) -> bytearray:
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The producer state of the next batch cannot be taken over, after its bytes were written."""
+    """Make the next append raise after its bytes were written, when its producer state is applied."""
     whole = ProducerStates.apply_batch
 
     def apply_batch(self: ProducerStates, *arguments: Any) -> None:
@@ -28,7 +28,7 @@ def fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerStates, "apply_batch", apply_batch)
 
 
-def test_an_append_that_breaks_off_half_way_stops_the_node_and_its_log_is_whole_afterwards(
+def test_an_append_that_raises_half_way_stops_the_node_and_its_log_is_intact_after_the_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -53,7 +53,7 @@ def test_an_append_that_breaks_off_half_way_stops_the_node_and_its_log_is_whole_
     run(test)
 
 
-def test_a_follower_stops_too_when_its_append_breaks_off_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_raises_half_way_on_a_follower_stops_the_follower(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", numbered("a", 0)))
@@ -68,7 +68,7 @@ def test_a_follower_stops_too_when_its_append_breaks_off_half_way(monkeypatch: p
     run(test)
 
 
-def test_a_fetch_whose_bytes_never_stay_in_memory_is_given_up_in_the_end() -> None:
+def test_a_fetch_whose_bytes_never_stay_in_memory_gets_a_storage_error() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         for _ in range(20):

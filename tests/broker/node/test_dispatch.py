@@ -1,4 +1,4 @@
-"""Dispatch: holding before the broker is unfenced, listeners, sessions, errors of peers and of ours."""
+"""Dispatcher: requests held before the broker is unfenced, listeners, sessions, errors of peers and of the broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_identify_is_answered_before_registration_on_the_inter_broker_listener()
 
 
 @pytest.mark.parametrize("key", [InternalKey.IDENTIFY, InternalKey.VOTE, InternalKey.FORWARD])
-def test_internal_requests_close_a_connection_on_a_client_listener(key: int) -> None:
+def test_an_internal_request_on_a_client_listener_closes_the_connection(key: int) -> None:
     client = BrokerHarness().connect("OUTSIDE")
     client.send(key, 0, encode_rpc(IdentifyRequest()))
     assert client.received() == b""
@@ -62,7 +62,7 @@ def test_internal_requests_close_a_connection_on_a_client_listener(key: int) -> 
 @pytest.mark.parametrize(
     ("key", "version"), [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (ApiKey.END_TXN, 0), (999, 0)]
 )
-def test_an_api_or_version_that_is_not_served_closes_the_connection_only(key: int, version: int) -> None:
+def test_a_request_with_an_unserved_api_or_version_closes_only_its_connection(key: int, version: int) -> None:
     harness = BrokerHarness()
     bad, good = harness.connect(), harness.connect()
     bad.send(key, version, b"\0" * 20)
@@ -95,7 +95,7 @@ def test_the_session_has_listener_principal_address_and_the_newest_client_id() -
     assert seen[0] == Session("OUTSIDE", "PLAINTEXT", "User:ANONYMOUS", "192.0.2.7", "one")
 
 
-def test_a_handler_that_fails_is_logged_and_answered_where_there_is_a_place_for_the_error() -> None:
+def test_a_handler_error_is_logged_and_answered_if_the_response_has_an_error_field() -> None:
     client = dispatching(failing).connect()
     with capture_logs() as logs:
         client.send(ApiKey.INIT_PRODUCER_ID, 1, b"")
@@ -108,13 +108,13 @@ def test_a_handler_that_fails_is_logged_and_answered_where_there_is_a_place_for_
 
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.CREATE_TOPICS])
-def test_a_handler_that_fails_where_there_is_none_closes_the_connection(key: int) -> None:
+def test_a_handler_error_closes_the_connection_if_the_response_has_no_error_field(key: int) -> None:
     client = dispatching(failing).connect()
     client.send(key, 3, b"")
     assert client.transport.closed_for is CloseReason.LOCAL
 
 
-def test_a_broken_invariant_is_not_swallowed() -> None:
+def test_an_invariant_error_in_a_handler_is_not_caught() -> None:
     def handler(request: Request, session: Session) -> None:
         raise InvariantError("two leaders")
 
@@ -153,7 +153,7 @@ def test_long_requests_of_all_connections_are_handled_one_after_the_other(monkey
     assert [client.answers() for client in clients] == [[b""]] * 3
 
 
-def test_a_long_request_that_fails_in_its_turn_is_answered_and_the_others_continue() -> None:
+def test_an_error_in_a_long_request_is_answered_and_later_long_requests_are_handled() -> None:
     def handler(request: Request, session: Session) -> Steps:
         yield
         if session.client_id == "bad bytes":
@@ -172,7 +172,7 @@ def test_a_long_request_that_fails_in_its_turn_is_answered_and_the_others_contin
     assert clients["good"].answers() == [b"good"]
 
 
-def test_a_long_request_is_handled_though_its_connection_has_ended_before_its_turn(
+def test_a_long_request_is_handled_even_if_its_connection_ends_before_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", -1)
@@ -191,7 +191,7 @@ def test_a_long_request_is_handled_though_its_connection_has_ended_before_its_tu
     assert handled == ["client 0", "client 1"]
 
 
-def test_the_body_of_a_long_request_is_counted_until_it_is_handled_and_then_given_back() -> None:
+def test_the_body_of_a_long_request_is_charged_to_the_memory_budget_until_it_is_handled() -> None:
     waiting: list[Request] = []
     counted: list[int] = []
 
@@ -210,7 +210,7 @@ def test_the_body_of_a_long_request_is_counted_until_it_is_handled_and_then_give
     assert stage.memory.used_bytes == 0
 
 
-def test_requests_and_connections_are_counted() -> None:
+def test_the_dispatcher_counts_requests_and_connections() -> None:
     harness = BrokerHarness()
     client = harness.connect()
     client.send(ApiKey.API_VERSIONS, 0, API_VERSIONS_BODY)
@@ -231,7 +231,7 @@ def failing(request: Request, session: Session) -> None:
 
 
 class dispatching:  # noqa: N801 - reads as a verb in the tests
-    """A broker that has this one handler for every API."""
+    """A broker that uses one given handler for every API."""
 
     def __init__(self, handler: Any, *, limits: ServerLimits | None = None) -> None:
         from kraft.broker.api.table import HANDLERS

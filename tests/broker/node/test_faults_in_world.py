@@ -1,4 +1,4 @@
-"""Faults on purpose in whole simulated nodes: what a reply policy does to a broker's clients, and to a controller's."""
+"""Fault rules in whole simulated nodes: the effect of a reply policy on the clients of a broker and of a controller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Test = Callable[[Plane, ReplyPolicy], Awaitable[None]]
 
 
 def run(test: Test, *, faulty: int = 1, **layout: Any) -> None:
-    """Bring a cluster up in which node `faulty` has a reply policy, and run `test` against it."""
+    """Start a cluster in which node `faulty` has a reply policy, and run `test` against the cluster."""
 
     async def main(world: World) -> None:
         cluster = WorldCluster(world, **(layout or {"combined": 1}))
@@ -33,7 +33,7 @@ def numbered(value: str) -> bytearray:
     return batch(value, producer_id=7, producer_epoch=0, base_sequence=0)
 
 
-def test_a_produce_whose_answer_is_lost_is_in_the_log_and_its_retry_is_not_doubled() -> None:
+def test_a_produce_whose_response_is_lost_is_stored_and_its_retry_is_not_duplicated() -> None:
     async def test(plane: Plane, policy: ReplyPolicy) -> None:
         await plane.create_topic("t")
         policy.add(rule_from({"api": "Produce", "action": "close", "after": True, "times": 1}))
@@ -47,7 +47,7 @@ def test_a_produce_whose_answer_is_lost_is_in_the_log_and_its_retry_is_not_doubl
     run(test)
 
 
-def test_a_produce_that_is_refused_on_purpose_is_not_in_the_log() -> None:
+def test_a_produce_rejected_by_a_fault_rule_is_not_in_the_log() -> None:
     async def test(plane: Plane, policy: ReplyPolicy) -> None:
         await plane.create_topic("t")
         await plane.create_topic("other")
@@ -55,13 +55,13 @@ def test_a_produce_that_is_refused_on_purpose_is_not_in_the_log() -> None:
         policy.add(rule_from(rule))
         assert error(await plane.produce("other", batch("a"))).name == "NONE"
         assert error(await plane.produce("t", batch("a"))).name == "NOT_ENOUGH_REPLICAS"
-        assert plane.partition("t").is_blank
+        assert plane.partition("t").is_unwritten
         assert error(await plane.produce("t", batch("a"))).name == "NONE"
 
     run(test)
 
 
-def test_a_topic_is_known_by_its_id_too_and_by_the_session_of_a_fetch() -> None:
+def test_a_fault_rule_for_a_topic_matches_fetches_by_name_by_id_and_by_session() -> None:
     async def test(plane: Plane, policy: ReplyPolicy) -> None:
         await plane.create_topic("t")
         policy.add(rule_from({"api": "Fetch", "topic": "t", "action": "error", "error": "CORRUPT_MESSAGE", "times": 2}))
@@ -77,7 +77,7 @@ def test_a_topic_is_known_by_its_id_too_and_by_the_session_of_a_fetch() -> None:
     run(test)
 
 
-def test_an_answer_is_delayed_by_the_rules_time_in_virtual_time() -> None:
+def test_a_delay_rule_delays_responses_by_its_time_in_virtual_time() -> None:
     async def test(plane: Plane, policy: ReplyPolicy) -> None:
         await plane.create_topic("t")
         policy.add(rule_from({"api": "Produce", "action": "delay", "delay_ms": 700, "after": True}))
@@ -88,7 +88,7 @@ def test_an_answer_is_delayed_by_the_rules_time_in_virtual_time() -> None:
     run(test)
 
 
-def test_a_controller_that_drops_heartbeats_on_purpose_fences_the_broker_that_sends_them() -> None:
+def test_a_controller_with_a_rule_that_drops_heartbeats_fences_the_broker_that_sends_them() -> None:
     async def test(plane: Plane, policy: ReplyPolicy) -> None:
         cluster = plane.cluster
         policy.add(rule_from({"api": "InternalHeartbeat", "client_id": "node-2", "action": "drop"}))

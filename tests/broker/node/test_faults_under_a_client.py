@@ -1,5 +1,6 @@
-"""Our own client under faults on purpose, in the simulator: every answer may be lost, late or wrong, and every record
-is delivered once and in order all the same."""
+"""This project's client under fault rules, in the simulator: every response may be lost, late or wrong, and every
+record is nevertheless delivered once and in order.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
 
 
 async def make_trouble(world: World, policies: list[ReplyPolicy]) -> None:
-    """One fault after the other, each for one to three requests, until cancelled."""
+    """Add one fault rule after the other, each for one to three requests, until cancelled."""
     chance = world.random.stream("trouble")
     while True:
         rule = FAULTS[chance.below(len(FAULTS))]
@@ -49,7 +50,7 @@ async def make_trouble(world: World, policies: list[ReplyPolicy]) -> None:
 
 
 async def read_all(world: World, count: int) -> list[list[bytes]]:
-    """The values of each partition, in order."""
+    """Return the values of each partition, in order."""
     found: dict[int, list[bytes]] = {0: [], 1: []}
     settings = {"bootstrap_servers": "b1:9092,b2:9092,b3:9092", "seam": world.node("reader"), "client_id": "app"}
     async with Consumer(**settings) as consumer:
@@ -61,7 +62,7 @@ async def read_all(world: World, count: int) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_record_is_delivered_once_and_in_order_whatever_becomes_of_requests_and_answers(seed: int) -> None:
+def test_the_client_delivers_every_record_once_and_in_order_despite_lost_requests_and_responses(seed: int) -> None:
     async def main(world: World) -> None:
         cluster = WorldCluster(world, controllers=1, brokers=3)
         cluster.replies = {broker_id: ReplyPolicy() for broker_id in BROKERS}

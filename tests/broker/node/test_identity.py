@@ -1,4 +1,4 @@
-"""The owner of data: formatted, foreign and locked directories."""
+"""The owner of data directories: unformatted, foreign and locked directories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def on_a_disk(test: Callable[[Seam], Any]) -> None:
     World(seed=2).run(main)
 
 
-def test_a_directory_that_is_not_formatted_is_refused_and_the_text_says_what_to_do() -> None:
+def test_an_unformatted_directory_is_rejected_with_an_error_that_says_how_to_format_it() -> None:
     def test(seam: Seam) -> None:
         with pytest.raises(ForeignDirectory, match="kraft storage format"):
             open_identity(config(), seam, None)
@@ -44,7 +44,7 @@ def test_a_directory_that_is_not_formatted_is_refused_and_the_text_says_what_to_
     on_a_disk(test)
 
 
-def test_with_a_cluster_id_all_directories_are_formatted_once_with_ids_of_their_own() -> None:
+def test_with_a_cluster_id_each_directory_is_formatted_once_with_its_own_directory_id() -> None:
     def test(seam: Seam) -> None:
         two = config(log_dirs="/one,/two")
         assert open_identity(two, seam, "cluster-A").cluster_id == "cluster-A"
@@ -61,7 +61,7 @@ def test_with_a_cluster_id_all_directories_are_formatted_once_with_ids_of_their_
 
 
 @pytest.mark.parametrize("given", ["cluster-B", None])
-def test_a_directory_of_another_node_or_cluster_is_refused(given: str | None) -> None:
+def test_a_data_directory_of_another_node_or_cluster_is_rejected(given: str | None) -> None:
     def test(seam: Seam) -> None:
         open_identity(config(), seam, "cluster-A")
         if given is not None:
@@ -73,7 +73,7 @@ def test_a_directory_of_another_node_or_cluster_is_refused(given: str | None) ->
     on_a_disk(test)
 
 
-def test_directories_of_different_clusters_are_refused() -> None:
+def test_a_node_with_directories_of_different_clusters_is_rejected() -> None:
     def test(seam: Seam) -> None:
         open_identity(config(log_dirs="/one"), seam, "cluster-A")
         open_identity(config(log_dirs="/two"), seam, "cluster-B")

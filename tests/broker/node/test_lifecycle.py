@@ -1,4 +1,4 @@
-"""BrokerLifecycle by itself, against a scripted controller: registration, heartbeats, and the end."""
+"""BrokerLifecycle alone, with a scripted controller: registration, heartbeats, and controlled shutdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ EPOCH = 11
 
 
 class Registering:
-    """`asked` is what the controller was asked; `error` is its next answer to a registration."""
+    """A registering broker. `asked` has the requests that the controller received; `error` is the controller's next
+    response to a registration."""
 
     def __init__(self, stage: PartStage) -> None:
         self.asked: list[Any] = []
@@ -73,7 +74,7 @@ def test_a_broker_registers_then_asks_to_be_unfenced_once_its_logs_are_loaded() 
     play(test)
 
 
-def test_a_refused_registration_ends_the_broker() -> None:
+def test_a_rejected_registration_ends_the_broker() -> None:
     async def test(stage: PartStage) -> None:
         registering = Registering(stage)
         registering.error = ErrorCode.INVALID_REGISTRATION
@@ -96,7 +97,7 @@ def test_a_directory_that_went_offline_is_reported_with_the_next_heartbeat() -> 
     play(test)
 
 
-def test_a_controlled_shutdown_ends_when_the_controller_permits_it() -> None:
+def test_a_controlled_shutdown_ends_when_the_controller_allows_it() -> None:
     async def test(stage: PartStage) -> None:
         registering = Registering(stage)
         stage.loop.start_task(registering.lifecycle.run)

@@ -1,4 +1,4 @@
-"""Brokers report their log ends, for partitions without a replica that is known to be complete."""
+"""Reports of log ends by brokers, for partitions in which no replica is known to be complete."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_log_ends_that_do_not_fit_into_a_heartbeat_are_reported_in_later_ones(mo
 
 
 @pytest.mark.parametrize("moves_on", [False, True])
-async def test_the_partitions_of_a_first_image_are_looked_at_in_steps_as_the_newest_one_says(moves_on: bool) -> None:
+async def test_the_first_image_is_searched_for_log_ends_to_report_in_steps_by_the_newest_state(moves_on: bool) -> None:
     count = 3 * log_ends.LEAVES_PER_STEP * LEAF_PARTITIONS_MAX
     rows = [Partition(topic_id(1), number, (1, 2), (), leader=-1, last_known_elr=(1,)) for number in range(count)]
     old = image_of(*three_brokers(), Topic("orders", topic_id(1)), *rows)
@@ -116,7 +116,7 @@ async def test_the_partitions_of_a_first_image_are_looked_at_in_steps_as_the_new
     assert ends.is_more_than_fits
 
 
-def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:
+def test_a_heartbeat_with_the_maximum_number_of_log_ends_can_be_sent() -> None:
     big = 1 << 62
     rows = tuple((topic_id(number), 1 << 30, 1 << 30, 1 << 30, big) for number in range(LOG_ENDS_MAX))
     epochs = (((1 << 30, big),) * LOG_EPOCHS_MAX,) * LOG_ENDS_MAX
@@ -125,7 +125,7 @@ def test_a_heartbeat_with_all_the_rows_that_it_may_have_can_be_sent() -> None:
     assert decode_rpc(HeartbeatRequest, 2, encode_rpc(request)) == request
 
 
-def test_a_heartbeat_to_an_older_controller_leaves_out_the_fields_it_does_not_know() -> None:
+def test_a_heartbeat_to_an_older_controller_omits_the_fields_that_it_does_not_support() -> None:
     row = (topic_id(1), 0, 1, 2, 3)
     request = HeartbeatRequest(broker_id=1, broker_epoch=2, metadata_offset=3, log_ends=(row,), log_epochs=(((2, 0),),))
     assert decode_rpc(HeartbeatRequest, 0, encode_rpc(request, 0)).log_ends == ()

@@ -1,4 +1,4 @@
-"""Lines that a client can cause as often as it likes: one per client and minute, and a count of the others."""
+"""The limit of log lines that clients can cause at will: one line per client and minute, then a count of the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def told(lines: list[Any]) -> list[tuple[str, int]]:
     return [(line["why"], line.get("repeated", 0)) for line in lines]
 
 
-def test_the_first_line_leaves_at_once_and_the_others_as_one_when_the_minute_is_over(logs: list[Any]) -> None:
+def test_the_first_limited_log_line_is_written_at_once_and_repetitions_as_a_count_after_a_minute(
+    logs: list[Any],
+) -> None:
     limit = Limit()
     for number in range(6_400):
         limit.warn("10.0.0.1", f"bad {number}")
@@ -58,7 +60,7 @@ def test_a_client_that_repeats_its_error_gets_one_log_line_per_minute(logs: list
     assert told(logs) == [("minute 0", 0), *((f"minute {n}", 99 if not n else 100) for n in range(4))]
 
 
-def test_a_client_that_has_stopped_is_forgotten_after_a_silent_minute(logs: list[Any]) -> None:
+def test_the_log_limit_forgets_a_client_after_a_minute_without_errors(logs: list[Any]) -> None:
     limit = Limit()
     limit.warn("10.0.0.1", "once")
     limit.pass_time()
@@ -66,7 +68,7 @@ def test_a_client_that_has_stopped_is_forgotten_after_a_silent_minute(logs: list
     assert told(logs) == [("once", 0), ("again", 0)]
 
 
-def test_other_clients_have_their_own_lines_up_to_a_bound(logs: list[Any]) -> None:
+def test_each_client_has_its_own_limited_log_lines_up_to_a_maximum_of_clients(logs: list[Any]) -> None:
     limit = Limit()
     for number in range(CLIENTS_MAX + 50):
         limit.warn(f"10.0.0.{number}")
@@ -75,7 +77,7 @@ def test_other_clients_have_their_own_lines_up_to_a_bound(logs: list[Any]) -> No
     assert told(logs[CLIENTS_MAX + 1 :]) == [("bad", 49)]
 
 
-def test_a_client_that_retries_an_unserved_api_without_a_pause_has_one_line_a_minute(logs: list[Any]) -> None:
+def test_a_client_that_retries_an_unserved_api_without_pause_causes_one_log_line_per_minute(logs: list[Any]) -> None:
     harness = BrokerHarness()
     for _ in range(1_000):
         client = harness.connect()

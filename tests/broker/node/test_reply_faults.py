@@ -1,4 +1,4 @@
-"""Faults on purpose, as a broker's clients see them: errors, silence, delays and closed connections."""
+"""Fault rules as the clients of a broker see them: errors, missing responses, delays and closed connections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SlowClock:
 
 
 class FaultyBroker:
-    """A broker that has one handler for every API, behind a reply policy."""
+    """A broker that has one handler for every API, with a reply policy before the handler."""
 
     def __init__(self, *rules: dict[str, Any], handler: Any = None) -> None:
         self.policy = ReplyPolicy()
@@ -67,7 +67,7 @@ class FaultyBroker:
 
 
 def send_together(client: WireClient, *bodies: bytes) -> None:
-    """Requests that come in one piece."""
+    """Send requests that arrive together in one piece."""
     frames: list[bytes] = []
     for body in bodies:
         with pytest.MonkeyPatch.context() as patch:
@@ -76,14 +76,14 @@ def send_together(client: WireClient, *bodies: bytes) -> None:
     client.send_bytes(b"".join(frames))
 
 
-def test_a_request_that_matches_no_rule_is_handled() -> None:
+def test_a_request_that_matches_no_fault_rule_is_handled() -> None:
     broker = FaultyBroker({"api": "Produce", "action": "drop"})
     client = broker.connect()
     client.send(VERSIONS, 0, b"a")
     assert client.answers() == [b"answer to a"]
 
 
-def test_an_error_rule_answers_and_the_request_is_not_handled() -> None:
+def test_an_error_rule_answers_the_request_without_handling_it() -> None:
     broker = FaultyBroker({"api": "InitProducerId", "action": "error", "error": "REQUEST_TIMED_OUT", "times": 1})
     client = broker.connect()
     response = client.ask(ApiKey.INIT_PRODUCER_ID, 4)
@@ -93,7 +93,7 @@ def test_an_error_rule_answers_and_the_request_is_not_handled() -> None:
     assert client.answers() == [b"answer to b"]
 
 
-def test_an_error_after_the_request_was_handled_hides_its_answer() -> None:
+def test_an_error_rule_for_handled_requests_replaces_the_response_of_a_handled_request() -> None:
     rule = {"api": "InitProducerId", "action": "error", "error": "REQUEST_TIMED_OUT", "after": True}
     broker = FaultyBroker(rule)
     response = broker.connect().ask(ApiKey.INIT_PRODUCER_ID, 4)
@@ -102,7 +102,7 @@ def test_an_error_after_the_request_was_handled_hides_its_answer() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_dropped_request_is_never_answered_and_holds_back_what_comes_after_it(after: bool) -> None:
+def test_a_dropped_request_is_never_answered_and_blocks_later_requests_of_its_connection(after: bool) -> None:
     broker = FaultyBroker({"action": "drop", "times": 1, "after": after})
     client = broker.connect()
     client.send(VERSIONS, 0, b"a")
@@ -116,7 +116,7 @@ def test_a_dropped_request_is_never_answered_and_holds_back_what_comes_after_it(
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_closed_connection_is_the_only_one_that_closes(after: bool) -> None:
+def test_a_close_rule_closes_only_the_connection_of_the_matching_request(after: bool) -> None:
     broker = FaultyBroker({"client_id": "victim", "action": "close", "after": after})
     client, other = broker.connect(), broker.connect()
     client.send(VERSIONS, 0, b"a", client_id="victim")
@@ -126,7 +126,7 @@ def test_a_closed_connection_is_the_only_one_that_closes(after: bool) -> None:
     assert other.answers() == [b"answer to b"]
 
 
-async def test_a_delayed_request_is_handled_late_with_all_that_comes_after_it() -> None:
+async def test_a_delayed_request_also_delays_later_requests_of_its_connection() -> None:
     broker = FaultyBroker({"action": "delay", "delay_ms": 250, "times": 1})
     client = broker.connect()
     async with trio.open_nursery() as nursery:
@@ -142,7 +142,7 @@ async def test_a_delayed_request_is_handled_late_with_all_that_comes_after_it() 
         nursery.cancel_scope.cancel()
 
 
-async def test_a_delayed_request_that_does_not_parse_ends_its_connection_and_no_more() -> None:
+async def test_a_delayed_request_that_does_not_parse_closes_only_its_own_connection() -> None:
     def refuse(request: Request, session: Session) -> None:
         raise WireError("nonsense")
 
@@ -157,7 +157,7 @@ async def test_a_delayed_request_that_does_not_parse_ends_its_connection_and_no_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_delayed_answer_is_the_answer_of_a_request_that_was_handled_at_once() -> None:
+async def test_a_rule_that_delays_the_response_lets_the_request_be_handled_at_once() -> None:
     broker = FaultyBroker({"action": "delay", "delay_ms": 40, "times": 1, "after": True})
     client = broker.connect()
     async with trio.open_nursery() as nursery:
@@ -174,8 +174,9 @@ async def test_a_delayed_answer_is_the_answer_of_a_request_that_was_handled_at_o
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_request_that_comes_while_its_node_stops_is_answered_without_a_delay(after: bool) -> None:
-    """Between the end of its last delay and its own a nursery refuses others, and a request may come just then."""
+async def test_a_request_received_while_its_node_stops_is_answered_without_the_delay_of_a_rule(after: bool) -> None:
+    """A nursery rejects new tasks between the end of its last task (here: a delay) and its own end, and a request may
+    arrive in that moment."""
     broker = FaultyBroker({"action": "delay", "delay_ms": 40, "after": after})
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.faults.run)
@@ -192,7 +193,7 @@ async def test_a_request_that_comes_while_its_node_stops_is_answered_without_a_d
     assert client.answers() == [b"answer to last"]
 
 
-def test_a_rule_for_a_topic_leaves_requests_about_others_alone() -> None:
+def test_a_fault_rule_for_a_topic_does_not_affect_requests_for_other_topics() -> None:
     policy = ReplyPolicy()
     policy.add(rule_from({"api": "ListOffsets", "topic": "orders", "action": "error", "error": "FENCED_LEADER_EPOCH"}))
     broker = FaultyBroker()
@@ -211,7 +212,7 @@ def test_a_rule_for_a_topic_leaves_requests_about_others_alone() -> None:
     assert len(broker.handled) == 1
 
 
-def test_a_dispatcher_without_faults_calls_its_handlers_with_nothing_between() -> None:
+def test_a_dispatcher_without_fault_rules_calls_its_handlers_directly() -> None:
     harness = BrokerHarness()
     connection = harness.connect().connection
     assert connection._on_request == harness.broker.dispatcher.handle

@@ -1,4 +1,6 @@
-"""However a broker's process ends, the controller fences it as soon as after kill -9, not at its session time-out."""
+"""Fencing after the end of a broker's process. However it ends, the controller fences the broker as soon as after kill
+-9, not at its session timeout.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from kraft.sim.world import World
 from tests.stages.world_cluster import WorldCluster
 
 UNWINDING_MS = 150
-"""Time that a process on a busy machine takes from its first cancelled task to its end."""
+"""Milliseconds that a process on a busy machine takes from its first cancelled task to its end."""
 
 Way = Callable[[World, WorldCluster], Awaitable[None]]
 
@@ -70,7 +72,7 @@ WAYS = (
 
 
 async def linger(world: World) -> None:
-    """A task that takes its time to end: meanwhile the listeners of its node answer."""
+    """A task that delays the end of its node: meanwhile the node's listeners still answer."""
     try:
         await trio.sleep_forever()
     finally:
@@ -80,7 +82,9 @@ async def linger(world: World) -> None:
 
 @pytest.mark.parametrize("unwinds_slowly", [False, True])
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
-def test_a_broker_is_fenced_soon_after_its_process_ends_in_whatever_way(way: Way, unwinds_slowly: bool) -> None:
+def test_a_broker_is_fenced_soon_after_its_process_ends_however_the_process_ends(
+    way: Way, unwinds_slowly: bool
+) -> None:
     async def main(world: World) -> None:
         cluster = WorldCluster(world)
         cluster.start()

@@ -1,4 +1,5 @@
-"""The life of whole nodes in a world: they come up, serve, survive their controllers, and stop in order."""
+"""The lifecycle of whole simulated nodes: they start, serve, survive failures of their controllers, and stop in
+order."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ async def create(cluster: WorldCluster, broker_id: int, seam: Any, *topics: Any)
 
 
 @pytest.mark.parametrize("layout", [{"combined": 1}, {"controllers": 1, "brokers": 1}, {}, {"combined": 3}])
-def test_a_cluster_comes_up_and_every_broker_lists_all_brokers(layout: dict[str, int]) -> None:
+def test_after_the_start_of_a_cluster_every_broker_lists_all_brokers(layout: dict[str, int]) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await world.sleep_ms(50)
@@ -63,7 +64,7 @@ def test_a_cluster_comes_up_and_every_broker_lists_all_brokers(layout: dict[str,
     run(test, **layout)
 
 
-def test_a_topic_created_through_one_broker_is_soon_led_on_all() -> None:
+def test_a_topic_created_through_one_broker_is_soon_known_with_its_leaders_on_every_broker() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         assert await create(cluster, 1, seam, topic("orders", 6, 3)) == {"orders": 0}
@@ -78,7 +79,7 @@ def test_a_topic_created_through_one_broker_is_soon_led_on_all() -> None:
     run(test)
 
 
-def test_requests_before_the_broker_is_unfenced_wait_and_are_answered_then() -> None:
+def test_requests_received_before_a_broker_is_unfenced_are_answered_once_it_is_unfenced() -> None:
     async def main(world: World) -> None:
         cluster = WorldCluster(world, controllers=1, brokers=1)
         cluster.start(1)
@@ -94,7 +95,9 @@ def test_requests_before_the_broker_is_unfenced_wait_and_are_answered_then() -> 
     World(4).run(main)
 
 
-def test_a_broker_registers_again_when_the_controller_failed_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_registers_again_after_its_registration_made_controllers_fail_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     honest, left = COMMANDS[RegisterBrokerCommand], [3]
 
     def twin(*arguments: Any) -> Any:
@@ -127,7 +130,7 @@ def test_topics_can_be_created_soon_after_the_active_controller_died(seed: int) 
     run(test, seed=seed)
 
 
-def test_a_broker_that_is_asked_to_stop_hands_over_and_returns_cleanly() -> None:
+def test_a_broker_that_is_stopped_hands_over_its_leaderships_and_returns_without_error() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await create(cluster, 1, seam, topic("orders", 6, 3))
@@ -149,7 +152,7 @@ def test_a_broker_that_is_asked_to_stop_hands_over_and_returns_cleanly() -> None
     run(test)
 
 
-def test_all_nodes_stop_when_all_are_asked_to_at_once() -> None:
+def test_all_nodes_of_a_cluster_can_be_stopped_at_the_same_time() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         for node_id in (*cluster.controller_ids, *cluster.broker_ids):
             cluster.node(node_id).request_stop()
@@ -160,7 +163,7 @@ def test_all_nodes_stop_when_all_are_asked_to_at_once() -> None:
     run(test)
 
 
-def test_a_killed_broker_comes_back_under_a_new_epoch() -> None:
+def test_a_killed_broker_gets_a_new_broker_epoch_when_it_is_restarted() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         before = cluster.node(1).broker.broker.lifecycle.broker_epoch
         world.kill("b1")
@@ -173,13 +176,13 @@ def test_a_killed_broker_comes_back_under_a_new_epoch() -> None:
 
 
 def lagging(cluster: WorldCluster, witness: int) -> list[tuple[str, int]]:
-    """Partitions that are not fully in sync, as this broker knows."""
+    """Return the partitions that are not fully in sync, as this broker knows."""
     topics = cluster.node(witness).publisher.image.topics
     return [(one.name, index) for one in topics for index, state in one.partitions() if len(state.isr) < 3]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_restarted_broker_is_soon_in_sync_again_also_where_nothing_is_written(seed: int) -> None:
+def test_a_restarted_broker_is_soon_in_sync_again_also_in_idle_partitions(seed: int) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await create(cluster, 1, seam, topic("orders", 3, 3), topic("idle", 6, 3))
@@ -194,7 +197,7 @@ def test_a_restarted_broker_is_soon_in_sync_again_also_where_nothing_is_written(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_writes_continue_soon_after_a_leader_died_with_followers_in_a_long_poll(seed: int) -> None:
+def test_writes_continue_soon_after_a_leader_died_while_its_followers_were_in_a_long_poll(seed: int) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await create(cluster, 1, seam, topic("orders", 1, 3), topic("idle", 6, 3))
@@ -213,7 +216,7 @@ def test_writes_continue_soon_after_a_leader_died_with_followers_in_a_long_poll(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leader_that_has_just_died_is_not_named_any_more(seed: int) -> None:
+def test_metadata_no_longer_names_a_leader_whose_process_has_just_died(seed: int) -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         seam = world.node("client")
         await create(cluster, 1, seam, topic("orders", 6, 3))
@@ -230,7 +233,7 @@ def test_a_leader_that_has_just_died_is_not_named_any_more(seed: int) -> None:
     run(test, seed=seed)
 
 
-def test_a_second_process_with_a_living_brokers_id_is_refused() -> None:
+def test_a_second_process_with_the_id_of_a_live_broker_is_rejected() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         twin = cluster.config(1)
         failures: list[BaseException] = []
@@ -256,7 +259,7 @@ def test_a_second_process_with_a_living_brokers_id_is_refused() -> None:
     run(test)
 
 
-def test_a_broker_of_another_cluster_is_refused() -> None:
+def test_a_broker_with_another_cluster_id_is_rejected() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         failures: list[BaseException] = []
 
@@ -277,7 +280,7 @@ def test_a_broker_of_another_cluster_is_refused() -> None:
     run(test)
 
 
-def test_an_unregistered_broker_logs_it_once_and_stops_at_once() -> None:
+def test_an_unregistered_broker_logs_its_unregistration_once_and_stops_at_once_on_request() -> None:
     async def test(world: World, cluster: WorldCluster) -> None:
         client = await cluster.connect(2, world.node("client"))
         with capture_logs() as logs:

@@ -1,4 +1,6 @@
-"""Hosted replicas: found by number, and met one by one while others come and go."""
+"""HostedReplicas: finding a replica by partition number, and iterating over replicas while others are added and
+removed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def replica(topic: UUID, index: int) -> Any:
     return SimpleNamespace(topic_id=topic, index=index)
 
 
-def test_what_is_hosted_is_what_was_added_and_not_taken_out() -> None:
+def test_hosted_replicas_contain_exactly_the_replicas_that_were_added_and_not_removed() -> None:
     chance = random.Random(1)
     hosted, naive = HostedReplicas(), dict[tuple[UUID, int], Any]()
     for _ in range(5_000):
@@ -38,7 +40,7 @@ def test_what_is_hosted_is_what_was_added_and_not_taken_out() -> None:
     assert all(hosted.topic(topic) is None for topic in TOPICS)
 
 
-def test_who_takes_them_over_many_turns_meets_each_that_stays_once() -> None:
+def test_an_iteration_over_many_turns_yields_each_remaining_replica_once() -> None:
     chance = random.Random(2)
     hosted = HostedReplicas()
     stays = [replica(topic, index) for topic in TOPICS for index in range(0, 5_000, 2)]
@@ -58,7 +60,7 @@ def test_who_takes_them_over_many_turns_meets_each_that_stays_once() -> None:
     assert {id(one) for one in stays} <= set(met_ids)
 
 
-def test_no_container_grows_with_all_replicas_of_a_topic() -> None:
+def test_no_single_container_holds_all_hosted_replicas_of_a_large_topic() -> None:
     hosted = HostedReplicas()
     for index in range(100_000):
         hosted.add(replica(TOPICS[0], index))

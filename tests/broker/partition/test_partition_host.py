@@ -1,4 +1,4 @@
-"""PartitionHost by itself: what it reads from an image."""
+"""PartitionHost alone: which facts about brokers it takes from an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.image.partitions import PartitionState
 from tests.stages.images import DIRECTORY, OTHER_DIRECTORY, image_of, orders, three_brokers
 
 
-def test_brokers_that_are_active_may_join_and_one_whose_directory_is_offline_cannot() -> None:
+def test_active_brokers_may_join_the_isr_but_not_one_with_an_offline_directory() -> None:
     clock: Any = SimpleNamespace()
     host = PartitionHost(clock, 1, 30_000)
     image = image_of(*three_brokers(), *orders())

@@ -1,4 +1,4 @@
-"""The states of a replica: the tables are whole, and a Partition goes by them."""
+"""The states of a replica: the tables are complete, and a Partition follows them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BROKER = Path(__file__).parents[3] / "broker"
 LED, FOLLOWED = 0, 1
 
 
-def test_every_state_is_reached_and_only_a_removed_replica_stays_what_it_is() -> None:
+def test_every_replica_state_is_reachable_and_only_removed_is_final() -> None:
     for states, events, table, first in (
         (LogState, LogEvent, LOG_TRANSITIONS, LogState.NEW),
         (AppendState, AppendEvent, APPEND_TRANSITIONS, AppendState.IDLE),
@@ -47,13 +47,13 @@ def test_every_state_is_reached_and_only_a_removed_replica_stays_what_it_is() ->
 
 
 class Hosted:
-    """A partition, and what it asked its host for."""
+    """A partition with a fake host that records the calls to it."""
 
     def __init__(self) -> None:
         clock: Any = SimpleNamespace(monotonic_ms=lambda: 0)
         self.asked: list[str] = []
         self.host = PartitionHost(clock, 1, 30_000)
-        for name in ("want_sync", "want_ready", "want_open"):
+        for name in ("request_sync", "request_ready", "request_open"):
             setattr(self.host, name, self._notes(name))
         config = TopicConfig.resolve({}, {}, NodeConfig.parse(PROPERTIES))
         meters: Any = SimpleNamespace()
@@ -85,44 +85,44 @@ class Hosted:
 def test_a_replica_that_was_never_written_leads_without_a_log_and_appends_once_its_log_is_ready() -> None:
     hosted, ran = Hosted(), list[ErrorCode]()
     partition = hosted.partition
-    partition.placed(hosted.directory, is_blank=True)
+    partition.placed(hosted.directory, is_unwritten=True)
     partition.lead(hosted.led)
-    assert (partition.is_blank, partition.leader is not None, partition.appendable) == (True, True, False)
+    assert (partition.is_unwritten, partition.leader is not None, partition.appendable) == (True, True, False)
     append: Any = SimpleNamespace(ready=True, run=ran.append)
     hosted.host.may_write = lambda partition: True
     partition.append_later(append)
-    assert hosted.asked == ["want_open"]
+    assert hosted.asked == ["request_open"]
     hosted.open()
-    assert (hosted.asked[-1], partition.append_state) == ("want_ready", AppendState.PREPARING)
+    assert (hosted.asked[-1], partition.append_state) == ("request_ready", AppendState.PREPARING)
     partition.readied(hosted.led.leader_epoch)
     assert (ran, partition.appendable) == ([ErrorCode.NONE], True)
     assert hosted.taken() == {
-        (LogState.NEW, LogEvent.PLACED_BLANK): 1,
-        (LogState.BLANK, LogEvent.OPENED): 1,
+        (LogState.NEW, LogEvent.PLACED_UNWRITTEN): 1,
+        (LogState.UNWRITTEN, LogEvent.OPENED): 1,
         (AppendState.IDLE, AppendEvent.PREPARE): 1,
         (AppendState.PREPARING, AppendEvent.READIED): 1,
     }
 
 
-def test_a_leadership_that_is_taken_while_the_log_is_cut_begins_when_that_is_over() -> None:
+def test_a_leadership_assigned_during_a_truncation_begins_after_it() -> None:
     hosted = Hosted()
     partition = hosted.partition
-    partition.placed(hosted.directory, is_blank=False)
+    partition.placed(hosted.directory, is_unwritten=False)
     partition.follow(hosted.followed)
     assert partition.waits_for_log
     hosted.open()
     assert partition.is_settled
-    partition.cut_begun()
+    partition.truncation_begun()
     partition.lead(hosted.led)
     assert (partition.leader, partition.is_settled, partition.waits_for_log) == (None, False, True)
-    partition.cut_done()
+    partition.truncation_done()
     assert partition.leader is not None
 
 
-def test_a_log_that_is_ready_in_an_epoch_that_is_over_is_made_ready_again_for_what_waits() -> None:
+def test_a_log_made_ready_in_an_old_leader_epoch_is_made_ready_again_for_waiting_appends() -> None:
     hosted = Hosted()
     partition = hosted.partition
-    partition.placed(hosted.directory, is_blank=False)
+    partition.placed(hosted.directory, is_unwritten=False)
     partition.lead(hosted.led)
     hosted.open()
     append: Any = SimpleNamespace(ready=True, run=lambda error: None)
@@ -131,14 +131,14 @@ def test_a_log_that_is_ready_in_an_epoch_that_is_over_is_made_ready_again_for_wh
     partition.append_later(append)
     partition.readied(hosted.led.leader_epoch)
     assert partition.append_state is AppendState.PREPARING
-    assert hosted.asked == ["want_ready", "want_ready"]
+    assert hosted.asked == ["request_ready", "request_ready"]
     assert hosted.taken()[AppendState.PREPARING, AppendEvent.OUTDATED] == 1
 
 
 def test_a_replica_that_failed_stays_offline_and_one_that_was_removed_stays_removed() -> None:
     hosted = Hosted()
     partition = hosted.partition
-    partition.placed(hosted.directory, is_blank=False)
+    partition.placed(hosted.directory, is_unwritten=False)
     hosted.open()
     partition.failed()
     assert (partition.is_offline, partition.log, hosted.directory.open_logs) == (True, None, {})
@@ -148,8 +148,8 @@ def test_a_replica_that_failed_stays_offline_and_one_that_was_removed_stays_remo
     assert (partition.is_removed, partition.is_offline) == (True, False)
 
 
-@pytest.mark.parametrize("happens", [Partition.cut_begun, Partition.cut_done, Partition.removed])
-def test_what_is_not_in_the_table_must_not_happen(happens: Any) -> None:
+@pytest.mark.parametrize("happens", [Partition.truncation_begun, Partition.truncation_done, Partition.removed])
+def test_a_transition_that_is_not_in_the_table_raises(happens: Any) -> None:
     with pytest.raises(InvariantError, match=r"Partition\(orders-0\): a log that is new cannot be "):
         happens(Hosted().partition)
 
@@ -165,7 +165,7 @@ def test_only_the_partitions_own_module_assigns_its_fields() -> None:
 
 
 def foreign_assignments(path: Path) -> Iterator[int]:
-    """The lines that assign an attribute of something called partition."""
+    """Return the lines that assign an attribute of a variable called `partition`."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Assign(targets=targets):

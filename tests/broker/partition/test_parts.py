@@ -1,4 +1,4 @@
-"""Parts of the data plane on their own: the timer, the session cache, and where a replica's log goes."""
+"""Parts of the data plane alone: the timer of deadlines, the fetch session cache, and the placement of logs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kraft.broker.logs.directory_assignments import DirectoryAssignments
 from kraft.broker.partition.log_directories import LogDirectories
 from kraft.broker.replica.isr import IsrChange, IsrProposal
 from kraft.broker.roles.alter_partition import AlterPartitionQueue
+from kraft.broker.serving.controller_port import ControllerPort
 from kraft.broker.serving.gates import QuotaKind
 from kraft.broker.serving.purgatory import BUCKET_MS, Deadlines, Parked
 from kraft.sim.world import World
@@ -38,7 +39,7 @@ class Operation(Parked):
         self._expired.append((self._name, self._clock.monotonic_ms()))
 
 
-def test_operations_expire_soon_after_their_deadline_unless_they_are_done() -> None:
+def test_parked_operations_expire_soon_after_their_deadline_unless_they_are_done() -> None:
     async def main(world: World) -> None:
         clock = world.node("n").clock
         expired: list[tuple[str, int]] = []
@@ -88,7 +89,7 @@ def kept(sessions: FetchSessionCache, replica_id: int, partitions: int, now_ms: 
     return made
 
 
-def test_a_full_session_cache_gives_up_only_idle_weaker_or_smaller_sessions() -> None:
+def test_a_full_fetch_session_cache_evicts_only_idle_less_privileged_or_smaller_sessions() -> None:
     sessions = cache(1)
     consumer = kept(sessions, -1, 2, 0)
     assert consumer.session_id
@@ -103,7 +104,7 @@ def test_a_full_session_cache_gives_up_only_idle_weaker_or_smaller_sessions() ->
     assert sessions.evictions == 3
 
 
-def test_the_session_epoch_wraps_to_1() -> None:
+def test_the_fetch_session_epoch_wraps_to_1() -> None:
     made = kept(cache(1), -1, 1, 0)
     made.epoch = 2**31 - 1
     made.advance()
@@ -111,7 +112,7 @@ def test_the_session_epoch_wraps_to_1() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_a_full_request_closes_the_session_it_names(epoch: int) -> None:
+def test_a_full_fetch_request_closes_the_session_it_names(epoch: int) -> None:
     sessions = cache(5)
     made = kept(sessions, -1, 1, 0)
     found = sessions.find(made.session_id, epoch, -1, uses_topic_ids=False, now_ms=1)
@@ -132,7 +133,7 @@ def directories(*paths: str, offline: str = "") -> LogDirectories:
     return made
 
 
-def test_a_new_replica_goes_to_the_directory_with_the_fewest_or_to_the_assigned_one() -> None:
+def test_a_new_replica_is_placed_in_its_assigned_directory_or_in_the_one_with_the_fewest_replicas() -> None:
     made = directories("/a", "/b")
     made.all[0].partitions.add(SimpleNamespace(topic_id=UUID(int=1), index=0))  # type: ignore[arg-type]
     assert made.place("t", 0, None, is_new=True) is made.all[1]
@@ -141,7 +142,7 @@ def test_a_new_replica_goes_to_the_directory_with_the_fewest_or_to_the_assigned_
     assert made.place("t", 0, UUID(int=1_000), is_new=False) is made.all[1], "where its data is"
 
 
-def test_a_replica_that_may_be_in_an_offline_directory_is_not_made_anew() -> None:
+def test_a_replica_that_may_be_in_an_offline_directory_is_not_created_again() -> None:
     made = directories("/a", "/b", offline="/b")
     assert made.place("t", 0, None, is_new=False) is None
     assert made.place("t", 0, UUID(int=1_001), is_new=False) is None
@@ -159,7 +160,7 @@ def test_the_broker_epoch_of_a_clean_stop_counts_only_if_all_directories_agree()
 
 
 class Limited:
-    """Quotas that ask for the same pause each time."""
+    """Quotas that return the same throttle time for each request."""
 
     def __init__(self, kind: QuotaKind, pause_ms: int) -> None:
         self.kind = kind
@@ -169,7 +170,7 @@ class Limited:
         return self.pause_ms if kind is self.kind and amount else 0
 
 
-def test_a_throttled_produce_is_answered_at_once_and_its_connection_is_not_read_for_a_while() -> None:
+def test_a_throttled_produce_is_answered_at_once_and_its_connection_muted() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await plane.produce("orders", batch("warm"))
@@ -186,7 +187,7 @@ def test_a_throttled_produce_is_answered_at_once_and_its_connection_is_not_read_
     run(test)
 
 
-def test_a_throttled_fetch_is_empty() -> None:
+def test_a_throttled_fetch_gets_an_empty_response() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await plane.produce("orders", batch("a"))
@@ -198,15 +199,15 @@ def test_a_throttled_fetch_is_empty() -> None:
     run(test)
 
 
-def test_who_is_not_allowed_hears_so_before_what_exists() -> None:
-    class Nobody:
+def test_an_unauthorized_client_gets_the_authorization_error_even_for_unknown_topics() -> None:
+    class DenyAll:
         def authorize(self, session: object, operation: object, resource: object) -> bool:
             return False
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await plane.produce("orders", batch("a"))
-        plane.cluster.node(1).gates.authorizer = Nobody()
+        plane.cluster.node(1).gates.authorizer = DenyAll()
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for topic in ("orders", "nowhere"):
             assert error(await plane.produce(topic, batch("x"))) == refused
@@ -221,21 +222,21 @@ def test_who_is_not_allowed_hears_so_before_what_exists() -> None:
 
 
 def use_disk(plane: Plane, disk: Any) -> None:
-    """Let the replicas of the node, and what appends to them, see this disk."""
+    """Replace the disk that the node's replicas and append budget use by this one."""
     broker = plane.cluster.node(1).broker.broker
     object.__setattr__(broker.replicas.loop, "disk", disk)
     broker.replicas.budget.disk = disk
     broker.dispatcher._handlers[ApiKey.PRODUCE].__self__._disk = disk
 
 
-def test_produces_wait_for_the_budget_of_dirty_bytes_in_their_order() -> None:
+def test_produces_that_wait_for_the_dirty_byte_budget_are_appended_in_their_order() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await plane.produce("orders", batch("first"))
         replicas = plane.cluster.node(1).broker.broker.replicas
 
         class Full:
-            """The node's disk, with its budget used up until told otherwise."""
+            """The node's disk, with its dirty byte budget reported as used up until the test changes it."""
 
             dirty_budget_full = True
 
@@ -269,14 +270,14 @@ def test_produces_wait_for_the_budget_of_dirty_bytes_in_their_order() -> None:
     run(test)
 
 
-def test_what_waits_for_the_budget_of_dirty_bytes_runs_only_as_far_as_there_is_room() -> None:
+def test_only_as_many_waiting_produces_run_as_the_dirty_byte_budget_has_room_for() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         await plane.produce("orders", batch("first"))
         replicas = plane.cluster.node(1).broker.broker.replicas
 
         class Tight:
-            """The node's disk, with room for so many more looks at it."""
+            """The node's disk, whose dirty byte budget reports room in this many more checks."""
 
             def __init__(self, disk: Any) -> None:
                 self._disk = disk
@@ -316,7 +317,7 @@ def test_what_waits_for_the_budget_of_dirty_bytes_runs_only_as_far_as_there_is_r
     run(test)
 
 
-def test_a_path_belongs_to_the_innermost_directory() -> None:
+def test_a_path_inside_nested_log_directories_belongs_to_the_innermost_one() -> None:
     made = directories("/data", "/data/more", "/dat")
     assert made.of_path("/data/t-0/00.log") is made.all[0]
     assert made.of_path("/data/more/t-0/00.log") is made.of_path("/data/more") is made.all[1]
@@ -324,8 +325,8 @@ def test_a_path_belongs_to_the_innermost_directory() -> None:
     assert made.of_path("/elsewhere") is made.of_path("") is None
 
 
-def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controllers_loop_can_take() -> None:
-    """Very many at once are told in several requests."""
+def test_isr_proposals_and_directory_reports_are_sent_in_requests_of_bounded_size() -> None:
+    """If very many proposals or reports are queued, they are sent in several requests."""
     sizes: dict[str, list[int]] = {"alter": [], "assign": []}
     failed: list[int] = []
 
@@ -339,8 +340,8 @@ def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controlle
                 return AssignReplicasToDirsResponse()
 
         loop: Any = SimpleNamespace(clock=world.node("n").clock)
-        ports = (loop, 1, lambda: 7, Controller().request)
-        proposals, assignments = AlterPartitionQueue(*ports), DirectoryAssignments(*ports)
+        controller = ControllerPort(1, lambda: 7, Controller().request)
+        proposals, assignments = AlterPartitionQueue(loop, controller), DirectoryAssignments(loop, controller)
         for index in range(2_400):
             partition: Any = Hosted(index)
             proposals.propose(partition, partition.leader.isr.pending)
@@ -358,7 +359,7 @@ def test_proposals_and_assignments_go_in_requests_that_one_step_of_the_controlle
 
 
 class Hosted:
-    """A partition whose leader wants another in-sync set."""
+    """A partition whose leader proposes another in-sync set."""
 
     state = None
     is_removed = False

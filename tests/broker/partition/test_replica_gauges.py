@@ -1,4 +1,6 @@
-"""The gauges of replicas: what metadata give a broker counts, whether its logs are open or not."""
+"""The gauges of replicas: they count the partitions that the metadata assign to a broker, whether its logs are open or
+not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ def gauges(plane: Plane) -> dict[str, float | None]:
     return {name: metrics.value("kafka.server", "ReplicaManager", name) for name in NAMES}
 
 
-def test_a_partition_that_is_led_here_counts_before_anybody_has_had_its_log_opened() -> None:
+def test_a_partition_led_by_this_broker_counts_in_the_gauges_before_its_log_is_opened() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("short", leader=1, min_insync_replicas="2")
         await plane.create_topic("enough", leader=1, min_insync_replicas="1")

@@ -1,4 +1,4 @@
-"""ReplicaIndex by itself: which replica a name or an id finds, and why there is none."""
+"""ReplicaIndex alone: which replica a topic name or topic id finds, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def index_of(*directories: Any) -> ReplicaIndex:
     return ReplicaIndex(folders, lambda: image_of(*three_brokers(), *orders()))
 
 
-def test_a_name_finds_the_replicas_of_the_topic_that_has_it_now() -> None:
+def test_a_topic_name_finds_the_replicas_of_the_topic_that_currently_has_this_name() -> None:
     index = index_of()
     old, new = replica(topic_id=OLD), replica(topic_id=NEW)
     index.host(old)
@@ -31,7 +31,7 @@ def test_a_name_finds_the_replicas_of_the_topic_that_has_it_now() -> None:
     assert (index.find("orders", 0), len(index), list(index.of_topic(NEW))) == (None, 0, [])
 
 
-def test_only_the_last_replica_of_a_topic_takes_the_name_with_it() -> None:
+def test_removing_the_last_replica_of_a_topic_removes_its_name_from_the_replica_index() -> None:
     index = index_of()
     first, last = replica(), replica(index=1)
     index.host(first)
@@ -39,7 +39,7 @@ def test_only_the_last_replica_of_a_topic_takes_the_name_with_it() -> None:
     assert [index.drop(first), index.drop(last)] == [False, True]
 
 
-def test_a_partition_that_is_not_hosted_is_unknown_or_led_by_another_broker() -> None:
+def test_locating_a_partition_that_is_not_hosted_gives_its_error_code() -> None:
     index = index_of()
     index.host(replica(index=1, is_offline=True))
     assert index.locate("orders", 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -47,7 +47,7 @@ def test_a_partition_that_is_not_hosted_is_unknown_or_led_by_another_broker() ->
     assert index.locate("orders", 99) is index.locate("nowhere", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_open_logs_of_all_directories_are_listed() -> None:
+def test_the_replica_index_lists_the_open_logs_of_all_directories() -> None:
     one, other = replica(), replica(index=1)
     index = index_of(SimpleNamespace(open_logs={one: None}), SimpleNamespace(open_logs={other: None}))
     assert index.with_open_logs() == [one, other]

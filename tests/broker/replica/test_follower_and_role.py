@@ -1,4 +1,6 @@
-"""What a follower does with answers, what a state asks of a broker, and which replica a consumer reads from."""
+"""The follower's decisions about fetch responses, the role that a partition state gives a broker, and the replica that
+a consumer reads from.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from kraft.broker.replica.follower import (
     FollowerState,
     FollowerStatus,
     Resolution,
-    Sent,
+    SentFetch,
     StepKind,
     decide_answer,
     decide_out_of_range,
@@ -28,7 +30,7 @@ from kraft.wire.error_codes import ErrorCode
 
 
 class History:
-    """A log that is nothing but the leader epoch of each record."""
+    """A fake log that consists only of the leader epoch of each record."""
 
     def __init__(self, *epochs: int, start: int = 0, high_watermark: int = 0) -> None:
         self.epochs = list(epochs)
@@ -53,7 +55,7 @@ def following(offset: int = 5, epoch: int = 3) -> FollowerState:
 
 
 LOG = History(1, 1, 2, 2, 3)
-SENT = Sent(fetch_offset=5, leader_epoch=3)
+SENT = SentFetch(fetch_offset=5, leader_epoch=3)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +70,11 @@ SENT = Sent(fetch_offset=5, leader_epoch=3)
         (ErrorCode.KAFKA_STORAGE_ERROR, StepKind.BACK_OFF),
     ],
 )
-def test_each_error_has_its_step(error: ErrorCode, kind: StepKind) -> None:
+def test_each_fetch_error_has_its_own_next_step(error: ErrorCode, kind: StepKind) -> None:
     assert decide_answer(following(), SENT, LOG, error, None).kind is kind
 
 
-def test_an_answer_to_another_offset_epoch_or_state_is_ignored() -> None:
+def test_a_fetch_response_for_another_offset_epoch_or_status_is_ignored() -> None:
     for state in (following(offset=6), following(epoch=4)):
         assert decide_answer(state, SENT, LOG, 0, None).kind is StepKind.IGNORE
     for status in (FollowerStatus.BACKOFF, FollowerStatus.RESOLVING, FollowerStatus.STOPPED):
@@ -82,12 +84,12 @@ def test_an_answer_to_another_offset_epoch_or_state_is_ignored() -> None:
             assert decide_answer(state, SENT, LOG, 0, diverging).kind is StepKind.IGNORE
 
 
-def test_nothing_is_taken_from_a_diverging_answer_but_where_to_cut() -> None:
+def test_a_diverging_fetch_response_only_causes_a_truncation() -> None:
     step = decide_answer(following(), SENT, LOG, 0, (2, 3))
     assert (step.kind, step.offset) == (StepKind.TRUNCATE, 3)
 
 
-def test_a_cut_never_goes_beyond_what_the_own_history_says() -> None:
+def test_a_follower_truncates_no_lower_than_its_own_epoch_history_requires() -> None:
     assert truncation_offset(History(1, 1, 2, 2, 3), 2, 9) == 4, "our own end of epoch 2 is nearer"
     assert truncation_offset(History(1, 1, 2, 2, 3), 2, 3) == 3
     assert truncation_offset(History(1, 1, 4, 4), 3, 7) == 2, "epoch 3 is unknown here: to the end of epoch 1"
@@ -96,7 +98,8 @@ def test_a_cut_never_goes_beyond_what_the_own_history_says() -> None:
 
 
 def leader_answer(leader: History, last_epoch: int, offset: int) -> tuple[int, int] | None:
-    """What a leader says to a fetch from `offset` whose asker last saw `last_epoch`; None: no divergence."""
+    """Return a leader's (epoch, end offset) for a fetch from `offset` with `last_epoch`; None if the logs do not
+    diverge."""
     epoch, end = leader.end_offset_for(last_epoch)
     assert epoch >= 0
     return (epoch, end) if epoch != last_epoch or end < offset else None
@@ -106,11 +109,12 @@ histories = st.lists(st.integers(0, 3), max_size=12).map(lambda steps: list(iter
 
 
 @given(shared=histories, ours=histories, theirs=histories)
-def test_cutting_round_by_round_ends_at_the_last_common_record(
+def test_truncation_round_by_round_ends_at_the_last_common_record(
     shared: list[int], ours: list[int], theirs: list[int]
 ) -> None:
     base = shared[-1] if shared else 0
-    # epochs are unique to one leader, so what differs has different epochs, and the leader's newest is the newest
+    # an epoch belongs to one leader, so records that differ have different epochs, and the leader's newest is the
+    # newest
     follower = History(*shared, *[base + 1 + 2 * epoch for epoch in ours])
     leader = History(*shared, *[base + 2 + 2 * epoch for epoch in theirs], base + 100)
     for _ in range(40):
@@ -125,19 +129,19 @@ def test_cutting_round_by_round_ends_at_the_last_common_record(
     assert follower.epochs == shared
 
 
-def test_the_follower_high_watermark_is_clamped_and_may_fall() -> None:
+def test_the_follower_high_watermark_is_limited_to_the_local_log_and_may_fall() -> None:
     assert follower_high_watermark(50, 10, 100) == 50
     assert follower_high_watermark(150, 10, 100) == 100
     assert follower_high_watermark(5, 10, 100) == 10
 
 
-def test_a_log_without_epochs_is_fetched_from_its_high_watermark() -> None:
+def test_a_follower_log_without_epochs_is_fetched_from_its_high_watermark() -> None:
     log = History(1, 1, 1, high_watermark=2)
     assert start_offset(log, latest_epoch=1) == 3
     assert start_offset(log, latest_epoch=-1) == 2
 
 
-def test_out_of_range_is_resolved_by_the_leaders_ends() -> None:
+def test_an_out_of_range_follower_decides_by_the_leaders_log_start_and_log_end() -> None:
     assert decide_out_of_range(10, 8, None) == (Resolution.TRUNCATE, 8)
     assert decide_out_of_range(10, 20, None) is None, "the earliest offset is needed"
     assert decide_out_of_range(10, 20, 15) == (Resolution.RESTART, 15)
@@ -145,7 +149,7 @@ def test_out_of_range_is_resolved_by_the_leaders_ends() -> None:
     assert decide_out_of_range(10, 20, 5) == (Resolution.CONTINUE, 10)
 
 
-def test_the_backoff_is_short_at_first_and_doubles_up_to_its_bound() -> None:
+def test_a_followers_backoff_doubles_up_to_its_maximum() -> None:
     state = following()
     pauses = []
     for _ in range(10):
@@ -180,13 +184,13 @@ def held(leader: int, leader_epoch: int = 5, partition_epoch: int = 7) -> Partit
         (held(1), held(1), RoleChange.KEEP_LEADING),
     ],
 )
-def test_what_a_state_asks_of_this_broker(
+def test_decide_role_returns_the_role_that_a_partition_state_assigns_to_the_broker(
     before: PartitionState | None, after: PartitionState | None, expected: RoleChange
 ) -> None:
     assert decide_role(1, before, after) is expected
 
 
-def test_consumers_read_from_the_most_caught_up_replica_of_their_rack() -> None:
+def test_consumers_read_from_the_most_caught_up_replica_in_their_rack() -> None:
     leader = ReplicaView(1, "a", 100, 0)
     followers = [ReplicaView(2, "b", 90, 5), ReplicaView(3, "b", 95, 1), ReplicaView(4, "c", 100, 9)]
     assert select_rack_aware("a", leader, followers) == 1

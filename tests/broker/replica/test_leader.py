@@ -1,11 +1,11 @@
-"""The leader's side of a partition: high watermark, in-sync set, epochs."""
+"""LeaderState, the leader's side of a partition: high watermark, in-sync set, epochs."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from kraft.broker.replica.isr import AnswerVerdict, IsrAnswer, IsrChange
-from kraft.broker.replica.leader import LeaderState, taken_out
+from kraft.broker.replica.leader import LeaderState, removed_from_isr
 from kraft.image.partitions import PartitionState, RecoveryState
 from kraft.image.registrations import LOST_DIRECTORY
 from kraft.wire.error_codes import ErrorCode
@@ -32,7 +32,7 @@ def leader(
         1,
         partition_state(isr, **changes),
         log_end_offset=end,
-        own_share=end,
+        own_acked_offset=end,
         high_watermark=high_watermark,
         min_isr=min_isr,
         lag_ms_max=LAG_MS,
@@ -53,7 +53,7 @@ def test_a_new_leader_keeps_its_high_watermark_until_every_member_has_fetched_on
     assert state.high_watermark == 95
 
 
-def test_a_follower_holds_what_lies_below_the_offset_it_fetches_from() -> None:
+def test_a_followers_fetch_offset_counts_as_its_log_end() -> None:
     state = leader((1, 2), min_isr=2)
     fetch(state, 2, 100)
     assert state.high_watermark == 100
@@ -63,19 +63,19 @@ def test_a_follower_holds_what_lies_below_the_offset_it_fetches_from() -> None:
     assert state.high_watermark == 110
 
 
-def test_a_lone_leader_moves_the_high_watermark_with_each_append() -> None:
+def test_a_leader_that_is_the_only_replica_moves_the_high_watermark_with_each_append() -> None:
     state = leader((1,), replicas=(1,))
     assert state.appended(101, 101, 1, ELIGIBLE)
     assert state.high_watermark == 101
 
 
-def test_a_leader_whose_followers_are_all_out_of_sync_moves_alone() -> None:
+def test_a_leader_without_in_sync_followers_moves_the_high_watermark_with_each_append() -> None:
     state = leader((1,), end=100, high_watermark=100)
     assert state.appended(101, 101, 1, ELIGIBLE)
     assert state.high_watermark == 101
 
 
-def test_the_high_watermark_does_not_move_below_min_isr() -> None:
+def test_the_high_watermark_does_not_move_while_the_isr_is_smaller_than_min_isr() -> None:
     state = leader((1,), min_isr=2, end=100, high_watermark=100)
     assert not state.appended(101, 101, 1, ELIGIBLE)
     assert state.high_watermark == 100
@@ -88,13 +88,13 @@ def test_min_isr_counts_at_most_the_assigned_replicas() -> None:
     assert state.appended(101, 101, 1, ELIGIBLE)
 
 
-def test_lowering_min_isr_frees_the_high_watermark() -> None:
+def test_lowering_min_isr_lets_the_high_watermark_move() -> None:
     state = leader((1,), min_isr=2, end=100, high_watermark=90)
     assert state.min_isr_changed(1, 1, ELIGIBLE).high_watermark_moved
     assert state.high_watermark == 100
 
 
-def test_a_replica_that_reaches_high_watermark_and_epoch_start_is_proposed() -> None:
+def test_a_replica_at_the_high_watermark_and_epoch_start_is_proposed_for_the_isr() -> None:
     state = leader((1, 2), end=100, high_watermark=90)
     fetch(state, 2, 100)
     assert fetch(state, 3, 99).proposal is None, "not yet at the start of this leader's epoch"
@@ -105,14 +105,14 @@ def test_a_replica_that_reaches_high_watermark_and_epoch_start_is_proposed() -> 
     assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 7)
 
 
-def test_a_replica_below_the_high_watermark_is_not_proposed() -> None:
+def test_a_replica_below_the_high_watermark_is_not_proposed_for_the_isr() -> None:
     state = leader((1, 2), end=100, high_watermark=90)
     state.appended(150, 150, 1, ELIGIBLE)
     fetch(state, 2, 150)
     assert fetch(state, 3, 120).proposal is None
 
 
-def test_only_the_registered_incarnation_of_an_eligible_broker_is_proposed() -> None:
+def test_only_the_registered_incarnation_of_an_eligible_broker_is_proposed_for_the_isr() -> None:
     for eligible, epoch in (({1: 11, 2: 12}, 13), ({1: 11, 2: 12, 3: 99}, 13)):
         state = leader((1, 2))
         fetch(state, 2, 100)
@@ -120,7 +120,7 @@ def test_only_the_registered_incarnation_of_an_eligible_broker_is_proposed() -> 
         assert effects.proposal is None
 
 
-def test_one_change_is_pending_at_a_time() -> None:
+def test_only_one_isr_change_is_pending_at_a_time() -> None:
     state = leader((1,), high_watermark=100)
     assert fetch(state, 2, 100).proposal is not None
     assert fetch(state, 3, 100).proposal is None
@@ -136,7 +136,7 @@ def test_a_joining_replica_bounds_the_high_watermark_before_the_controller_agree
     assert state.high_watermark == 105
 
 
-def test_a_caught_up_replica_that_waits_for_its_turn_bounds_the_high_watermark_too() -> None:
+def test_a_caught_up_replica_waiting_for_its_proposal_bounds_the_high_watermark() -> None:
     state = leader((1,), high_watermark=100)
     fetch(state, 2, 100)
     fetch(state, 3, 100)
@@ -149,7 +149,7 @@ def test_a_caught_up_replica_that_waits_for_its_turn_bounds_the_high_watermark_t
     assert state.high_watermark == 111, "3 has not caught up for too long"
 
 
-def test_a_lagging_member_holds_the_high_watermark_until_the_shrink_is_committed() -> None:
+def test_a_lagging_isr_member_holds_the_high_watermark_back_until_its_removal_is_committed() -> None:
     state = leader((1, 2, 3), min_isr=2, end=100, high_watermark=100)
     fetch(state, 2, 100)
     fetch(state, 3, 100)
@@ -166,7 +166,7 @@ def test_a_lagging_member_holds_the_high_watermark_until_the_shrink_is_committed
     assert state.high_watermark == 110
 
 
-def test_a_member_that_always_trails_a_little_stays() -> None:
+def test_an_isr_member_that_is_always_slightly_behind_stays_in_sync() -> None:
     state = leader((1, 2), end=0, high_watermark=0)
     for step in range(1, 200):
         fetch(state, 2, (step - 1) * 10, now_ms=step * 1000)
@@ -176,7 +176,7 @@ def test_a_member_that_always_trails_a_little_stays() -> None:
         assert state.check_lag(step * 1000) is None
 
 
-def test_a_member_that_stops_is_dropped() -> None:
+def test_an_isr_member_that_stops_fetching_is_removed() -> None:
     state = leader((1, 2, 3), now_ms=0)
     fetch(state, 2, 100, now_ms=20_000)
     assert state.check_lag(LAG_MS) is None
@@ -185,7 +185,7 @@ def test_a_member_that_stops_is_dropped() -> None:
     assert proposal.ids == {1, 2}
 
 
-def test_a_refused_change_goes_back_and_may_be_tried_again() -> None:
+def test_a_rejected_isr_change_is_reverted_and_may_be_proposed_again() -> None:
     for error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
         state = leader((1,), high_watermark=100)
         proposal = fetch(state, 2, 100).proposal
@@ -196,7 +196,7 @@ def test_a_refused_change_goes_back_and_may_be_tried_again() -> None:
         assert fetch(state, 2, 100).proposal is not None
 
 
-def test_an_ambiguous_answer_keeps_the_change_pending_until_metadata_tells() -> None:
+def test_an_ambiguous_alter_partition_response_keeps_the_isr_change_pending_until_metadata_decides() -> None:
     for error in (
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.INVALID_UPDATE_VERSION,
@@ -214,7 +214,7 @@ def test_an_ambiguous_answer_keeps_the_change_pending_until_metadata_tells() -> 
         assert state.isr.maximal == {1}
 
 
-def test_an_answer_that_metadata_has_overtaken_is_stale() -> None:
+def test_an_alter_partition_response_that_arrives_after_newer_metadata_is_ignored() -> None:
     state = leader((1,), high_watermark=100)
     proposal = fetch(state, 2, 100).proposal
     assert proposal is not None
@@ -223,7 +223,7 @@ def test_an_answer_that_metadata_has_overtaken_is_stale() -> None:
     assert state.answered(proposal, answer, 3, ELIGIBLE) == (AnswerVerdict.STALE, False)
 
 
-def test_other_errors_are_tried_again() -> None:
+def test_an_isr_change_with_a_retriable_error_is_sent_again() -> None:
     state = leader((1,), high_watermark=100)
     proposal = fetch(state, 2, 100).proposal
     assert proposal is not None
@@ -232,14 +232,15 @@ def test_other_errors_are_tried_again() -> None:
     assert state.isr.pending is proposal
 
 
-def test_metadata_older_than_the_held_partition_epoch_changes_nothing() -> None:
+def test_metadata_with_an_older_partition_epoch_changes_nothing() -> None:
     state = leader((1, 2))
     state.metadata_changed(partition_state((1,), partition_epoch=6), 1, ELIGIBLE)
     assert state.isr.committed == {1, 2}
 
 
-def test_metadata_that_an_answer_has_told_before_leaves_pending_what_was_asked_behind_it() -> None:
-    """The controller may accept it yet: the high watermark must not pass who is to join by it."""
+def test_metadata_already_known_from_an_alter_partition_response_keeps_a_later_isr_change_pending() -> None:
+    """The controller may still accept the pending change. So the high watermark must not pass the log end of the
+    replica that would join."""
     state = leader(end=103, high_watermark=100)
     fetch(state, 3, 103, LAG_MS)
     state.appended(110, 110, LAG_MS, ELIGIBLE)
@@ -247,8 +248,8 @@ def test_metadata_that_an_answer_has_told_before_leaves_pending_what_was_asked_b
     shrink = state.check_lag(LAG_MS + 2)
     assert shrink is not None
     assert shrink.ids == {1, 3}
-    told = IsrAnswer(ErrorCode.NONE, leader_epoch=5, partition_epoch=8, isr=(1, 3))
-    assert state.answered(shrink, told, LAG_MS + 3, ELIGIBLE)[0] is AnswerVerdict.COMMITTED
+    committed = IsrAnswer(ErrorCode.NONE, leader_epoch=5, partition_epoch=8, isr=(1, 3))
+    assert state.answered(shrink, committed, LAG_MS + 3, ELIGIBLE)[0] is AnswerVerdict.COMMITTED
     asked = state.eligible_changed(ELIGIBLE)
     assert asked is not None
     assert asked.ids == {1, 2, 3}
@@ -269,17 +270,17 @@ def test_an_unclean_leader_reports_that_it_has_recovered() -> None:
     assert state.check_lag(2) is None
 
 
-def test_the_acknowledgement_is_checked_against_the_maximal_set() -> None:
+def test_the_acknowledgement_of_a_produce_is_checked_against_the_maximal_isr() -> None:
     state = leader((1, 2), min_isr=2)
     assert state.acknowledgement_error() == ErrorCode.NONE
     state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
     assert state.acknowledgement_error() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    assert state.brokers_changed(2, ELIGIBLE).proposal is None, "2 has not told yet"
+    assert state.brokers_changed(2, ELIGIBLE).proposal is None, "2 has not fetched yet"
     assert fetch(state, 2, 100).proposal is not None
     assert state.acknowledgement_error() == ErrorCode.NONE
 
 
-def test_where_appends_wait_for_the_disk_the_leader_counts_what_is_synced() -> None:
+def test_a_leader_whose_appends_must_be_synced_counts_only_its_synced_records() -> None:
     state = leader((1, 2), end=100, high_watermark=100)
     fetch(state, 2, 100)
     state.appended(110, 100, 1, ELIGIBLE)
@@ -289,14 +290,14 @@ def test_where_appends_wait_for_the_disk_the_leader_counts_what_is_synced() -> N
     assert state.high_watermark == 110
 
 
-def test_the_low_watermark_asks_only_replicas_that_are_alive() -> None:
+def test_the_low_watermark_counts_only_live_replicas() -> None:
     state = leader()
     assert state.low_watermark(50, ELIGIBLE) == -1
     state.fetched(2, 100, 40, 100, 1, 12, ELIGIBLE)
     assert state.low_watermark(50, {1: 11, 2: 12}) == 40
 
 
-def test_a_fetch_of_an_older_incarnation_is_known_as_such() -> None:
+def test_the_leader_recognizes_a_fetch_of_an_older_incarnation_of_a_follower() -> None:
     state = leader()
     fetch(state, 2, 100, broker_epoch=12)
     assert not state.knows_incarnation(2, 11)
@@ -304,7 +305,7 @@ def test_a_fetch_of_an_older_incarnation_is_known_as_such() -> None:
     assert state.knows_incarnation(2, 13)
 
 
-def test_a_replica_that_caught_up_while_it_was_not_eligible_joins_when_it_becomes_eligible() -> None:
+def test_a_caught_up_replica_is_proposed_when_its_broker_becomes_eligible() -> None:
     state = leader((1, 2))
     fetch(state, 2, 100)
     assert state.fetched(3, 100, 0, 100, 1, 13, {1: 11, 2: 12}).proposal is None
@@ -315,7 +316,7 @@ def test_a_replica_that_caught_up_while_it_was_not_eligible_joins_when_it_become
     assert state.eligible_changed(ELIGIBLE) is None, "it is pending"
 
 
-def test_a_replica_whose_log_is_lost_holds_nothing_back_and_joins_only_when_it_has_fetched_again() -> None:
+def test_a_replica_with_a_lost_log_blocks_no_high_watermark_and_joins_only_after_a_new_fetch() -> None:
     state = leader()
     for broker_id in (2, 3):
         fetch(state, broker_id, 100)
@@ -331,7 +332,7 @@ def test_a_replica_whose_log_is_lost_holds_nothing_back_and_joins_only_when_it_h
     assert proposal.ids == {1, 2, 3}
 
 
-def test_a_replica_in_a_directory_that_is_offline_is_neither_waited_for_nor_proposed() -> None:
+def test_a_replica_in_an_offline_directory_is_neither_waited_for_nor_proposed() -> None:
     state = leader((1, 2, 3))
     for broker_id in (2, 3):
         fetch(state, broker_id, 100)
@@ -339,28 +340,28 @@ def test_a_replica_in_a_directory_that_is_offline_is_neither_waited_for_nor_prop
     state.appended(110, 110, 2, ELIGIBLE)
     assert fetch(state, 2, 110).high_watermark_moved
     assert fetch(state, 3, 110).proposal is None
-    assert state.check_left(3, ELIGIBLE) is None
+    assert state.readmit_removed(3, ELIGIBLE) is None
     assert state.brokers_changed(3, ELIGIBLE, frozenset({3})).proposal is None
     proposal = state.brokers_changed(3, ELIGIBLE).proposal
     assert proposal is not None, "it is online again"
     assert proposal.ids == {1, 2, 3}
 
 
-def test_a_follower_is_unheard_until_it_fetches_and_when_its_log_is_lost() -> None:
+def test_a_followers_log_end_is_unknown_before_its_first_fetch_and_after_its_log_is_lost() -> None:
     state = leader()
-    assert state.is_unheard(3)
+    assert state.has_not_reported(3)
     fetch(state, 3, 100)
-    assert not state.is_unheard(3)
+    assert not state.has_not_reported(3)
     lost = partition_state((1, 2), partition_epoch=8, directories=(UUID(int=200), UUID(int=200), LOST_DIRECTORY))
     state.metadata_changed(lost, 2, ELIGIBLE)
-    assert state.is_unheard(3)
-    assert not state.is_unheard(-1), "a consumer"
+    assert state.has_not_reported(3)
+    assert not state.has_not_reported(-1), "a consumer"
 
 
-def test_who_the_controller_has_taken_out_is_proposed_when_the_brokers_change_or_by_the_timer() -> None:
+def test_a_replica_removed_by_the_controller_is_proposed_after_a_broker_change_or_by_the_timer() -> None:
     for ends in (
         lambda state: state.brokers_changed(3, ELIGIBLE).proposal,
-        lambda state: state.check_left(3, ELIGIBLE),
+        lambda state: state.readmit_removed(3, ELIGIBLE),
     ):
         state = leader()
         for broker_id in (2, 3):
@@ -373,7 +374,7 @@ def test_who_the_controller_has_taken_out_is_proposed_when_the_brokers_change_or
         assert proposal.ids == {1, 2, 3}
 
 
-def test_the_high_watermark_does_not_wait_for_whom_the_controller_has_taken_out() -> None:
+def test_the_high_watermark_does_not_wait_for_a_replica_removed_by_the_controller() -> None:
     state = leader(high_watermark=100)
     for broker_id in (2, 3):
         fetch(state, broker_id, 100)
@@ -383,7 +384,7 @@ def test_the_high_watermark_does_not_wait_for_whom_the_controller_has_taken_out(
     assert state.high_watermark == 110
 
 
-def test_the_high_watermark_moves_once_who_was_about_to_join_may_not_any_more() -> None:
+def test_the_high_watermark_moves_when_a_joining_replica_stops_being_eligible() -> None:
     state = leader((1, 2), high_watermark=100)
     fetch(state, 2, 100)
     assert fetch(state, 3, 100).proposal is not None
@@ -395,18 +396,18 @@ def test_the_high_watermark_moves_once_who_was_about_to_join_may_not_any_more() 
     assert state.high_watermark == 110
 
 
-def test_whom_a_new_leader_finds_taken_out_it_does_not_propose_either() -> None:
+def test_a_new_leader_does_not_propose_a_replica_removed_by_the_controller() -> None:
     state = partition_state((1, 2))
     made = LeaderState(
         1,
         state,
         log_end_offset=0,
-        own_share=0,
+        own_acked_offset=0,
         high_watermark=0,
         min_isr=1,
         lag_ms_max=LAG_MS,
         now_ms=0,
-        left=taken_out((3,), state),
+        removed_by_controller=removed_from_isr((3,), state),
     )
     assert fetch(made, 3, 0).proposal is None
     assert made.brokers_changed(1, {1: 11, 2: 12}).proposal is None
@@ -415,7 +416,7 @@ def test_whom_a_new_leader_finds_taken_out_it_does_not_propose_either() -> None:
     assert proposal.ids == {1, 2, 3}
 
 
-def test_a_replica_that_had_moved_away_and_comes_back_is_proposed_as_soon_as_it_has_caught_up() -> None:
+def test_a_replica_assigned_again_after_a_reassignment_is_proposed_when_caught_up() -> None:
     state = leader()
     fetch(state, 3, 100)
     moved = PartitionState((1, 2), (1, 2), 1, 5, 8)
@@ -427,10 +428,10 @@ def test_a_replica_that_had_moved_away_and_comes_back_is_proposed_as_soon_as_it_
     state.metadata_changed(moved._replace(partition_epoch=12), 6, ELIGIBLE)
     state.metadata_changed(partition_state((1, 2), partition_epoch=13), 7, ELIGIBLE)
     assert fetch(state, 3, 100, now_ms=7).proposal is not None, "nor is one that was taken out before it moved"
-    assert taken_out((3,), moved) == frozenset()
+    assert removed_from_isr((3,), moved) == frozenset()
 
 
-def test_whom_the_leader_itself_has_dropped_it_proposes_as_soon_as_it_has_caught_up() -> None:
+def test_a_replica_removed_by_its_leader_is_proposed_as_soon_as_it_has_caught_up() -> None:
     state = leader(high_watermark=100)
     later = LAG_MS + 1
     state.appended(110, 110, later, ELIGIBLE)
@@ -440,7 +441,7 @@ def test_whom_the_leader_itself_has_dropped_it_proposes_as_soon_as_it_has_caught
     assert fetch(state, 3, 110, now_ms=later).proposal is not None
 
 
-def test_whom_a_plan_takes_out_while_another_is_being_dropped_is_not_proposed_either() -> None:
+def test_a_replica_removed_by_the_controller_during_a_pending_shrink_is_not_proposed() -> None:
     state = leader(high_watermark=100)
     later = LAG_MS + 1
     state.appended(110, 110, later, ELIGIBLE)
@@ -452,15 +453,15 @@ def test_whom_a_plan_takes_out_while_another_is_being_dropped_is_not_proposed_ei
     assert fetch(state, 2, 110, now_ms=later).proposal is None
 
 
-def test_the_timer_proposes_nobody_who_has_fallen_behind() -> None:
+def test_the_timer_does_not_propose_a_removed_replica_that_has_fallen_behind() -> None:
     state = leader((1, 2, 3), min_isr=3, end=100, high_watermark=100)
     for broker_id in (2, 3):
         fetch(state, broker_id, 100)
     state.metadata_changed(partition_state((1,), partition_epoch=8), 2, ELIGIBLE)
     later = 2 + LAG_MS
     state.appended(110, 110, later, ELIGIBLE)
-    assert state.check_left(later, ELIGIBLE) is None
+    assert state.readmit_removed(later, ELIGIBLE) is None
     fetch(state, 2, 110, now_ms=later)
-    proposal = state.check_left(later, ELIGIBLE)
+    proposal = state.readmit_removed(later, ELIGIBLE)
     assert proposal is not None
     assert proposal.ids == {1, 2}

@@ -1,5 +1,6 @@
-"""The leader's state against a naive twin that recomputes everything from the whole history, under random steps; and
-bugs planted in it, each of which the comparison must catch."""
+"""The leader's state compared with a simple model that recomputes everything from the whole history, under random
+steps. The comparison must catch each bug planted in the state.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ REPLICAS = (1, 2, 3, 4)
 
 
 class Disagreement(AssertionError):
-    """The state and its twin differ."""
+    """Raised when the leader's state and the model differ."""
 
 
 class Twin:
-    """What must hold, written down from the rules and the truth about every log."""
+    """The model: the expected state, computed from the rules and the true content of every log."""
 
     def __init__(self, end: int, isr: tuple[int, ...], min_isr: int, high_watermark: int) -> None:
         self.end = end
@@ -36,7 +37,7 @@ class Twin:
         self.caught_up_ms = dict.fromkeys(isr, 0)
         self.last: dict[int, tuple[int, int]] = {}
         self.epochs: dict[int, int] = {}
-        self.taken_out: set[int] = set()
+        self.removed_from_isr: set[int] = set()
 
     def fetch(self, replica: int, offset: int, now_ms: int, epoch: int) -> None:
         leader_end_then, then_ms = self.last.get(replica, (None, 0))
@@ -57,7 +58,7 @@ class Twin:
         bounding = set(self.maximal)
         for replica in REPLICAS[1:]:
             joins = replica in eligible and self.epochs.get(replica, -1) in (eligible[replica], -1)
-            if joins and replica not in self.taken_out and self.in_time(replica, now_ms):
+            if joins and replica not in self.removed_from_isr and self.in_time(replica, now_ms):
                 bounding.add(replica)
         least = min(self.end if replica == 1 else self.fetched.get(replica, -1) for replica in bounding)
         return max(self.high_watermark, least)
@@ -66,7 +67,7 @@ class Twin:
         offset = self.fetched.get(replica, -1)
         return (
             replica not in self.maximal
-            and replica not in self.taken_out
+            and replica not in self.removed_from_isr
             and offset >= self.high_watermark
             and offset >= self.epoch_start
             and eligible.get(replica) == self.epochs.get(replica)
@@ -79,7 +80,7 @@ def check(condition: object, what: str) -> None:
 
 
 class Comparison:
-    """A LeaderState and its twin, which take the same random steps of a seed."""
+    """A LeaderState and its model, to which the same random steps of a seed are applied."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -89,7 +90,7 @@ class Comparison:
             1,
             PartitionState(REPLICAS, isr, 1, 5, 7),
             log_end_offset=10,
-            own_share=10,
+            own_acked_offset=10,
             high_watermark=random.randrange(0, 11),
             min_isr=min_isr,
             lag_ms_max=LAG_MS,
@@ -117,7 +118,7 @@ class Comparison:
             elif step == 7:
                 self._change_brokers()
 
-    # the steps
+    # steps
 
     def _append(self) -> None:
         twin = self.twin
@@ -177,7 +178,7 @@ class Comparison:
         if random.random() < 0.1:
             self._publish(tuple(self.twin.isr))
             self._advance()
-            self._compare("metadata that an answer has told before")
+            self._compare("metadata already known from an answer")
         elif random.random() < 0.3:
             self._fence_or_unfence()
         else:
@@ -193,7 +194,7 @@ class Comparison:
         self.partition_epoch += 1
         members = tuple(sorted({1, *random.sample(sorted(twin.isr), random.randrange(len(twin.isr) + 1))}))
         self._publish(members)
-        twin.taken_out |= (twin.isr - set(members)) & (twin.isr if self.pending is None else self.pending.ids)
+        twin.removed_from_isr |= (twin.isr - set(members)) & (twin.isr if self.pending is None else self.pending.ids)
         self._settle(set(members))
         self._compare("metadata")
 
@@ -203,14 +204,14 @@ class Comparison:
 
     def _take_back_who_was_taken_out(self) -> None:
         twin, eligible = self.twin, self.eligible
-        waiting = {one for one in REPLICAS[1:] if one in twin.taken_out and twin.in_time(one, self.now_ms)}
+        waiting = {one for one in REPLICAS[1:] if one in twin.removed_from_isr and twin.in_time(one, self.now_ms)}
         by_timer = self.random.random() < 0.5
         if by_timer:
-            twin.taken_out -= waiting
-            proposal = self.state.check_left(self.now_ms, eligible)
+            twin.removed_from_isr -= waiting
+            proposal = self.state.readmit_removed(self.now_ms, eligible)
             joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)} if waiting else set()
         else:
-            twin.taken_out.clear()
+            twin.removed_from_isr.clear()
             joins = {one for one in REPLICAS[1:] if twin.may_join(one, eligible)}
             proposal = self.state.brokers_changed(self.now_ms, eligible).proposal
         joins = set() if self.pending is not None else joins
@@ -220,7 +221,7 @@ class Comparison:
             self._advance()
         self._compare("taken out")
 
-    # what becomes of the twin
+    # the twin's transitions
 
     def _advance(self) -> None:
         mark = self.twin.expected_high_watermark(self.now_ms, self.eligible)
@@ -234,7 +235,7 @@ class Comparison:
             self.twin.maximal = self.twin.isr | proposal.ids
 
     def _settle(self, isr: set[int]) -> None:
-        """Nothing is pending any more: this is the in-sync set."""
+        """Set the model's in-sync set, after which no change is pending."""
         self.twin.isr, self.twin.maximal = set(isr), set(isr)
         self.pending = None
         self._advance()
@@ -248,13 +249,13 @@ class Comparison:
 
 
 def run_steps(seed: int, steps: int = 300) -> int:
-    """Random steps on a LeaderState and its twin; how often the high watermark moved."""
+    """Apply random steps to a LeaderState and its model. Return how often the high watermark moved."""
     comparison = Comparison(seed)
     comparison.run(steps)
     return comparison.moved
 
 
-def test_state_and_twin_agree() -> None:
+def test_the_leader_state_equals_a_simple_model_under_random_steps() -> None:
     assert sum(run_steps(seed) for seed in range(150)) > 1_000, "the high watermark moved in these runs"
 
 
@@ -320,7 +321,7 @@ def _caught_up_by_the_newest_end_only(monkeypatch: pytest.MonkeyPatch) -> None:
         _caught_up_by_the_newest_end_only,
     ],
 )
-def test_a_planted_bug_is_caught(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_each_bug_planted_in_the_leader_state(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(Disagreement):
         for seed in range(150):

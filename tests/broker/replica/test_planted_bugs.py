@@ -1,5 +1,6 @@
-"""Each check of the replicas' simulation is trusted after it has failed: twins with one bug each, of production's cores
-or of what drives them, and the checks that catch it. The same seeds pass without (test_simulation)."""
+"""Bugs planted in the cores or their drivers, each of which must make a check of the replicas' simulation fail. The
+same seeds pass without the bugs (test_simulation).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ from kraft.sim.cores.replicas import broker as broker_module
 from kraft.sim.cores.replicas import controller as controller_module
 from kraft.sim.cores.replicas.chaos import ReplicaChaos
 from kraft.sim.cores.replicas.checks import ReplicaChecks
-from kraft.sim.cores.replicas.controller import Controller
-from kraft.sim.cores.replicas.following import Following
-from kraft.sim.cores.replicas.leading import Leading
+from kraft.sim.cores.replicas.controller import CoreController
+from kraft.sim.cores.replicas.following import FollowingReplica
+from kraft.sim.cores.replicas.leading import LeadingReplica
 from kraft.sim.cores.replicas.links import ReplicaOdds
 from kraft.sim.cores.replicas.log import ReplicaLog
 from kraft.sim.cores.replicas.world import ReplicaSettings, ReplicaWorld
@@ -42,7 +43,7 @@ Plant = Callable[[pytest.MonkeyPatch], Any]
 
 
 def first_catch() -> str:
-    """The name of the check that fails first on some seed; "" if none does."""
+    """Return the name of the check that fails first on some seed; "" if none does."""
     for seed in range(1, SEEDS):
         run = run_seed(SHORT, seed)
         if run.failed:
@@ -55,20 +56,21 @@ def first_catch() -> str:
 
 def high_watermark_is_the_leaders_end(patch: pytest.MonkeyPatch) -> None:
     def twin(self: LeaderState, now_ms: int, eligible: Mapping[int, int]) -> bool:
-        moves = self.own_share > self.high_watermark
-        self.high_watermark = max(self.high_watermark, self.own_share)
+        moves = self.own_acked_offset > self.high_watermark
+        self.high_watermark = max(self.high_watermark, self.own_acked_offset)
         return moves
 
     patch.setattr(LeaderState, "_advance", twin)
 
 
-def high_watermark_counts_whoever_is_ahead(patch: pytest.MonkeyPatch) -> None:
-    """As many replicas as are in sync hold it, but not those."""
+def high_watermark_counts_the_most_advanced_replicas(patch: pytest.MonkeyPatch) -> None:
+    """For the high watermark, the leader counts the most advanced replicas (as many as the in-sync set has members)
+    instead of the members of the in-sync set."""
 
     def twin(self: LeaderState, now_ms: int, eligible: Mapping[int, int]) -> bool:
         if len(self.isr.committed) < self.effective_min_isr:
             return False
-        ends = sorted([self.own_share, *(one.end_offset for one in self.followers.values())], reverse=True)
+        ends = sorted([self.own_acked_offset, *(one.end_offset for one in self.followers.values())], reverse=True)
         least = ends[len(self.isr.maximal) - 1]
         moves = least > self.high_watermark
         self.high_watermark = max(self.high_watermark, least)
@@ -77,12 +79,12 @@ def high_watermark_counts_whoever_is_ahead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderState, "_advance", twin)
 
 
-def high_watermark_does_not_wait_for_who_joins(patch: pytest.MonkeyPatch) -> None:
+def high_watermark_does_not_wait_for_a_joining_replica(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InSyncSet, "propose", lambda self, proposal: setattr(self, "pending", proposal))
     patch.setattr(LeaderState, "_is_about_to_join", lambda *_: False)
 
 
-def a_pending_shrink_frees_the_leader(patch: pytest.MonkeyPatch) -> None:
+def a_pending_shrink_stops_bounding_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def twin(self: InSyncSet, proposal: Any) -> None:
         self.pending = proposal
         self.maximal = proposal.ids
@@ -102,7 +104,7 @@ def min_insync_replicas_do_not_hold_the_high_watermark(patch: pytest.MonkeyPatch
     patch.setattr(LeaderState, "_advance", twin)
 
 
-def a_new_in_sync_set_takes_the_high_watermark_back(patch: pytest.MonkeyPatch) -> None:
+def a_new_in_sync_set_lowers_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     original = LeaderState.metadata_changed
 
     def twin(self: LeaderState, *arguments: Any) -> Any:
@@ -112,30 +114,30 @@ def a_new_in_sync_set_takes_the_high_watermark_back(patch: pytest.MonkeyPatch) -
     patch.setattr(LeaderState, "metadata_changed", twin)
 
 
-def the_leader_counts_what_it_has_not_synced(patch: pytest.MonkeyPatch) -> None:
-    """Where appends wait for the disk."""
-    original = Leading.produce
+def the_leader_counts_unsynced_records(patch: pytest.MonkeyPatch) -> None:
+    """The leader counts unsynced records although appends must be synced."""
+    original = LeadingReplica.produce
 
-    def twin(self: Leading, count: int, *, all_in_sync: bool) -> bool:
+    def twin(self: LeadingReplica, count: int, *, all_in_sync: bool) -> bool:
         taken = original(self, count, all_in_sync=all_in_sync)
         if taken:
             self.core.synced(self.broker.log.log_end_offset, self.broker.world.now, self.broker.eligible)
             self._take_high_watermark()
         return taken
 
-    patch.setattr(Leading, "produce", twin)
+    patch.setattr(LeadingReplica, "produce", twin)
 
 
 def a_produce_is_acknowledged_at_the_leaders_end(patch: pytest.MonkeyPatch) -> None:
-    original = Leading.produce
+    original = LeadingReplica.produce
 
-    def twin(self: Leading, count: int, *, all_in_sync: bool) -> bool:
+    def twin(self: LeadingReplica, count: int, *, all_in_sync: bool) -> bool:
         taken = original(self, count, all_in_sync=all_in_sync)
         if taken and all_in_sync:
             self.broker.world.acknowledged(self, self.broker.log.batches[-1])
         return taken
 
-    patch.setattr(Leading, "produce", twin)
+    patch.setattr(LeadingReplica, "produce", twin)
 
 
 # the in-sync set
@@ -159,11 +161,11 @@ def any_proposal_is_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(isr, "refuse_proposal", lambda *_: None)
 
 
-# logs that part
+# diverging logs
 
 
-def a_follower_cuts_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """As before KIP-101."""
+def a_follower_truncates_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """The follower truncates to its high watermark, as before KIP-101."""
     patch.setattr(follower, "truncation_offset", lambda log, epoch, end: log.high_watermark)
 
 
@@ -171,17 +173,17 @@ def a_leader_sees_no_divergence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EpochCache, "end_offset_for", lambda self, epoch, end: (epoch, end))
 
 
-def the_high_watermark_comes_with_a_diverging_answer(patch: pytest.MonkeyPatch) -> None:
-    """The follower takes the high watermark of a diverging answer (B06)."""
-    original = Following._cut
+def the_high_watermark_of_a_diverging_answer_is_applied(patch: pytest.MonkeyPatch) -> None:
+    """The follower applies the high watermark of a response that reports a divergence (B06)."""
+    original = FollowingReplica._cut
 
-    def twin(self: Following, offset: int, *, fully: bool) -> None:
+    def twin(self: FollowingReplica, offset: int, *, fully: bool) -> None:
         log = self.broker.log
         before, log.high_watermark = log.high_watermark, log.log_end_offset
         self.broker.world.witness.on_high_watermark(self.broker, before)
         original(self, offset, fully=fully)
 
-    patch.setattr(Following, "_cut", twin)
+    patch.setattr(FollowingReplica, "_cut", twin)
 
 
 def a_high_watermark_is_not_clamped(patch: pytest.MonkeyPatch) -> None:
@@ -193,14 +195,14 @@ def epochs_survive_their_truncation(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
-    """The follower appends any answer, also one that came late, or twice (B07)."""
+    """The follower appends the records of any response, even of a late or repeated one (B07)."""
     original = follower.decide_answer
 
     def decide(state: Any, sent: Any, log: Any, error: int, diverging: Any) -> Any:
         step = original(state, sent, log, error, diverging)
         return follower.APPEND if step.kind is StepKind.IGNORE and not error and diverging is None else step
 
-    def append(self: Following, fetched: Any) -> None:
+    def append(self: FollowingReplica, fetched: Any) -> None:
         log = self.broker.log
         for batch in fetched.batches:
             log.append(batch)
@@ -209,10 +211,10 @@ def any_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
         self.core.fetch_offset, self.core.last_fetched_epoch = log.log_end_offset, log.epochs.latest_epoch
 
     patch.setattr(follower, "decide_answer", decide)
-    patch.setattr(Following, "_append", append)
+    patch.setattr(FollowingReplica, "_append", append)
 
 
-def a_restart_cuts_the_log_to_the_checkpointed_high_watermark(patch: pytest.MonkeyPatch) -> None:
+def a_restart_truncates_the_log_to_the_checkpointed_high_watermark(patch: pytest.MonkeyPatch) -> None:
     original = ReplicaLog.reopen
 
     def twin(self: ReplicaLog) -> None:
@@ -222,28 +224,28 @@ def a_restart_cuts_the_log_to_the_checkpointed_high_watermark(patch: pytest.Monk
     patch.setattr(ReplicaLog, "reopen", twin)
 
 
-def a_new_leader_cuts_its_log_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    original = Leading.__init__
+def a_new_leader_truncates_its_log_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    original = LeadingReplica.__init__
 
-    def twin(self: Leading, broker: Any, state: Any, left: Any) -> None:
+    def twin(self: LeadingReplica, broker: Any, state: Any, left: Any) -> None:
         broker.log.truncate_to(broker.log.high_watermark)
         original(self, broker, state, left)
 
-    patch.setattr(Leading, "__init__", twin)
+    patch.setattr(LeadingReplica, "__init__", twin)
 
 
 def deletion_goes_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    def twin(self: Leading) -> None:
+    def twin(self: LeadingReplica) -> None:
         offset = self.broker.log.log_end_offset
         self.broker.world.witness.on_trim(self.broker, offset)
 
-    patch.setattr(Leading, "trim", twin)
+    patch.setattr(LeadingReplica, "trim", twin)
 
 
 # the controller
 
 
-def anybody_is_elected(patch: pytest.MonkeyPatch) -> None:
+def any_replica_is_elected(patch: pytest.MonkeyPatch) -> None:
     def twin(draft: Any, election: Election, eligibility: Any, furthest: int) -> Any:
         online = [one for one in draft.replicas if eligibility.may_lead(one, draft.directory_of(one))]
         return partition_change._Elected(online[-1] if online else -1, unclean=False)
@@ -251,7 +253,7 @@ def anybody_is_elected(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_change, "_elect", twin)
 
 
-def the_last_known_leader_is_taken_back_whatever_it_has_lost(patch: pytest.MonkeyPatch) -> None:
+def the_last_known_leader_is_elected_whatever_it_has_lost(patch: pytest.MonkeyPatch) -> None:
     original = plans.choose_furthest
 
     def twin(*arguments: Any) -> int:
@@ -261,24 +263,24 @@ def the_last_known_leader_is_taken_back_whatever_it_has_lost(patch: pytest.Monke
     patch.setattr(plans, "choose_furthest", twin)
 
 
-def the_longest_log_is_taken_whatever_its_epoch(patch: pytest.MonkeyPatch) -> None:
-    original = recovery._told
+def the_longest_log_is_elected_whatever_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    original = recovery._reported_log_end
 
     def twin(*arguments: Any) -> Any:
-        told = original(*arguments)
-        return None if told is None else told._replace(last_epoch=0)
+        found = original(*arguments)
+        return None if found is None else found._replace(last_epoch=0)
 
-    patch.setattr(recovery, "_told", twin)
+    patch.setattr(recovery, "_reported_log_end", twin)
 
 
-def who_has_told_nothing_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    original = recovery._told
+def an_election_does_not_wait_for_replicas_that_have_not_reported(patch: pytest.MonkeyPatch) -> None:
+    original = recovery._reported_log_end
 
     def twin(*arguments: Any) -> Any:
-        told = original(*arguments)
-        return None if told is None else told._replace(since_ms=-10_000)
+        found = original(*arguments)
+        return None if found is None else found._replace(since_ms=-10_000)
 
-    patch.setattr(recovery, "_told", twin)
+    patch.setattr(recovery, "_reported_log_end", twin)
 
 
 def every_return_counts_as_clean(patch: pytest.MonkeyPatch) -> None:
@@ -317,20 +319,20 @@ def broker_epochs_do_not_rise(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
-    def twin(self: Controller) -> None:
+    def twin(self: CoreController) -> None:
         while self._parked:
             self.world.witness.on_reply(self._parked.popleft().image_offset, self.committed.offset)
 
-    patch.setattr(Controller, "_release", twin)
+    patch.setattr(CoreController, "_release", twin)
 
 
-def a_decision_does_not_tell_what_it_has_read(patch: pytest.MonkeyPatch) -> None:
-    """So its answer waits for its own events only."""
+def a_decision_reports_no_read_dependency(patch: pytest.MonkeyPatch) -> None:
+    """The controller reports no read dependency, so its response waits only for its own events."""
     original = controller_module.decide
     patch.setattr(controller_module, "decide", lambda *arguments: replace(original(*arguments), depends_on=0))
 
 
-def whoever_is_in_sync_leads(patch: pytest.MonkeyPatch) -> None:
+def every_in_sync_replica_leads(patch: pytest.MonkeyPatch) -> None:
     original = broker_module.decide_role
 
     def twin(local_id: int, held: Any, state: Any) -> RoleChange:
@@ -342,47 +344,50 @@ def whoever_is_in_sync_leads(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: list[tuple[Plant, tuple[str, ...]]] = [
     (high_watermark_is_the_leaders_end, ("D4", "K7")),
-    (high_watermark_counts_whoever_is_ahead, ("D4",)),
-    (high_watermark_does_not_wait_for_who_joins, ("D4",)),
-    (a_pending_shrink_frees_the_leader, ("D4",)),
+    (high_watermark_counts_the_most_advanced_replicas, ("D4",)),
+    (high_watermark_does_not_wait_for_a_joining_replica, ("D4",)),
+    (a_pending_shrink_stops_bounding_the_high_watermark, ("D4",)),
     (min_insync_replicas_do_not_hold_the_high_watermark, ("K7",)),
-    (a_new_in_sync_set_takes_the_high_watermark_back, ("D3",)),
-    (the_leader_counts_what_it_has_not_synced, ("D4",)),
+    (a_new_in_sync_set_lowers_the_high_watermark, ("D3",)),
+    (the_leader_counts_unsynced_records, ("D4",)),
     (a_produce_is_acknowledged_at_the_leaders_end, ("D11",)),
     (a_replica_joins_before_it_has_reached_the_high_watermark, ("D18",)),
     (a_replica_joins_before_it_has_reached_the_epochs_start, ("D18",)),
     (any_proposal_is_accepted, ("M8",)),
-    (a_follower_cuts_to_its_high_watermark, ("D9",)),
+    (a_follower_truncates_to_its_high_watermark, ("D9",)),
     (a_leader_sees_no_divergence, ("D2", "D4", "D6", "D9")),
-    (the_high_watermark_comes_with_a_diverging_answer, ("D2",)),
+    (the_high_watermark_of_a_diverging_answer_is_applied, ("D2",)),
     (a_high_watermark_is_not_clamped, ("D5",)),
     (epochs_survive_their_truncation, ("D7",)),
     (any_answer_is_appended, ("D6",)),
-    (a_restart_cuts_the_log_to_the_checkpointed_high_watermark, ("D1", "D18")),
-    (a_new_leader_cuts_its_log_to_its_high_watermark, ("D1",)),
+    (a_restart_truncates_the_log_to_the_checkpointed_high_watermark, ("D1", "D18")),
+    (a_new_leader_truncates_its_log_to_its_high_watermark, ("D1",)),
     (deletion_goes_beyond_the_high_watermark, ("D16",)),
-    (anybody_is_elected, ("M5",)),
-    (the_last_known_leader_is_taken_back_whatever_it_has_lost, ("D1",)),
-    (the_longest_log_is_taken_whatever_its_epoch, ("D1",)),
-    (who_has_told_nothing_is_not_waited_for, ("D1",)),
+    (any_replica_is_elected, ("M5",)),
+    (the_last_known_leader_is_elected_whatever_it_has_lost, ("D1",)),
+    (the_longest_log_is_elected_whatever_its_epoch, ("D1",)),
+    (an_election_does_not_wait_for_replicas_that_have_not_reported, ("D1",)),
     (every_return_counts_as_clean, ("M16",)),
     (a_fenced_broker_keeps_its_partitions, ("M6", "M16")),
     (a_new_leader_gets_no_new_epoch, ("M3",)),
     (broker_epochs_do_not_rise, ("M7",)),
     (an_answer_does_not_wait_for_the_commit, ("M9",)),
-    (a_decision_does_not_tell_what_it_has_read, ("M9",)),
-    (whoever_is_in_sync_leads, ("D8",)),
+    (a_decision_reports_no_read_dependency, ("M9",)),
+    (every_in_sync_replica_leads, ("D8",)),
 ]
 
 
 @pytest.mark.parametrize(("plant", "expected"), BUGS, ids=[plant.__name__ for plant, _ in BUGS])
-def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch, plant: Plant, expected: tuple[str, ...]) -> None:
+def test_checks_catch_each_planted_replica_bug(
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, expected: tuple[str, ...]
+) -> None:
     plant(monkeypatch)
     assert first_catch() in expected
 
 
 def slow_disks(seed: int) -> str:
-    """Appends wait for disks that are much slower than the network; the check that fires, "" if none does."""
+    """Run with appends that must be synced to disks much slower than the network. Return the name of the check that
+    fails; "" if none fails."""
     odds = ReplicaOdds(latency=(1, 3), sync=(20, 90), waits_for_disk=True)
     world = ReplicaWorld(seed, 4, odds=odds, settings=ReplicaSettings(min_isr=2), witness=ReplicaChecks())
     try:
@@ -392,14 +397,14 @@ def slow_disks(seed: int) -> str:
     return ""
 
 
-def test_a_follower_that_acknowledges_what_an_earlier_role_left_unsynced_is_caught(
+def test_checks_catch_a_follower_that_acknowledges_unsynced_records_of_an_earlier_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def twin(self: Following) -> None:
+    def twin(self: FollowingReplica) -> None:
         self.waits_for_sync = False
         self.fetch()
 
     seeds = range(25)
     assert {slow_disks(seed) for seed in seeds} == {""}
-    monkeypatch.setattr(Following, "begin", twin)
+    monkeypatch.setattr(FollowingReplica, "begin", twin)
     assert {slow_disks(seed) for seed in seeds} == {"", "D4"}

@@ -1,4 +1,4 @@
-"""A leader in the cores' simulation proposes again what the controller refused, as a broker does."""
+"""Rejected in-sync proposals in the cores' simulation: the leader proposes the change again, as a broker does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from kraft.wire.error_codes import ErrorCode
 WITHIN_MS = 20_000
 
 
-def test_a_follower_that_says_nothing_more_joins_though_it_was_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_follower_joins_the_isr_although_its_first_proposal_was_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = ReplicaWorld(1)
     honest, refused = controller_module.decide, 0
 

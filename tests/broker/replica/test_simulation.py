@@ -1,4 +1,6 @@
-"""The replicas of a partition under seeds: elections, crashes, lost tails; every invariant after every event."""
+"""The simulated replicas of a partition under seeds: elections, crashes, lost log tails. Every invariant is checked
+after every event.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ INTERESTING = {
     "log begun anew": 1,
     "acknowledged": 2_000,
 }
-"""How often what the checks are about must happen over the fixed seeds, at least."""
+"""Minimum number of events of each kind over the fixed seeds, so that the checks are not vacuous."""
 TRACE_HASH = """
 import hashlib
 from kraft.sim.cores.replicas.chaos import ReplicaChaos, world_of
@@ -38,7 +40,7 @@ print(hashlib.sha256("\\n".join(world.trace).encode()).hexdigest())
 
 
 def traced(seed: int, witness: ReplicaWitness | None = None) -> ReplicaWorld:
-    """The world of this seed after 3 s of faults, and all its steps."""
+    """Run this seed with 3 s of faults. Return the world and the trace of all its steps."""
     world = world_of(seed, witness)
     world.trace = []
     ReplicaChaos(world).run(3_000)
@@ -49,7 +51,7 @@ def trace_hash(seed: int) -> str:
     return hashlib.sha256("\n".join(traced(seed).trace or ()).encode()).hexdigest()
 
 
-def test_replicas_keep_every_invariant_and_no_check_is_vacuous() -> None:
+def test_simulated_replicas_keep_every_invariant_and_no_check_is_vacuous() -> None:
     settings = CoresSettings(duration_ms=6_000, what=REPLICAS)
     seen: Counter[str] = Counter()
     happened: Counter[str] = Counter()
@@ -62,14 +64,14 @@ def test_replicas_keep_every_invariant_and_no_check_is_vacuous() -> None:
     assert [name for name in KNOWN_CHECKS[REPLICAS] if seen[name] < 10] == []
 
 
-def test_the_fixed_seeds_have_replicas_of_every_number_and_hardness() -> None:
+def test_the_fixed_seeds_cover_every_number_of_replicas_with_and_without_synced_appends() -> None:
     assert {replica_shape_of(seed)[0] for seed in FIXED_SEEDS} == {1, 2, 3, 4, 5}
     odds = [world_of(seed).odds for seed in FIXED_SEEDS]
     for name in ("loss", "twice", "trim", "waits_for_disk"):
         assert {bool(getattr(one, name)) for one in odds} == {False, True}
 
 
-def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+def test_a_seed_gives_the_same_trace_of_simulated_replicas_in_every_process() -> None:
     said = {
         subprocess.run(
             [sys.executable, "-c", TRACE_HASH],
@@ -84,14 +86,14 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
     assert trace_hash(6) != trace_hash(7)
 
 
-def test_a_seed_gives_the_same_steps_with_checks_and_without() -> None:
+def test_a_seed_gives_the_same_steps_of_simulated_replicas_with_and_without_checks() -> None:
     checked, unchecked = traced(9), traced(9, ReplicaWitness())
     assert checked.trace == unchecked.trace
     assert checked.witness.counts["D2"]
     assert not unchecked.witness.counts
 
 
-def test_no_power_loss_excuses_anything_where_appends_wait_for_the_disk() -> None:
+def test_with_synced_appends_a_power_loss_loses_no_acknowledged_record() -> None:
     seeds = [seed for seed in range(5, 100, 5) if world_of(seed).odds.waits_for_disk]
     for seed in seeds[:8]:
         run = run_seed(CoresSettings(duration_ms=5_000, what=REPLICAS), seed)
@@ -99,7 +101,7 @@ def test_no_power_loss_excuses_anything_where_appends_wait_for_the_disk() -> Non
         assert not run.seen["given up"]
 
 
-def test_cores_alone_bring_no_trio_along() -> None:
+def test_the_simulated_cores_do_not_import_trio() -> None:
     program = "import sys, kraft.sim.cores.campaign; print(sorted({'trio', 'socket', 'ssl'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "trio" not in done.stdout
@@ -107,7 +109,7 @@ def test_cores_alone_bring_no_trio_along() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1_000, 1_600, 50))
-def test_many_seeds_keep_every_invariant(first: int) -> None:
+def test_simulated_replicas_keep_every_invariant_under_many_seeds(first: int) -> None:
     for seed in range(first, first + 50):
         run = run_seed(CoresSettings(what=REPLICAS), seed)
         assert not run.failed, f"seed {seed}: {run.evidence}"

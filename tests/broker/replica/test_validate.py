@@ -1,4 +1,4 @@
-"""A topic's rules for batches, row by row of the table: which batches a producer may append."""
+"""A topic's rules for batches: which batches a producer may append, with one case per row of the table of checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def moved() -> memoryview:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_plain_batch_of_any_codec_is_taken(codec: Compression) -> None:
+def test_a_valid_batch_of_any_codec_is_accepted(codec: Compression) -> None:
     assert verdict(batch(compression=codec)) is None
 
 
@@ -60,24 +60,24 @@ def test_a_plain_batch_of_any_codec_is_taken(codec: Compression) -> None:
         (batch(), BatchRules(segment_bytes=20), ErrorCode.RECORD_LIST_TOO_LARGE),
     ],
 )
-def test_a_batch_that_breaks_a_rule_is_refused_with_its_error(
+def test_a_batch_that_breaks_a_topic_rule_is_rejected_with_the_error_of_that_rule(
     data: memoryview, rules: BatchRules, error: ErrorCode
 ) -> None:
     assert verdict(data, rules) is error
 
 
-def test_a_compacted_topic_takes_a_batch_with_keys() -> None:
+def test_a_compacted_topic_accepts_a_batch_with_keys() -> None:
     assert verdict(batch(compression=Compression.LZ4), BatchRules(compacted=True)) is None
 
 
-def test_zstd_needs_a_version_that_knows_it() -> None:
+def test_read_batch_rejects_a_zstd_batch_below_produce_version_7() -> None:
     data = batch(compression=Compression.ZSTD)
     refused = read_batch(data, 6)
     assert ErrorCode(refused.error) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE  # type: ignore[union-attr]
     assert read_batch(data, 7)[1] == len(data)  # type: ignore[index]
 
 
-def test_no_batch_or_two_are_refused() -> None:
+def test_a_produce_with_no_batch_or_two_batches_is_rejected() -> None:
     two = memoryview(bytearray(bytes(batch()) * 2))
     for data in (None, memoryview(b""), two):
         found = read_batch(data, 9)

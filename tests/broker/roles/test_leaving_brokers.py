@@ -1,5 +1,6 @@
-"""A broker that the controller takes out of its partitions, slice by slice, is neither waited for nor proposed again
-meanwhile."""
+"""A broker that the controller removes from its in-sync sets in slices: until all are done, leaders neither wait for it
+nor propose it again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ End = Callable[[Plane], Awaitable[None]]
 
 
 def _count_proposals(plane: Plane, broker_id: int) -> list[Any]:
-    """Partitions that this broker proposes from now on."""
+    """Count the in-sync proposals of this broker from now on."""
     channel, proposed = plane.cluster.node(broker_id).broker.broker.controller, []
     ask = channel.request
 
@@ -41,7 +42,7 @@ async def _stops(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("end", [_dies, _stops])
-def test_no_leader_proposes_a_broker_that_is_being_taken_out_of_its_partitions(
+def test_no_leader_proposes_a_broker_that_the_controller_is_removing_from_in_sync_sets(
     end: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fencing, "FENCE_CHANGES_PER_SLICE_MAX", 2)
@@ -63,10 +64,10 @@ def test_no_leader_proposes_a_broker_that_is_being_taken_out_of_its_partitions(
 
 
 @pytest.mark.parametrize("brokers", [2, 3])
-def test_an_append_is_acknowledged_without_a_broker_that_a_plan_of_many_slices_takes_out(
+def test_an_append_does_not_wait_for_a_broker_that_the_controller_is_removing_in_slices(
     brokers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing happens in the partition afterwards that would have its leader look again."""
+    """After the removal, nothing happens in the partition that would make its leader check again."""
     monkeypatch.setattr(fencing, "FENCE_CHANGES_PER_SLICE_MAX", 2)
 
     async def test(plane: Plane) -> None:
@@ -79,8 +80,8 @@ def test_an_append_is_acknowledged_without_a_broker_that_a_plan_of_many_slices_t
     run(test, controllers=1, brokers=brokers)
 
 
-def test_a_follower_that_a_plan_took_out_in_vain_is_proposed_by_the_timer() -> None:
-    """A plan ends with its controller: the next one finds the broker alive, and never fences it."""
+def test_a_follower_removed_by_an_abandoned_plan_is_proposed_by_the_timer() -> None:
+    """A removal plan ends with its controller: the next controller finds the broker alive, and never fences it."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
@@ -100,8 +101,9 @@ def test_a_follower_that_a_plan_took_out_in_vain_is_proposed_by_the_timer() -> N
     three(test)
 
 
-def test_a_broker_that_stops_waits_until_those_that_take_over_lead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may have the metadata that say so, and very many roles to take before this one."""
+def test_a_stopping_broker_waits_until_the_new_leaders_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new leaders may have received the metadata, but may still have to apply very many other roles before this
+    one."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=3)

@@ -1,4 +1,4 @@
-"""A follower that may not join yet is proposed again, though it has nothing more to say."""
+"""An idle follower that the controller rejected is proposed for the in-sync set again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.stages.plane import Plane, three
 REFUSALS = 3
 
 
-def test_an_idle_follower_joins_though_the_controller_refused_it_first() -> None:
-    """As long as a fence of its last life is under way the controller takes nobody in for it."""
+def test_an_idle_follower_joins_the_isr_after_the_controller_first_rejected_it() -> None:
+    """The controller rejects the follower while it is still fencing the follower's previous incarnation."""
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)

@@ -1,5 +1,6 @@
-"""The parts that take roles by themselves: what a state makes of a replica, where it is placed, in which order roles
-are taken, and what removal stops."""
+"""The parts that apply roles, each alone: the effect of a state on a replica, the placement of a replica, the order of
+roles, and the removal of a replica.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from kraft.broker.logs.opened_logs import OpenedLogs
 from kraft.broker.partition.log_directories import LogDirectories
 from kraft.broker.roles.replica_placement import ReplicaPlacement
 from kraft.broker.roles.replica_removal import ReplicaRemoval
+from kraft.broker.roles.role_applier import AssignedPartition, RoleApplier
 from kraft.broker.roles.role_turns import RoleTurns
-from kraft.broker.roles.taking_roles import Assigned, ReplicaRoles
 from kraft.image import ImageDelta, TopicDelta
 from kraft.image.partitions import PartitionState
 from kraft.image.registrations import UNASSIGNED_DIRECTORY, ConfigResourceType
@@ -34,14 +35,14 @@ def state_of(index: int) -> PartitionState:
 
 
 class Events(list[str]):
-    """What was done, by name and partition."""
+    """Records calls by name and partition."""
 
     def of(self, name: str) -> Callable[..., Any]:
         return lambda partition, *rest, **named: self.append(f"{name} {partition.index}")
 
 
 class Roles:
-    """ReplicaRoles around replicas that note what is asked of them."""
+    """RoleApplier with replicas that record the calls to them."""
 
     def __init__(self) -> None:
         self.events = Events()
@@ -49,8 +50,8 @@ class Roles:
         events: Any = self.events
         hosted: Any = SimpleNamespace(find=lambda topic_id, index: self.known.get(index))
         fetchers: Any = SimpleNamespace(stop=events.of("stop"), begin=events.of("fetch"))
-        placement: Any = SimpleNamespace(place=events.of("place"), look_after_log=events.of("open"))
-        self.roles = ReplicaRoles(SELF, hosted, fetchers, placement, new_replica=self._new, remove=events.of("remove"))
+        placement: Any = SimpleNamespace(place=events.of("place"), open_log_if_needed=events.of("open"))
+        self.roles = RoleApplier(SELF, hosted, fetchers, placement, new_replica=self._new, remove=events.of("remove"))
 
     def _new(self, topic: Any, index: int) -> Any:
         one = self.known[index] = replica(index=index, state=None)
@@ -67,28 +68,28 @@ class Roles:
         return one
 
 
-def test_a_new_replica_is_placed_and_takes_its_role_out_of_its_fetcher() -> None:
+def test_a_new_replica_is_placed_and_leaves_its_fetcher_before_its_role_is_applied() -> None:
     stage = Roles()
-    stage.roles.take(IMAGE, Assigned(ORDERS, 0))
+    stage.roles.apply(IMAGE, AssignedPartition(ORDERS, 0))
     assert stage.events == ["place 0", "stop 0", "lead 0", "open 0"]
     stage.events.clear()
-    stage.roles.take(IMAGE, Assigned(ORDERS, 1))
+    stage.roles.apply(IMAGE, AssignedPartition(ORDERS, 1))
     assert stage.events == ["place 1", "stop 1", "follow 1", "open 1", "fetch 1"]
     stage.events.clear()
-    stage.roles.take(IMAGE, Assigned(ORDERS, 0))
+    stage.roles.apply(IMAGE, AssignedPartition(ORDERS, 0))
     assert stage.events == ["keep leading 0"]
 
 
-def test_a_replica_whose_topic_is_gone_is_removed() -> None:
+def test_a_replica_of_a_deleted_topic_is_removed() -> None:
     stage = Roles()
-    stage.roles.take(IMAGE, Assigned(ORDERS, 0))
+    stage.roles.apply(IMAGE, AssignedPartition(ORDERS, 0))
     stage.events.clear()
-    stage.roles.take(image_of(*three_brokers()), Assigned(ORDERS, 0))
+    stage.roles.apply(image_of(*three_brokers()), AssignedPartition(ORDERS, 0))
     assert stage.events == ["remove 0"]
 
 
 class Placing:
-    """ReplicaPlacement with two directories; `reported` is what goes to the controller."""
+    """ReplicaPlacement with two directories; `reported` has the reports to the controller."""
 
     def __init__(self, stage: PartStage) -> None:
         config: Any = SimpleNamespace(log_dirs=("/data", "/more"))
@@ -108,8 +109,8 @@ class Placing:
 def new_partition(index: int, **members: Any) -> Any:
     one = replica(index=index, directory=None, state=state_of(index), **members)
 
-    def placed(directory: Any, *, is_blank: bool) -> None:
-        one.directory, one.is_blank = directory, is_blank
+    def placed(directory: Any, *, is_unwritten: bool) -> None:
+        one.directory, one.is_unwritten = directory, is_unwritten
 
     def not_placed() -> None:
         one.is_offline = True
@@ -118,7 +119,7 @@ def new_partition(index: int, **members: Any) -> Any:
     return one
 
 
-def test_a_replica_is_placed_where_its_log_is_and_is_blank_where_there_is_none() -> None:
+def test_a_replica_is_placed_where_its_log_is_and_is_unwritten_without_a_log() -> None:
     async def test(stage: PartStage) -> None:
         placing = Placing(stage)
         first, second = placing.directories.all
@@ -126,13 +127,13 @@ def test_a_replica_is_placed_where_its_log_is_and_is_blank_where_there_is_none()
         found, blank = new_partition(0), new_partition(1)
         for one in (found, blank):
             placing.placement.place(one, one.state, is_new=True)
-        assert (found.directory, found.is_blank) == (second, False)
-        assert (blank.directory, blank.is_blank) == (first, True)
+        assert (found.directory, found.is_unwritten) == (second, False)
+        assert (blank.directory, blank.is_unwritten) == (first, True)
 
     play(test)
 
 
-def test_a_replica_that_may_be_in_an_offline_directory_is_offline_and_reported_where_nobody_can_know() -> None:
+def test_a_replica_possibly_in_an_offline_directory_is_offline_and_reported_if_not_known() -> None:
     async def test(stage: PartStage) -> None:
         placing = Placing(stage)
         placing.directories.all[1].storage = None
@@ -150,7 +151,7 @@ def test_a_replica_that_may_be_in_an_offline_directory_is_offline_and_reported_w
     ("index", "is_clean", "is_known", "opens"),
     [(0, True, True, False), (0, False, True, True), (0, True, False, True), (1, True, True, True)],
 )
-def test_a_log_waits_to_be_needed_if_it_is_led_here_clean_and_where_the_metadata_name_it(
+def test_a_cleanly_closed_log_of_a_leader_in_its_assigned_directory_is_opened_on_demand(
     index: int, is_clean: bool, is_known: bool, opens: bool
 ) -> None:
     async def test(stage: PartStage) -> None:
@@ -159,20 +160,20 @@ def test_a_log_waits_to_be_needed_if_it_is_led_here_clean_and_where_the_metadata
         directory.is_clean, placing.is_known = is_clean, is_known
         one = new_partition(index)
         one.directory = directory
-        placing.placement.look_after_log(one)
+        placing.placement.open_log_if_needed(one)
         assert placing.soon == ([one] if opens else [])
 
     play(test)
 
 
 class Turning:
-    """RoleTurns over replicas whose roles are only noted."""
+    """RoleTurns over replicas whose roles are only recorded."""
 
     def __init__(self, stage: PartStage) -> None:
         self.taken: list[Any] = []
         self.turns_ended = 0
         old = image_of(*three_brokers())
-        roles: Any = SimpleNamespace(take=lambda image, assigned: self.taken.append(assigned.number))
+        roles: Any = SimpleNamespace(apply=lambda image, assigned: self.taken.append(assigned.number))
         hosted: Any = SimpleNamespace(of_topic=lambda topic: [replica(index=9)], __iter__=lambda self: iter(()))
         self.old = old
         self.turns = RoleTurns(
@@ -191,7 +192,7 @@ class Turning:
         self.turns_ended += 1
 
 
-def test_deletes_then_settings_then_leaders_then_followers_are_taken() -> None:
+def test_deletions_then_settings_then_leaders_then_followers_are_applied() -> None:
     async def test(stage: PartStage) -> None:
         turning = Turning(stage)
         delta = ImageDelta(
@@ -206,7 +207,7 @@ def test_deletes_then_settings_then_leaders_then_followers_are_taken() -> None:
     play(test)
 
 
-def test_every_role_of_the_first_image_is_taken() -> None:
+def test_role_turns_apply_every_role_of_the_first_image() -> None:
     async def test(stage: PartStage) -> None:
         turning = Turning(stage)
         turning.turns.begin(IMAGE)
@@ -217,16 +218,16 @@ def test_every_role_of_the_first_image_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_blank", "is_being_made", "retires"), [(False, False, 1), (True, False, 0), (True, True, 1)]
+    ("is_unwritten", "is_being_made", "retires"), [(False, False, 1), (True, False, 0), (True, True, 1)]
 )
-def test_a_removed_replica_is_stopped_and_its_folder_goes_if_it_has_one(
-    is_blank: bool, is_being_made: bool, retires: int
+def test_a_removed_replica_is_stopped_and_its_folder_retired_if_it_has_one(
+    is_unwritten: bool, is_being_made: bool, retires: int
 ) -> None:
     async def test(stage: PartStage) -> None:
         events = Events()
         kept: list[Any] = []
         directory = SimpleNamespace(partitions=SimpleNamespace(discard=events.of("taken out")))
-        one = replica(is_blank=is_blank, directory=directory)
+        one = replica(is_unwritten=is_unwritten, directory=directory)
         one.removed = lambda: events.append("removed")
         if is_being_made:
             one.blocking.acquire_nowait()
@@ -247,7 +248,7 @@ def test_a_removed_replica_is_stopped_and_its_folder_goes_if_it_has_one(
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_an_opened_log_goes_to_its_replica_unless_that_was_removed(is_removed: bool) -> None:
+def test_an_opened_log_is_passed_to_its_replica_unless_the_replica_was_removed(is_removed: bool) -> None:
     async def test(stage: PartStage) -> None:
         events = Events()
         opened: Any = SimpleNamespace(
@@ -266,8 +267,8 @@ def test_an_opened_log_goes_to_its_replica_unless_that_was_removed(is_removed: b
             context,
             assignments,
             begin_fetching=events.of("fetch"),
-            begin_move_again=events.of("move"),
-            want_sync=events.of("sync"),
+            resume_move=events.of("move"),
+            request_sync=events.of("sync"),
         )
         logs.take(one, opened)
         usual = ["report 0", "move 0", "newest settings", "opened at 4", "sync 0", "fetch 0"]

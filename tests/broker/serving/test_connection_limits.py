@@ -1,4 +1,6 @@
-"""Limits on connections: by address, in all, by rate; who waits, who is closed, and who always gets in."""
+"""Limits on connections by address, in total and by rate: which connections wait, which are closed, and which are
+always accepted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def harness(**limits: str) -> BrokerHarness:
 
 
 def is_read(client: WireClient) -> bool:
-    """Whether the broker takes requests from it. What it sends while it waits unread stays where it came from."""
+    """Return whether the broker handles requests from this connection. Bytes sent while it waits stay unread in the
+    socket."""
     client.send(VERSIONS, 0, b"")
     return bool(client.received())
 
@@ -34,11 +37,11 @@ def clients(broker: BrokerHarness, count: int, listener: str = "OUTSIDE") -> lis
     return [broker.connect(listener) for _ in range(count)]
 
 
-def test_without_limits_everybody_is_read() -> None:
+def test_without_limits_every_connection_is_read() -> None:
     assert all(is_read(client) for client in clients(harness(), 20))
 
 
-def test_one_too_many_from_an_address_is_closed_until_another_ends() -> None:
+def test_a_connection_above_the_per_ip_limit_is_closed_until_another_ends() -> None:
     broker = harness(max_connections_per_ip="2")
     first, second, third = clients(broker, 3)
     assert (is_read(first), is_read(second)) == (True, True)
@@ -48,13 +51,13 @@ def test_one_too_many_from_an_address_is_closed_until_another_ends() -> None:
     assert is_read(*clients(broker, 1))
 
 
-def test_a_named_address_has_its_own_limit() -> None:
+def test_an_address_with_an_override_has_its_own_connection_limit() -> None:
     broker = harness(max_connections_per_ip="1", max_connections_per_ip_overrides="192.0.2.7:3,10.0.0.1:9")
     closed = [client.transport.closed_for for client in clients(broker, 4)]
     assert closed == [None, None, None, CloseReason.LOCAL]
 
 
-def test_at_the_limit_clients_wait_unread_in_order_and_are_read_when_others_end() -> None:
+def test_at_max_connections_new_clients_wait_unread_in_order_until_other_connections_end() -> None:
     broker = harness(max_connections="2")
     first, second, third, fourth = clients(broker, 4)
     assert [is_read(client) for client in (first, second, third, fourth)] == [True, True, False, False]
@@ -65,15 +68,15 @@ def test_at_the_limit_clients_wait_unread_in_order_and_are_read_when_others_end(
     assert is_read(*clients(broker, 1))
 
 
-def test_more_than_may_wait_are_closed() -> None:
+def test_connections_above_the_limit_of_waiting_connections_are_closed() -> None:
     broker = harness(max_connections="1", socket_listen_backlog_size="2")
     found = [client.transport.closed_for for client in clients(broker, 5)]
     assert found == [None, None, None, CloseReason.LOCAL, CloseReason.LOCAL]
 
 
-def test_a_broker_always_gets_in_and_the_oldest_idle_client_makes_room() -> None:
+def test_an_inter_broker_connection_is_always_accepted_and_closes_the_oldest_idle_client() -> None:
     broker = harness(max_connections="2")
-    broker.broker.dispatcher._holding = True  # requests wait: the first client has one in flight
+    broker.broker.dispatcher._holding = True  # requests are held, so the first client has one in flight
     busy, idle = clients(broker, 2)
     busy.connection._slots.append(object())  # type: ignore[arg-type]
     peer = broker.connect("PLAINTEXT")
@@ -88,7 +91,7 @@ def test_a_broker_always_gets_in_and_the_oldest_idle_client_makes_room() -> None
     assert is_read(broker.connect("PLAINTEXT")), "brokers never close each other"
 
 
-def test_limits_may_be_changed_while_the_broker_runs() -> None:
+def test_connection_limits_can_be_changed_while_the_broker_runs() -> None:
     broker = harness()
     early = clients(broker, 2)
     limits = broker.broker.dispatcher._connection_limits
@@ -100,7 +103,7 @@ def test_limits_may_be_changed_while_the_broker_runs() -> None:
     assert is_read(*clients(broker, 1))
 
 
-def test_who_waits_is_read_when_the_limit_is_raised() -> None:
+def test_waiting_connections_are_read_when_the_limit_is_raised() -> None:
     broker = harness(max_connections="1")
     first, second = clients(broker, 2)
     assert (is_read(first), is_read(second)) == (True, False)
@@ -109,7 +112,7 @@ def test_who_waits_is_read_when_the_limit_is_raised() -> None:
 
 
 class TwoListeners(WorldCluster):
-    """Brokers with a listener for clients beside their own."""
+    """A cluster whose brokers have a listener for clients besides their inter-broker listener."""
 
     def config(self, node_id: int) -> NodeConfig:
         config = super().config(node_id)
@@ -127,7 +130,7 @@ def _client(transport: Transport) -> ClientConnection:
     return ClientConnection(transport, client_id="test")
 
 
-def test_connections_that_come_faster_than_the_rate_wait_for_their_turn() -> None:
+def test_connections_above_the_creation_rate_wait_until_the_rate_allows_them() -> None:
     async def main(world: World) -> None:
         cluster = TwoListeners(world, controllers=1, brokers=1, max_connection_creation_rate="10")
         cluster.start()
@@ -145,11 +148,11 @@ def test_connections_that_come_faster_than_the_rate_wait_for_their_turn() -> Non
     World(1).run(main)
 
 
-def test_overrides_are_read_with_names_and_both_kinds_of_addresses() -> None:
+def test_per_ip_connection_overrides_accept_host_names_and_ipv4_and_ipv6_addresses() -> None:
     assert host_limits(["a.example:2", "10.0.0.7:0", "[::1]:9"]) == {"a.example": 2, "10.0.0.7": 0, "::1": 9}
 
 
 @pytest.mark.parametrize("text", ["10.0.0.7", "10.0.0.7:many", ":5"])
-def test_overrides_that_make_no_sense_are_refused_at_start(text: str) -> None:
+def test_invalid_per_ip_connection_overrides_are_rejected_at_start(text: str) -> None:
     with pytest.raises(ConfigError, match="host:count"):
         harness(max_connections_per_ip_overrides=text)

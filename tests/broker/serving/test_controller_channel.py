@@ -1,4 +1,6 @@
-"""ControllerChannel in a world with scripted controllers: it finds the active one, follows it, and gives up in time."""
+"""ControllerChannel with simulated scripted controllers: it finds the active controller, follows it, and fails requests
+at their deadline.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from kraft.broker.serving import controller_channel
 from kraft.broker.serving.controller_channel import ControllerChannel, ForwardRefused
 from kraft.broker.serving.session import Session
 from kraft.config import NodeConfig
-from kraft.node.peers import Outcome, Peers, RequestFailed
+from kraft.node.peers import CallOutcome, PeerRequestFailed, Peers
 from kraft.seam import Address, Binding, Seam, Transport
 from kraft.sim.world import World
 from kraft.wire import messages
@@ -38,7 +40,7 @@ Script = Callable[[Request, Any], None]
 
 
 class ScriptedController:
-    """A controller's listener whose answers a test decides."""
+    """A controller's listener whose responses the test scripts."""
 
     def __init__(self, node_id: int, script: Script) -> None:
         self.node_id = node_id
@@ -64,7 +66,7 @@ class ScriptedController:
 
 
 def active(first: int = 1000) -> Script:
-    """The active controller: hands out producer ids."""
+    """Script of the active controller: hand out producer ids."""
 
     def script(request: Request, message: Any) -> None:
         if isinstance(message, ForwardRequest):
@@ -85,14 +87,14 @@ def standby(leader_id: int = -1) -> Script:
 
 
 def silent(request: Request, message: Any) -> None:
-    """Never answers."""
+    """Script that never answers."""
 
 
 Test = Callable[[World, ControllerChannel, list[ScriptedController]], Any]
 
 
 def run(test: Test, *scripts: Script) -> None:
-    """Three controllers with these scripts, a broker's channel, and a test with both, under virtual time."""
+    """Run a test under virtual time with three controllers that follow these scripts, and a broker's channel."""
     controllers = [ScriptedController(101 + index, script) for index, script in enumerate(scripts)]
 
     async def main(world: World) -> None:
@@ -111,7 +113,7 @@ def run(test: Test, *scripts: Script) -> None:
     World(seed=1).run(main)
 
 
-def test_a_known_leader_is_asked_at_once_and_alone() -> None:
+def test_a_request_is_sent_at_once_and_only_to_the_controller_known_as_the_leader() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(102, 4)
         answer = await channel.request(MESSAGE)
@@ -121,7 +123,7 @@ def test_a_known_leader_is_asked_at_once_and_alone() -> None:
     run(test, standby(), active(), standby())
 
 
-def test_an_unknown_leader_is_found_by_asking_and_by_what_the_others_say() -> None:
+def test_an_unknown_active_controller_is_found_by_trial_and_by_the_hints_of_others() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         assert (await channel.request(MESSAGE)).first_producer_id == 1000
         assert len(controllers[2].seen) == 1
@@ -148,7 +150,7 @@ def test_a_request_on_a_dead_controllers_connection_goes_to_the_new_leader_at_on
     run(test, silent, active(), standby())
 
 
-def test_a_request_leaves_a_silent_controller_when_another_leads() -> None:
+def test_a_request_moves_from_a_silent_controller_to_a_new_leader() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(101, 4)
         async with trio.open_nursery() as nursery:
@@ -165,7 +167,7 @@ def test_a_request_leaves_a_silent_controller_when_another_leads() -> None:
     run(test, silent, standby(), active())
 
 
-def test_an_older_epoch_does_not_move_the_channel() -> None:
+def test_a_leader_of_an_older_epoch_does_not_redirect_the_controller_channel() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(102, 5)
         channel.on_leader(101, 4)
@@ -178,11 +180,11 @@ def test_an_older_epoch_does_not_move_the_channel() -> None:
 
 
 @pytest.mark.parametrize("script", [silent, standby(), standby(102)])
-def test_it_gives_up_at_the_deadline_and_tries_a_bounded_number_of_times(script: Script) -> None:
+def test_a_controller_request_fails_at_its_deadline_after_a_bounded_number_of_tries(script: Script) -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(101, 4)
         started_ns = world.now_ns
-        with pytest.raises(RequestFailed):
+        with pytest.raises(PeerRequestFailed):
             await channel.request(MESSAGE, timeout_ms=2_000)
         assert 1_950 <= (world.now_ns - started_ns) / 1e6 <= 2_050
         assert sum(len(controller.seen) for controller in controllers) <= 60
@@ -190,18 +192,18 @@ def test_it_gives_up_at_the_deadline_and_tries_a_bounded_number_of_times(script:
     run(test, script, script, script)
 
 
-def test_no_controller_at_all_is_unreachable() -> None:
+def test_a_request_without_any_reachable_controller_fails_as_unreachable() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         for name in ("c1", "c2", "c3"):
             world.kill(name)
-        with pytest.raises(RequestFailed) as failure:
+        with pytest.raises(PeerRequestFailed) as failure:
             await channel.request(MESSAGE, timeout_ms=500)
-        assert failure.value.outcome is Outcome.REFUSED
+        assert failure.value.outcome is CallOutcome.REFUSED
 
     run(test, silent, silent, silent)
 
 
-def test_a_forwarded_request_tells_who_asked_and_brings_the_answers_body() -> None:
+def test_a_forwarded_request_carries_the_principal_and_returns_the_response_body() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(101, 1)
         assert await channel.forward(SESSION, ApiKey.CREATE_TOPICS, b"body") == b"done body"
@@ -212,7 +214,7 @@ def test_a_forwarded_request_tells_who_asked_and_brings_the_answers_body() -> No
     run(test, active(), standby(), standby())
 
 
-def test_an_envelope_that_is_refused_is_not_retried() -> None:
+def test_a_forwarded_request_whose_envelope_is_rejected_is_not_retried() -> None:
     def script(request: Request, message: Any) -> None:
         request.respond(encode_rpc(ForwardResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))))
 
@@ -225,7 +227,7 @@ def test_an_envelope_that_is_refused_is_not_retried() -> None:
     run(test, script, standby(), standby())
 
 
-def test_every_controller_is_greeted_again_when_its_connection_ends() -> None:
+def test_every_controller_gets_a_greeting_again_after_its_connection_ended() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(channel.keep_connected, lambda: MESSAGE)
@@ -244,7 +246,7 @@ def test_every_controller_is_greeted_again_when_its_connection_ends() -> None:
     run(test, active(), standby(101), standby(101))
 
 
-def test_a_controller_of_an_older_release_gets_what_it_can_read_in_an_older_version() -> None:
+def test_a_request_is_forwarded_to_an_older_controller_in_an_older_version() -> None:
     version = messages.newest_version(ApiKey.CREATE_TOPICS)
     topic = messages.nested_class(messages.request_class(ApiKey.CREATE_TOPICS), "topics")
     request = messages.build(
@@ -277,7 +279,7 @@ def test_a_controller_of_an_older_release_gets_what_it_can_read_in_an_older_vers
     run(test, older, silent, silent)
 
 
-def test_a_request_that_an_older_controller_cannot_read_is_refused() -> None:
+def test_a_request_that_an_older_version_cannot_express_is_rejected_for_an_older_controller() -> None:
     def older(asked: Request, message: Any) -> None:
         refusal = ForwardResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, newest_version=2)
         asked.respond(encode_rpc(refusal))
@@ -295,7 +297,7 @@ def test_a_request_that_an_older_controller_cannot_read_is_refused() -> None:
     run(test, older, silent, silent)
 
 
-def test_a_request_too_large_to_be_forwarded_is_refused_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_too_large_to_be_forwarded_is_rejected_and_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_channel, "FORWARD_BODY_BYTES_MAX", 100)
 
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
@@ -308,13 +310,13 @@ def test_a_request_too_large_to_be_forwarded_is_refused_and_not_sent(monkeypatch
     run(test, silent, silent, silent)
 
 
-def test_a_connection_that_falls_silent_is_given_up_while_another_can_still_save_the_session() -> None:
-    """As after a power loss of the controller, which tells nobody that its connections are gone."""
+def test_a_silent_controller_connection_is_closed_before_the_broker_session_expires() -> None:
+    """When a controller loses power, no peer is notified that its connections are dead."""
 
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(101, 4)
         started_ns = world.now_ns
-        with pytest.raises(RequestFailed):
+        with pytest.raises(PeerRequestFailed):
             await channel.request(MESSAGE, timeout_ms=4_500)
         assert (await channel.request(MESSAGE, timeout_ms=4_500)).first_producer_id == 1000
         assert len(controllers[0].connections) == 2
@@ -331,7 +333,7 @@ def test_a_connection_that_falls_silent_is_given_up_while_another_can_still_save
 
 
 def refusing(error: ErrorCode, times: int) -> Script:
-    """The active controller, which answers so many requests with an error."""
+    """Script of the active controller that answers this many requests with an error."""
     left = [times]
 
     def script(request: Request, message: Any) -> None:
@@ -344,7 +346,7 @@ def refusing(error: ErrorCode, times: int) -> Script:
     return script
 
 
-def test_a_controller_that_is_too_busy_is_asked_again_a_little_later_and_no_other() -> None:
+def test_a_request_to_a_busy_controller_is_retried_a_little_later_at_the_same_controller() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(102, 4)
         started_ns = world.now_ns
@@ -355,18 +357,18 @@ def test_a_controller_that_is_too_busy_is_asked_again_a_little_later_and_no_othe
     run(test, standby(), refusing(ErrorCode.REQUEST_TIMED_OUT, 3), standby())
 
 
-def test_a_controller_that_is_too_busy_for_all_of_the_time_gave_no_answer() -> None:
+def test_a_controller_that_stays_busy_until_the_deadline_counts_as_not_answering() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(102, 4)
-        with pytest.raises(RequestFailed) as failure:
+        with pytest.raises(PeerRequestFailed) as failure:
             await channel.request(MESSAGE, timeout_ms=2_000)
-        assert failure.value.outcome is Outcome.TIMED_OUT
+        assert failure.value.outcome is CallOutcome.TIMED_OUT
         assert len(controllers[1].seen) <= 60
 
     run(test, standby(), refusing(ErrorCode.REQUEST_TIMED_OUT, 1_000), standby())
 
 
-def test_a_controller_that_failed_over_one_request_is_trusted_with_the_next() -> None:
+def test_a_controller_that_failed_one_request_still_gets_the_next_request() -> None:
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(102, 4)
         assert (await channel.request(MESSAGE)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -376,8 +378,8 @@ def test_a_controller_that_failed_over_one_request_is_trusted_with_the_next() ->
     run(test, standby(), refusing(ErrorCode.UNKNOWN_SERVER_ERROR, 1), standby())
 
 
-def test_what_an_earlier_term_of_the_leader_was_asked_is_asked_again_of_the_next() -> None:
-    """Its node has lost power in between, and nobody tells of the connection's end."""
+def test_a_request_to_an_earlier_term_of_a_leader_is_sent_again_to_its_next_term() -> None:
+    """The node lost power between the two terms, and nothing reports the end of its connections."""
 
     async def test(world: World, channel: ControllerChannel, controllers: list[ScriptedController]) -> None:
         channel.on_leader(101, 4)
@@ -396,7 +398,7 @@ def test_what_an_earlier_term_of_the_leader_was_asked_is_asked_again_of_the_next
     run(test, silent)
 
 
-def test_to_learn_that_a_node_leads_that_was_asked_on_a_guess_is_no_reason_to_ask_it_again() -> None:
+def test_a_request_already_sent_to_a_guessed_leader_is_not_sent_again_when_it_is_confirmed() -> None:
     held: list[Request] = []
 
     def hold(request: Request, message: Any) -> None:

@@ -1,4 +1,4 @@
-"""The registry: Kafka's names, cheap to fill, readable by Prometheus."""
+"""The metric registry: Kafka's names, cheap updates, output that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.broker.serving.metrics import topics
-from kraft.broker.serving.metrics.metric_registry import Kind, Look, Metrics
+from kraft.broker.serving.metrics.metric_registry import MetricKind, Metrics, ScanSteps
 from kraft.broker.serving.metrics.naming import SUFFIXES
 from kraft.broker.serving.metrics.text import HISTOGRAM_COST, LABELS_KEPT_MAX, LINES_PER_STEP, text_in_steps
 from kraft.broker.serving.metrics.topics import TopicMetrics
@@ -17,7 +17,7 @@ from kraft.seam import InvariantError
 from kraft.seam.measures import SAMPLES_KEPT, Histogram
 
 
-def test_the_same_name_is_the_same_meter() -> None:
+def test_registering_a_metric_name_twice_returns_the_same_meter() -> None:
     metrics = Metrics()
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a").mark(5)
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a").count += 2
@@ -53,7 +53,7 @@ def test_prometheus_reads_meters_gauges_and_histograms_under_one_name_each() -> 
     assert text.count("# TYPE kafka_server_brokertopicmetrics_messagesinpersec_total") == 1
 
 
-def test_a_total_is_a_counter_before_and_after_its_first_topic_counts() -> None:
+def test_a_topic_total_is_a_counter_before_and_after_its_first_topic_counts() -> None:
     metrics = Metrics()
     topics = TopicMetrics(metrics)
     total = "kafka_server_brokertopicmetrics_bytesinpersec_total"
@@ -86,17 +86,17 @@ def test_a_histogram_keeps_only_the_newest_samples() -> None:
     assert histogram.largest == SAMPLES_KEPT + 99
 
 
-def test_an_mbean_name_is_kafkas() -> None:
+def test_metric_names_have_the_form_of_kafkas_mbean_names() -> None:
     metrics = Metrics()
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a")
     ((name, _),) = metrics.readings()
     assert name.mbean == "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=a"
 
 
-def test_gauges_that_are_read_together_take_one_look_for_each_reading() -> None:
+def test_gauges_with_a_shared_scan_scan_once_per_reading() -> None:
     metrics, looks = Metrics(), 0
 
-    def look() -> Look:
+    def look() -> ScanSteps:
         nonlocal looks
         looks += 1
         yield
@@ -108,10 +108,10 @@ def test_gauges_that_are_read_together_take_one_look_for_each_reading() -> None:
     assert b"kafka_server_replicamanager_partitioncount 30.0" in metrics.exposition()
 
 
-def test_the_steps_of_a_look_are_pieces_of_a_text() -> None:
+def test_each_step_of_a_scan_yields_an_empty_piece_of_the_scrape_text() -> None:
     metrics, at = Metrics(), 0
 
-    def look() -> Look:
+    def look() -> ScanSteps:
         nonlocal at
         while at < 3:
             at += 1
@@ -125,7 +125,7 @@ def test_the_steps_of_a_look_are_pieces_of_a_text() -> None:
     assert next(steps, None) is None
 
 
-def test_no_piece_of_a_text_has_more_lines_than_a_step() -> None:
+def test_no_piece_of_the_scrape_text_has_more_lines_than_a_step() -> None:
     metrics = Metrics()
     for number in range(2 * LINES_PER_STEP):
         metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic=f"t{number}")
@@ -139,7 +139,7 @@ def test_no_piece_of_a_text_has_more_lines_than_a_step() -> None:
     assert "".join(pieces).encode() == metrics.exposition()
 
 
-def test_metrics_that_come_and_go_between_two_pieces_do_no_harm() -> None:
+def test_metrics_may_be_added_and_removed_between_two_pieces_of_the_scrape_text() -> None:
     metrics = Metrics()
     for number in range(2 * LINES_PER_STEP):
         metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic=f"t{number}")
@@ -151,7 +151,7 @@ def test_metrics_that_come_and_go_between_two_pieces_do_no_harm() -> None:
     assert f'"{last}"' not in "".join(steps)
 
 
-def test_a_topic_that_is_forgotten_during_a_look_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_removed_while_the_totals_are_summed_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "PIECES_PER_STEP", 1)
     metrics = Metrics()
     kept = topics.TopicMetrics(metrics)
@@ -159,12 +159,12 @@ def test_a_topic_that_is_forgotten_during_a_look_is_counted_once(monkeypatch: py
         kept.of(name).messages_in.count += 10
     steps = text_in_steps(metrics, partitions=False)
     next(steps)
-    kept.forget("c")  # not yet looked at
+    kept.forget("c")  # not yet scanned
     kept.forget("a")
     assert "kafka_server_brokertopicmetrics_messagesinpersec_total 30.0\n" in "".join(steps)
 
 
-def test_a_name_has_one_kind() -> None:
+def test_registering_a_metric_name_with_another_kind_raises() -> None:
     metrics = Metrics()
     metrics.gauge("kafka.log", "Log", "Size", lambda: 1)
     with pytest.raises(InvariantError, match="name=Size is a gauge, not a counter"):
@@ -174,21 +174,21 @@ def test_a_name_has_one_kind() -> None:
 def test_metrics_per_partition_are_shown_only_on_request() -> None:
     metrics = Metrics()
     members = [({"topic": "a", "partition": "0"}, 7)]
-    metrics.enumerate("kafka.log", "Log", "Size", Kind.GAUGE, lambda: members, is_on_demand=True)
+    metrics.enumerate("kafka.log", "Log", "Size", MetricKind.GAUGE, lambda: members, is_on_demand=True)
     assert b"kafka_log_log_size" not in metrics.exposition()
     assert b'kafka_log_log_size{partition="0",topic="a"} 7.0' in metrics.exposition(partitions=True)
 
 
-def test_a_text_is_shown_as_a_label() -> None:
+def test_an_info_metric_shows_its_text_as_a_label() -> None:
     metrics = Metrics()
     state = [({"current_state": "leader"}, 1)]
-    metrics.enumerate("kafka.server", "raft-metrics", "current-state", Kind.INFO, lambda: state)
+    metrics.enumerate("kafka.server", "raft-metrics", "current-state", MetricKind.INFO, lambda: state)
     assert b'kafka_server_raft_metrics_current_state_info{current_state="leader"} 1.0' in metrics.exposition()
 
 
 def collected(metrics: Metrics) -> Iterator[Metric]:
-    """One prometheus-client family per name that has members."""
-    for _ in metrics.look_in_steps():
+    """Return one prometheus-client family per name that has members."""
+    for _ in metrics.scan_in_steps():
         pass
     for family in metrics.families_shown(partitions=False):
         name = family.prometheus
@@ -210,14 +210,14 @@ def samples_of(families: Iterable[Metric]) -> dict[tuple[object, ...], float]:
     return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def test_the_text_holds_what_prometheus_client_collects() -> None:
+def test_the_scrape_text_equals_what_prometheus_client_collects() -> None:
     metrics = Metrics()
     metrics.meter("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic='a"b\\c\nd').mark(3)
     metrics.gauge("kafka.server", "ReplicaManager", "LeaderCount", lambda: float("inf"))
     metrics.gauge("kafka.server", "raft-metrics", "commit-latency-avg", lambda: 1e-9)
     metrics.histogram("kafka.network", "RequestMetrics", "TotalTimeMs", request="Fetch").update(2.5)
-    metrics.enumerate("kafka.server", "KafkaServer", "ClusterId", Kind.INFO, lambda: [({"cluster_id": "x"}, 1)])
-    for _ in range(2):  # the second time names and labels are those that were kept
+    metrics.enumerate("kafka.server", "KafkaServer", "ClusterId", MetricKind.INFO, lambda: [({"cluster_id": "x"}, 1)])
+    for _ in range(2):  # the second time, names and labels come from the kept texts
         parsed = list(text_string_to_metric_families(metrics.exposition().decode()))
         assert samples_of(parsed) == samples_of(collected(metrics))
         types = {one.name: one.type for one in parsed}
@@ -225,7 +225,7 @@ def test_the_text_holds_what_prometheus_client_collects() -> None:
         assert types["kafka_network_requestmetrics_totaltimems"] == "summary"
 
 
-def test_labels_that_clients_make_are_kept_up_to_a_bound() -> None:
+def test_the_text_of_client_chosen_labels_is_cached_only_up_to_a_limit() -> None:
     metrics = Metrics()
     for number in range(LABELS_KEPT_MAX + 10):
         metrics.gauge("kafka.server", "socket-server-metrics", "connections", lambda: 1, client=str(number))

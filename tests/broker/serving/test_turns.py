@@ -1,4 +1,4 @@
-"""Turns: long work on the loop in short pieces."""
+"""Turns: long work on the event loop in short pieces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kraft.broker.serving.turns import STEP_PIECES_MAX, TURN_NS_MAX, Turns, in_s
 
 
 class Watch:
-    """A clock that moves when it is told."""
+    """A clock that moves only when the test moves it."""
 
     now_ns = 0
 
@@ -20,7 +20,7 @@ class Watch:
 
 
 class Bench:
-    """Turns whose pieces take a while each."""
+    """A Turns object whose pieces of work each take some time on a fake clock."""
 
     def __init__(self, piece_ns: int) -> None:
         self.clock = Watch()
@@ -34,7 +34,7 @@ class Bench:
         self.clock.now_ns += self._piece_ns
 
 
-def test_what_fits_into_one_turn_is_done_when_start_returns() -> None:
+def test_work_that_fits_into_one_turn_is_done_when_start_returns() -> None:
     bench = Bench(TURN_NS_MAX // 10)
     bench.turns.add(bench.work, "ab")
     bench.turns.add(bench.work, "c")
@@ -44,7 +44,7 @@ def test_what_fits_into_one_turn_is_done_when_start_returns() -> None:
     assert not bench.tasks
 
 
-def test_long_work_lets_others_run_between_turns_and_keeps_its_order() -> None:
+def test_long_work_lets_other_tasks_run_between_turns_and_keeps_its_order() -> None:
     bench = Bench(TURN_NS_MAX // 2)
 
     async def other() -> None:
@@ -71,7 +71,7 @@ def test_long_work_lets_others_run_between_turns_and_keeps_its_order() -> None:
     assert "other" in between, "whichever of the two trio runs first in a pass"
 
 
-def test_work_that_is_added_within_a_turn_follows_in_that_turn() -> None:
+def test_work_added_within_a_turn_is_done_in_that_turn() -> None:
     bench = Bench(TURN_NS_MAX // 10)
 
     def add_another(piece: str) -> None:
@@ -85,7 +85,7 @@ def test_work_that_is_added_within_a_turn_follows_in_that_turn() -> None:
     assert bench.done == ["a", "c", "b", "over"]
 
 
-def test_a_turn_may_end_where_the_next_piece_is_looked_for() -> None:
+def test_a_turn_can_end_while_a_generator_searches_for_the_next_piece_of_work() -> None:
     bench = Bench(TURN_NS_MAX)
 
     def pieces() -> Iterator[str | None]:
@@ -101,7 +101,7 @@ def test_a_turn_may_end_where_the_next_piece_is_looked_for() -> None:
     assert bench.done[:5] == ["over", "over", "over", "a", "over"]
 
 
-def test_work_that_comes_while_the_task_ends_is_done_too() -> None:
+def test_work_added_to_turns_while_their_task_ends_is_done() -> None:
     bench = Bench(TURN_NS_MAX)
 
     async def other() -> None:
@@ -116,16 +116,16 @@ def test_work_that_comes_while_the_task_ends_is_done_too() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(bench.tasks.pop())
             nursery.start_soon(other)
-        while bench.tasks:  # the other was later than the task's end
+        while bench.tasks:  # the other piece was added after the task's end
             await bench.tasks.pop()()
 
-    for _ in range(10):  # trio shuffles the two
+    for _ in range(10):  # trio runs the two tasks in random order
         bench.done.clear()
         trio.run(main)
         assert bench.done.count("c") == 1
 
 
-def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
+def test_work_added_to_turns_after_their_task_has_ended_is_done() -> None:
     bench = Bench(TURN_NS_MAX)
 
     async def main() -> None:
@@ -138,7 +138,7 @@ def test_work_that_comes_after_the_task_has_ended_is_done_too() -> None:
     assert [one for one in bench.done if one != "over"] == list("abcd")
 
 
-async def test_a_walk_over_very_many_lets_others_run() -> None:
+async def test_iterating_over_very_many_pieces_with_in_steps_lets_other_tasks_run() -> None:
     seen: list[int] = []
     others: list[int] = []
 

@@ -19,7 +19,7 @@ def left() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == NAME]
 
 
-async def test_calls_run_in_one_thread_in_order_and_give_their_results() -> None:
+async def test_client_thread_runs_calls_in_order_and_returns_their_results() -> None:
     client = ClientThread(NAME)
     assert await client.call(lambda: threading.current_thread().name) == NAME
     with pytest.raises(ZeroDivisionError):
@@ -30,7 +30,7 @@ async def test_calls_run_in_one_thread_in_order_and_give_their_results() -> None
     await trio.to_thread.run_sync(thread.join)
 
 
-async def test_a_cancelled_call_goes_on_and_the_client_is_closed_behind_it() -> None:
+async def test_a_cancelled_call_continues_in_its_thread_and_the_client_is_closed_after_it() -> None:
     client, begun, done = ClientThread(NAME), threading.Event(), list[str]()
 
     def work() -> None:
@@ -48,7 +48,7 @@ async def test_a_cancelled_call_goes_on_and_the_client_is_closed_behind_it() -> 
     await trio.to_thread.run_sync(thread.join)
 
 
-async def test_a_cancelled_caller_waits_for_the_end_of_the_client() -> None:
+async def test_a_cancelled_close_waits_until_the_client_is_closed() -> None:
     client, done = ClientThread(NAME), list[str]()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -56,7 +56,7 @@ async def test_a_cancelled_caller_waits_for_the_end_of_the_client() -> None:
     assert done == ["close"]
 
 
-async def test_a_close_gives_up_a_call_that_does_not_end_and_the_thread_ends_with_the_call() -> None:
+async def test_a_close_times_out_on_a_blocked_call_and_the_thread_ends_with_that_call() -> None:
     client, release, closed = ClientThread(NAME), threading.Event(), threading.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.call, release.wait)
@@ -70,7 +70,7 @@ async def test_a_close_gives_up_a_call_that_does_not_end_and_the_thread_ends_wit
     assert closed.is_set()
 
 
-def test_a_thread_that_outlives_its_trio_run_ends_without_a_word() -> None:
+def test_a_client_thread_that_outlives_its_trio_run_ends_silently() -> None:
     release, threads = threading.Event(), list[threading.Thread]()
 
     async def main() -> None:

@@ -1,4 +1,6 @@
-"""Each library against one cluster of real processes: what the interface promises, and a workload with a kill -9."""
+"""Tests of each client library on one cluster of real processes: the rules of the clients' interface, and a workload
+during which a node is killed.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,15 @@ from kraft.client.admin import Admin
 from kraft.sim.chaos.clients import ClientLibrary, OperationFailed, ProducerSettings, WorkloadConsumer, WorkloadProducer
 from kraft.sim.chaos.clients.libraries import library_of
 from kraft.sim.chaos.clusters.kafka_cluster import KafkaCluster
-from kraft.sim.chaos.history import EventType, Function, History, HistoryEvent, Place
+from kraft.sim.chaos.history import Function, HistoryEvent, HistoryEventType, HistoryRecorder, Place
 from kraft.sim.chaos.scenarios.scenario import GROUP, TOPIC, Scenario, ScenarioWorkload
-from kraft.sim.chaos.workloads import Workload
+from kraft.sim.chaos.workloads import ClientWorkload
 from kraft.sim.shapes import ClusterError
 from tests.chaos.workloads.facts import acknowledged, completed, read_by, require_well_formed
 
 LEAVES_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-"""kafka-python forgets sockets whose connection was refused, and the garbage collector closes them."""
+"""Name of the library that leaves sockets open. kafka-python drops sockets whose connection was refused without closing
+them; the garbage collector closes them."""
 FOREIGN = [
     pytest.param("confluent-kafka", marks=pytest.mark.slow),
     pytest.param("kafka-python", marks=[pytest.mark.slow, LEAVES_SOCKETS]),
@@ -57,8 +60,8 @@ def fresh(cluster: KafkaCluster) -> Iterator[KafkaCluster]:
 
 
 def reset(cluster: KafkaCluster) -> None:
-    """Make it as new. That takes until the session of a member has ended that was closed while it was joining: its
-    client did not know yet under which name to leave."""
+    """Reset the cluster. If a member was closed while it joined its group, this waits until the member's session
+    expires: its client did not have a member id yet and could not leave."""
 
     def try_reset() -> bool:
         try:
@@ -73,7 +76,7 @@ def reset(cluster: KafkaCluster) -> None:
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - histories notify nobody
+    while not condition():  # noqa: ASYNC110 - a history sends no notifications
         await trio.sleep(LOOK_AGAIN_S)
 
 
@@ -86,7 +89,7 @@ async def make_topic(library: ClientLibrary, bootstrap: str) -> None:
     while True:
         try:
             [state] = await admin.partitions(PLACE.topic)
-        except OperationFailed:  # the broker that answered has not heard of it
+        except OperationFailed:  # the broker that answered has not received the metadata yet
             continue
         if len(state.isr) == 3:
             break
@@ -95,7 +98,9 @@ async def make_topic(library: ClientLibrary, bootstrap: str) -> None:
     await admin.aclose()
 
 
-def test_a_library_sends_and_reads_records_and_asks_for_ends(library: ClientLibrary, fresh: KafkaCluster) -> None:
+def test_a_client_library_sends_and_reads_records_and_returns_end_offsets(
+    library: ClientLibrary, fresh: KafkaCluster
+) -> None:
     async def main() -> None:
         bootstrap = fresh.bootstrap_servers
         await make_topic(library, bootstrap)
@@ -119,14 +124,15 @@ def test_a_library_sends_and_reads_records_and_asks_for_ends(library: ClientLibr
 
 
 async def send_once_it_can(producer: WorkloadProducer, value: bytes) -> None:
-    """Until one was acknowledged: a producer of little patience may still be finding the leader, on a busy machine."""
+    """Send until one record is acknowledged. On a busy machine a producer with a short timeout may still be searching
+    for the leader."""
     while True:
         with suppress(OperationFailed):
             await producer.send(PLACE, value)
             return
 
 
-def test_a_library_fails_a_record_that_is_too_large_and_knows_nothing_of_one_that_times_out(
+def test_a_client_library_fails_a_too_large_record_and_reports_a_timed_out_one_as_unknown(
     library: ClientLibrary, fresh: KafkaCluster
 ) -> None:
     async def main() -> None:
@@ -137,19 +143,19 @@ def test_a_library_fails_a_record_that_is_too_large_and_knows_nothing_of_one_tha
         await send_once_it_can(producer, b"first")
         with pytest.raises(OperationFailed) as large:
             await producer.send(PLACE, bytes(3_000_000))
-        assert (large.value.type, large.value.error) == (EventType.FAIL, "MESSAGE_TOO_LARGE")
+        assert (large.value.type, large.value.error) == (HistoryEventType.FAIL, "MESSAGE_TOO_LARGE")
         for broker in fresh.broker_ids:
             await trio.to_thread.run_sync(fresh.pause, broker)
         with pytest.raises(OperationFailed) as late:
             await producer.send(PLACE, b"second")
-        assert late.value.type is EventType.INFO
+        assert late.value.type is HistoryEventType.INFO
         await producer.aclose()
         await trio.to_thread.run_sync(fresh.mend)
 
     trio.run(main)
 
 
-def test_a_library_does_not_know_whether_its_creation_found_its_own_topic(
+def test_creating_an_existing_topic_has_an_unknown_outcome_in_each_client_library(
     library: ClientLibrary, fresh: KafkaCluster
 ) -> None:
     async def main() -> None:
@@ -157,21 +163,21 @@ def test_a_library_does_not_know_whether_its_creation_found_its_own_topic(
         await admin.create_topic("twice", 1, 3, {})
         with pytest.raises(OperationFailed) as again:
             await admin.create_topic("twice", 1, 3, {})
-        assert (again.value.type, again.value.error) == (EventType.INFO, "TOPIC_ALREADY_EXISTS")
+        assert (again.value.type, again.value.error) == (HistoryEventType.INFO, "TOPIC_ALREADY_EXISTS")
         await admin.delete_topic("twice")
         with pytest.raises(OperationFailed) as gone:
             await admin.delete_topic("twice")
-        assert (gone.value.type, gone.value.error) == (EventType.INFO, "UNKNOWN_TOPIC_OR_PARTITION")
+        assert (gone.value.type, gone.value.error) == (HistoryEventType.INFO, "UNKNOWN_TOPIC_OR_PARTITION")
         with pytest.raises(OperationFailed) as invalid:
             await admin.create_topic("no spaces", 1, 3, {})
-        assert invalid.value.type is EventType.FAIL
+        assert invalid.value.type is HistoryEventType.FAIL
         await admin.aclose()
 
     trio.run(main)
 
 
 async def member_of(library: ClientLibrary, bootstrap: str) -> WorkloadConsumer:
-    """A member of the group that has read the only record, and has committed that."""
+    """Open a member of the group that has read the only record and committed its offset."""
     consumer = await library.consumer(bootstrap, "member", GROUP)
     await consumer.subscribe([PLACE.topic])
     while not await consumer.poll(POLL_MS):
@@ -183,7 +189,7 @@ async def member_of(library: ClientLibrary, bootstrap: str) -> WorkloadConsumer:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_member_that_is_closed_leaves_and_one_that_is_dropped_does_not(
+def test_a_closed_consumer_leaves_its_group_and_a_consumer_dropped_without_close_does_not(
     library: ClientLibrary, fresh: KafkaCluster, leaves: bool
 ) -> None:
     async def main() -> None:
@@ -207,10 +213,10 @@ def test_a_member_that_is_closed_leaves_and_one_that_is_dropped_does_not(
 
 @dataclass
 class Played:
-    """A workload that was played once, for several tests."""
+    """The results of a workload that ran once and is used by several tests."""
 
-    history: History
-    workload: Workload
+    history: HistoryRecorder
+    workload: ClientWorkload
     is_complete: bool
     threads: list[str]
 
@@ -224,7 +230,7 @@ def played(cluster: KafkaCluster, library: ClientLibrary) -> Played:
 
 
 def has_met_all(events: list[HistoryEvent]) -> bool:
-    """Members came, polled and committed, and topics came and went."""
+    """Return whether members have joined, polled and committed, and topics were created and deleted."""
     created = {event.values["topic"] for event in completed(events, Function.CREATE_TOPIC)}
     deleted = {event.values["topic"] for event in completed(events, Function.DELETE_TOPIC)}
     return bool(completed(events, Function.COMMIT)) and len(polling_members(events)) > 2 and bool(created & deleted)
@@ -236,9 +242,10 @@ def polling_members(events: list[HistoryEvent]) -> set[str]:
 
 
 async def play(cluster: KafkaCluster, library: ClientLibrary) -> Played:
-    """Kill the leader of a partition once clients work, start it again, and go on until all have had their turn."""
+    """Run a workload. When its clients work, kill the leader of a partition, restart it, and continue until all clients
+    have done their part."""
     now = trio.current_time
-    history = History(lambda: int(now() * 1e9))
+    history = HistoryRecorder(lambda: int(now() * 1e9))
     scenario = Scenario(
         name="test",
         title="Test",
@@ -246,7 +253,7 @@ async def play(cluster: KafkaCluster, library: ClientLibrary) -> Played:
             producers=3, rate=20, value_bytes=50, group_members=2, group_churn_s=3.0, topic_churn=2
         ),
     )
-    workload = Workload(library, cluster.bootstrap_servers, scenario, history, random.Random(1), lambda _: None)
+    workload = ClientWorkload(library, cluster.bootstrap_servers, scenario, history, random.Random(1), lambda _: None)
     await workload.prepare()
     until = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -268,7 +275,7 @@ def test_a_workload_has_a_well_formed_history(played: Played) -> None:
     require_well_formed(played.history.events)
 
 
-def test_a_workload_reads_each_acknowledged_record_where_it_was_acknowledged(played: Played) -> None:
+def test_a_workload_reads_each_acknowledged_record_at_its_acknowledged_offset(played: Played) -> None:
     assert played.is_complete
     sent = acknowledged(played.history.events)
     assert {place for place, _ in sent} == {Place(TOPIC, number) for number in range(3)}
@@ -276,7 +283,7 @@ def test_a_workload_reads_each_acknowledged_record_where_it_was_acknowledged(pla
     assert sent.items() & read_by(played.history.events, "reader-0").items()
 
 
-def test_a_workload_lets_members_come_and_go(played: Played) -> None:
+def test_group_members_of_a_workload_join_and_leave_while_it_runs(played: Played) -> None:
     events = played.history.events
     members = polling_members(events)
     assert len(members) > 2
@@ -292,6 +299,6 @@ def test_a_workload_creates_and_deletes_topics(played: Played) -> None:
     assert {event.values["topic"] for event in created} & {event.values["topic"] for event in deleted}
 
 
-def test_a_workload_leaves_no_thread_of_a_client(played: Played) -> None:
+def test_a_workload_leaves_no_client_thread_running(played: Played) -> None:
     own = ("producer", "reader", "member", "churn", "final", "preparer")
     assert not [name for name in played.threads if name.startswith(own)]

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from kraft.sim.chaos.clients.outcomes import reason_of, send_failed, topic_change_failed, unknown
-from kraft.sim.chaos.history import EventType
+from kraft.sim.chaos.history import HistoryEventType
 from kraft.wire.error_codes import ErrorCode
 
-FAIL, INFO = EventType.FAIL, EventType.INFO
+FAIL, INFO = HistoryEventType.FAIL, HistoryEventType.INFO
 
 SENDS = {
     "MESSAGE_TOO_LARGE": FAIL,
@@ -48,31 +48,35 @@ TOPIC_CHANGES = {
 
 
 @pytest.mark.parametrize(("error", "expected"), SENDS.items())
-def test_a_send_is_a_failure_only_where_no_attempt_can_have_appended_it(error: str, expected: EventType) -> None:
+def test_a_send_is_recorded_as_failed_only_if_no_attempt_can_have_appended_it(
+    error: str, expected: HistoryEventType
+) -> None:
     failed = send_failed(error)
     assert (failed.type, failed.error) == (expected, error)
 
 
 @pytest.mark.parametrize("error", SENDS)
-def test_a_send_that_the_library_knows_to_be_nowhere_is_a_failure_whatever_the_error(error: str) -> None:
+def test_a_send_that_the_library_knows_was_not_appended_is_recorded_as_failed_for_any_error(error: str) -> None:
     assert send_failed(error, is_certain=True).type is FAIL
 
 
 @pytest.mark.parametrize(("error", "expected"), TOPIC_CHANGES.items())
-def test_a_change_of_a_topic_is_a_failure_only_where_every_attempt_is_refused(error: str, expected: EventType) -> None:
+def test_a_topic_change_is_recorded_as_failed_only_if_every_attempt_is_rejected(
+    error: str, expected: HistoryEventType
+) -> None:
     assert topic_change_failed(error).type is expected
 
 
-def test_other_operations_are_unknown() -> None:
+def test_errors_of_operations_other_than_sends_and_topic_changes_are_recorded_as_unknown() -> None:
     assert unknown("TOPIC_AUTHORIZATION_FAILED").type is INFO
 
 
-def test_a_reason_is_one_line_with_the_exceptions_name() -> None:
+def test_the_recorded_reason_of_an_exception_is_one_line_with_its_name() -> None:
     assert reason_of(RuntimeError("one\n  two")) == "RuntimeError: one two"
     assert reason_of(TimeoutError()) == "TimeoutError"
     assert len(reason_of(RuntimeError("x" * 10_000))) < 300
 
 
-def test_every_error_of_these_tables_is_one_of_kafkas() -> None:
+def test_every_error_name_in_the_outcome_tables_exists_in_kafka() -> None:
     names = {code.name for code in ErrorCode}
     assert {error for error in [*SENDS, *TOPIC_CHANGES] if error.isupper() and not error.startswith("_")} <= names

@@ -1,7 +1,7 @@
-"""A run of a cluster with all that its hosts can have: networks, small disks and clocks of their own. It waits to be
-killed.
+"""A program that runs a cluster with everything that its hosts can have (separate networks, small disks and clocks),
+and waits to be killed.
 
-`python cluster_runner.py FOLDER`; FOLDER does not exist yet. It prints what it has made, as JSON.
+`python cluster_runner.py FOLDER`; FOLDER does not exist yet. The program prints what it has created, as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.config.properties import render_properties
 from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from kraft.deploy.launch.node_command import NodeCommand
-from kraft.sim.chaos.hosts.clocks import NodeClock
+from kraft.sim.chaos.hosts.clocks import ProcessClock
 from kraft.sim.chaos.hosts.disks import NodeDisk
 from kraft.sim.chaos.hosts.namespaces import NodeNetworks
 from kraft.sim.chaos.hosts.warden import Warden
@@ -42,7 +42,7 @@ def main(path: Path) -> None:
             (home / "server.properties").write_text(render_properties(networks.properties(node, properties)))
             (home / "data").mkdir()
             NodeDisk(home / "data", DISK_BYTES, warden).mount()
-            clock = NodeClock(home, warden)
+            clock = ProcessClock(home, warden)
             clock.open()
             command = NodeCommand(prefix=tuple(networks.command_prefix(node)), environment=clock.environment)
             command.write(home)

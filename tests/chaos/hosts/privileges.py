@@ -1,4 +1,4 @@
-"""Whether this machine lets tests mount file systems and make network namespaces."""
+"""Tells tests whether this machine lets them mount file systems and create network namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that a test writes and reads back, blocking."""
+"""Blocking calls by which a test writes records and reads them back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT_MS = 20_000
 
 
 def send(servers: str, topic: str, values: list[bytes], *, timeout_ms: int = TIMEOUT_MS) -> list[bytes]:
-    """Send these one after the other until one fails, with acks=all. Gives those that were acknowledged."""
+    """Send these records one after the other with acks=all until one fails. Return the acknowledged ones."""
     acked: list[bytes] = []
 
     async def run() -> None:
@@ -28,7 +28,7 @@ def send(servers: str, topic: str, values: list[bytes], *, timeout_ms: int = TIM
 
 
 def read(servers: str, topic: str, count: int) -> list[bytes]:
-    """The values of a topic with one partition, from its begin, as soon as there are so many."""
+    """Return the values of a topic with one partition, from its begin, once there are `count` values."""
     values: list[bytes] = []
 
     async def run() -> None:

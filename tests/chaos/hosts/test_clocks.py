@@ -1,4 +1,4 @@
-"""The wall clock of a node is moved while it runs, and nothing else is."""
+"""Tests that a change of a running node's wall clock changes nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kraft.deploy.launch.node_command import NodeCommand
 from kraft.sim.chaos.hosts.clocks import (
     SHARED,
     CannotMoveClock,
-    NodeClock,
+    ProcessClock,
     can_move_clocks,
     find_library,
     measure_offset_ms,
@@ -28,7 +28,8 @@ NO_CLOCKS = can_move_clocks()
 needs_faketime = pytest.mark.skipif(bool(NO_CLOCKS), reason=NO_CLOCKS)
 HOUR_MS = 3_600_000
 TOLERATED_MS = 5_000
-"""The test's own machine may be slow between two looks; the offsets are larger by far."""
+"""Tolerated difference in ms between two clock readings: the machine may be slow between them. The offsets under test
+are much larger."""
 TELL = """
 import sys, threading, time
 for _ in sys.stdin:
@@ -41,17 +42,17 @@ for _ in sys.stdin:
 def warden() -> Iterator[Warden]:
     with Warden() as opened:
         yield opened
-    assert opened.left == ()
+    assert opened.leftovers == ()
 
 
 @pytest.fixture
-def clock(tmp_path: Path, warden: Warden) -> NodeClock:
-    clock = NodeClock(tmp_path, warden)
+def clock(tmp_path: Path, warden: Warden) -> ProcessClock:
+    clock = ProcessClock(tmp_path, warden)
     clock.open()
     return clock
 
 
-def test_a_machine_without_libfaketime_is_told_which_package_to_install(tmp_path: Path) -> None:
+def test_a_machine_without_libfaketime_gets_an_error_with_the_package_to_install(tmp_path: Path) -> None:
     with pytest.raises(CannotMoveClock, match="apt-get install libfaketime"):
         find_library(tmp_path)
     library = tmp_path / "usr" / "lib" / "some-machine" / "faketime" / "libfaketime.so.1"
@@ -61,7 +62,7 @@ def test_a_machine_without_libfaketime_is_told_which_package_to_install(tmp_path
 
 
 @needs_faketime
-def test_an_offset_moves_every_wall_clock_of_python_and_not_the_monotonic_one(clock: NodeClock) -> None:
+def test_a_clock_offset_moves_every_wall_clock_of_python_but_not_the_monotonic_clock(clock: ProcessClock) -> None:
     told: list[list[float]] = []
     command = [sys.executable, "-c", TELL]
     pipe = subprocess.PIPE
@@ -82,13 +83,11 @@ def test_an_offset_moves_every_wall_clock_of_python_and_not_the_monotonic_one(cl
 
 
 @needs_faketime
-def test_a_node_takes_on_an_offset_while_it_runs_and_keeps_it_when_it_is_started_again(
-    tmp_path: Path, warden: Warden
-) -> None:
-    clocks: list[NodeClock] = []
+def test_a_running_node_adopts_a_clock_offset_and_keeps_it_after_a_restart(tmp_path: Path, warden: Warden) -> None:
+    clocks: list[ProcessClock] = []
 
     def prepare(folder: ClusterFolder) -> None:
-        clock = NodeClock(folder.node(1), warden)
+        clock = ProcessClock(folder.node(1), warden)
         clock.open()
         NodeCommand(environment=clock.environment).write(folder.node(1))
         clocks.append(clock)
@@ -112,19 +111,19 @@ def seen_offset_ms(cluster: LocalCluster) -> int:
 
 
 @needs_faketime
-def test_a_process_that_is_killed_leaves_no_semaphore_or_shared_memory(tmp_path: Path) -> None:
+def test_a_killed_process_with_a_moved_clock_leaves_no_semaphore_or_shared_memory(tmp_path: Path) -> None:
     with Warden() as warden:
-        clock = NodeClock(tmp_path, warden)
+        clock = ProcessClock(tmp_path, warden)
         clock.open()
         process = subprocess.Popen(["sleep", "600"], env={**os.environ, **clock.environment})
         warden.process(process.pid)
     process.wait()
-    assert warden.left == ()
+    assert warden.leftovers == ()
     assert left_in_memory(clock.environment["FAKETIME_SHARED"].split()) == []
     assert not (SHARED / f"faketime_shm_{process.pid}").exists()
 
 
 def left_in_memory(names: Iterable[str]) -> list[str]:
-    """Those that are there of the semaphore and the shared memory of one clock; other tests have theirs."""
+    """Return the semaphore and shared memory of one clock that still exist; other tests have their own."""
     own = [name.removeprefix("/") for name in names]
     return [path.name for path in SHARED.iterdir() if path.name.removeprefix("sem.") in own]

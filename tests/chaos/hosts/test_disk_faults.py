@@ -1,4 +1,6 @@
-"""Running nodes whose syncs are slow or fail: no acknowledged record is lost, and a failed sync stops the node."""
+"""Tests of running nodes whose syncs are slow or fail: no acknowledged record is lost, and a failed sync stops the
+node.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ THREE = ClusterLayout(controllers=3, brokers=1, fault_control=True)
 VALUES = [b"%d" % number for number in range(5)]
 
 
-def test_a_node_with_slow_syncs_goes_on_and_counts_them(tmp_path: Path) -> None:
+def test_a_node_with_slow_syncs_keeps_serving_and_counts_them(tmp_path: Path) -> None:
     with running_nodes(tmp_path / "cluster", SYNCED) as cluster:
         assert send(cluster.bootstrap_servers, "orders", VALUES) == VALUES
         node = faults_of(cluster)
@@ -32,7 +34,7 @@ def test_a_node_with_slow_syncs_goes_on_and_counts_them(tmp_path: Path) -> None:
         assert node.syncs_broken() == (delayed, 0)
 
 
-def test_a_broker_whose_sync_fails_stops_and_has_what_it_acknowledged_when_it_is_back(tmp_path: Path) -> None:
+def test_a_broker_whose_sync_fails_stops_and_keeps_acknowledged_records_after_a_restart(tmp_path: Path) -> None:
     with running_nodes(tmp_path / "cluster", SYNCED) as cluster:
         acked = send(cluster.bootstrap_servers, "orders", VALUES)
         faults_of(cluster).fail_syncs(True)
@@ -44,10 +46,10 @@ def test_a_broker_whose_sync_fails_stops_and_has_what_it_acknowledged_when_it_is
         assert read(cluster.bootstrap_servers, "orders", len(acked))[: len(acked)] == acked
 
 
-def test_a_controller_whose_sync_fails_stops_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_controller_whose_sync_fails_stops_and_the_other_controllers_continue(tmp_path: Path) -> None:
     with running_nodes(tmp_path / "cluster", THREE) as cluster:
         faults_of(cluster, 102).fail_syncs(True)
-        assert send(cluster.bootstrap_servers, "orders", VALUES) == VALUES  # to create the topic takes a sync
+        assert send(cluster.bootstrap_servers, "orders", VALUES) == VALUES  # creating the topic needs a sync
         require_stopped(cluster, 102)
         cluster.start(102)
         assert {status.state for status in cluster.status()} == {"ready"}

@@ -1,4 +1,6 @@
-"""A node's own small disk is full to the last block when it is filled, and a broker stands that."""
+"""Tests of small disks of nodes: a filled disk is full to the last block, and a broker loses no acknowledged record on
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ MIB = 1 << 20
 def warden() -> Iterator[Warden]:
     with Warden() as opened:
         yield opened
-    assert opened.left == ()
+    assert opened.leftovers == ()
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def write(path: Path, count: int) -> None:
 
 
 @needs_mounts
-def test_a_filled_disk_takes_not_one_block_more_until_it_is_freed(disk: NodeDisk) -> None:
+def test_a_filled_disk_accepts_no_further_block_until_it_is_freed(disk: NodeDisk) -> None:
     assert 3 * MIB < disk.free_bytes <= 4 * MIB
     assert disk.fill() == 0
     with pytest.raises(OSError, match="No space left") as refused:
@@ -62,7 +64,7 @@ def test_a_filled_disk_takes_not_one_block_more_until_it_is_freed(disk: NodeDisk
 
 
 @needs_mounts
-def test_a_disk_that_is_filled_but_for_some_bytes_takes_these_and_no_more(disk: NodeDisk) -> None:
+def test_a_disk_filled_except_for_some_bytes_accepts_exactly_these_bytes(disk: NodeDisk) -> None:
     assert disk.fill(leave_bytes=2 * BLOCK_BYTES) == 2 * BLOCK_BYTES
     write(disk.path / "log", 2 * BLOCK_BYTES)
     with pytest.raises(OSError, match="No space left"):
@@ -70,7 +72,7 @@ def test_a_disk_that_is_filled_but_for_some_bytes_takes_these_and_no_more(disk: 
 
 
 @needs_mounts
-def test_filling_again_takes_the_room_that_was_made_meanwhile(disk: NodeDisk) -> None:
+def test_filling_a_disk_again_takes_the_space_freed_in_the_meantime(disk: NodeDisk) -> None:
     write(disk.path / "log", MIB)
     disk.fill()
     (disk.path / "log").unlink()
@@ -79,7 +81,7 @@ def test_filling_again_takes_the_room_that_was_made_meanwhile(disk: NodeDisk) ->
 
 
 @needs_mounts
-def test_a_disk_that_is_not_mounted_is_not_filled(tmp_path: Path, warden: Warden) -> None:
+def test_filling_an_unmounted_disk_is_rejected(tmp_path: Path, warden: Warden) -> None:
     disk = NodeDisk(tmp_path, 4 * MIB, warden)
     with pytest.raises(CannotMount, match="no file system of the run's own"):
         disk.fill()
@@ -87,13 +89,13 @@ def test_a_disk_that_is_not_mounted_is_not_filled(tmp_path: Path, warden: Warden
 
 
 @needs_mounts
-def test_a_disk_is_not_mounted_over_another_one(disk: NodeDisk, warden: Warden) -> None:
+def test_mounting_a_disk_over_a_mounted_one_is_rejected(disk: NodeDisk, warden: Warden) -> None:
     with pytest.raises(WardenError, match="mounted"):
         NodeDisk(disk.path, 4 * MIB, warden).mount()
 
 
 @needs_mounts
-def test_the_warden_unmounts_a_disk_that_is_in_use(tmp_path: Path) -> None:
+def test_the_warden_unmounts_a_disk_in_use(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.mkdir()
     with Warden() as warden:
@@ -104,7 +106,7 @@ def test_the_warden_unmounts_a_disk_that_is_in_use(tmp_path: Path) -> None:
             assert not disk.is_mounted
 
 
-def test_a_machine_that_does_not_mount_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_can_mount_returns_the_reason_on_a_machine_that_cannot_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, size_bytes: int) -> None:
         raise CannotMount("cannot mount a tmpfs: Operation not permitted; it takes root")
 
@@ -117,7 +119,7 @@ def test_a_machine_that_does_not_mount_says_why(monkeypatch: pytest.MonkeyPatch)
 
 
 @needs_mounts
-def test_a_broker_on_a_full_disk_stops_and_has_what_it_acknowledged_when_it_is_back(
+def test_a_broker_on_a_full_disk_stops_and_keeps_acknowledged_records_after_a_restart(
     tmp_path: Path, warden: Warden
 ) -> None:
     small: list[NodeDisk] = []

@@ -1,4 +1,4 @@
-"""A run of a whole cluster that is ended with kill -9 leaves nothing behind."""
+"""Test that a run of a whole cluster that is ended with kill -9 leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 @needs_mounts
 @needs_namespaces
 @needs_faketime
-def test_a_killed_run_of_a_cluster_leaves_no_process_network_mount_memory_socket_or_folder(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_process_network_mount_shared_memory_socket_or_folder(tmp_path: Path) -> None:
     memory = set(os.listdir(SHARED))
     command = [sys.executable, "-m", RUNNER, str(tmp_path / "cluster")]
     pipe = subprocess.PIPE

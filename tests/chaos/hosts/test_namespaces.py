@@ -1,4 +1,4 @@
-"""Nodes in network namespaces: a cut loses packets and tells nobody, and nothing of the networks outlives the run."""
+"""Tests of nodes in network namespaces: a cut drops packets without any error, and no network outlives the run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kraft.deploy.launch.folder import ClusterFolder
 from kraft.deploy.launch.layout import ClusterLayout
 from kraft.deploy.launch.node_command import NodeCommand
 from kraft.seam import LinkQuality
-from kraft.sim.chaos.clusters.onlooker import find_controller
-from kraft.sim.chaos.hosts.namespaces import NodeNetworks, Way
+from kraft.sim.chaos.clusters.cluster_queries import find_controller
+from kraft.sim.chaos.hosts.namespaces import NodeNetworks, PacketConditions
 from kraft.sim.chaos.hosts.network_commands import CannotUseNamespaces, can_use_netem
 from kraft.sim.chaos.hosts.warden import Warden
 from tests.chaos.hosts.nodes import running_nodes
@@ -42,19 +42,19 @@ def networks() -> Iterator[NodeNetworks]:
         networks.open()
         yield networks
         networks.close()
-    assert warden.left == ()
+    assert warden.leftovers == ()
     assert traces_of(networks) == []
 
 
 def traces_of(networks: NodeNetworks) -> list[str]:
-    """What there is of these networks on this machine."""
+    """Return everything on this machine that belongs to these networks."""
     word = networks.bridge.removesuffix("b")
     names = [*os.listdir("/sys/class/net"), *(os.listdir("/run/netns") if os.path.exists("/run/netns") else [])]
     return [name for name in names if name.startswith(word)]
 
 
 def socket_inside(networks: NodeNetworks, node: int) -> socket.socket:
-    """A TCP socket in the node's namespace: it stays there, whoever uses it."""
+    """Return a TCP socket in the node's namespace. The socket stays there, whichever process uses it."""
     made: list[socket.socket] = []
 
     def make() -> None:
@@ -63,7 +63,7 @@ def socket_inside(networks: NodeNetworks, node: int) -> socket.socket:
             made.append(socket.socket())
         os.close(descriptor)
 
-    thread = threading.Thread(target=make)  # which alone is in the namespace, and ends
+    thread = threading.Thread(target=make)  # only this process is in the namespace, and it ends
     thread.start()
     thread.join()
     made[0].settimeout(WAIT_SECONDS_MAX)
@@ -72,7 +72,7 @@ def socket_inside(networks: NodeNetworks, node: int) -> socket.socket:
 
 @pytest.fixture
 def listener(networks: NodeNetworks) -> Iterator[socket.socket]:
-    """Of node 2."""
+    """Return a listening socket of node 2."""
     with socket_inside(networks, 2) as listening:
         listening.bind((networks.address(2), 0))
         listening.listen()
@@ -81,7 +81,8 @@ def listener(networks: NodeNetworks) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def ends(networks: NodeNetworks, listener: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A connection that node 1 has opened to node 2, with which something was exchanged: 1's end, and 2's."""
+    """Return both ends of a connection from node 1 to node 2, over which bytes have passed: node 1's end, and
+    node 2's."""
     with socket_inside(networks, 1) as one:
         one.connect(listener.getsockname())
         two, address = listener.accept()
@@ -94,18 +95,19 @@ def ends(networks: NodeNetworks, listener: socket.socket) -> Iterator[tuple[sock
 
 
 def is_silent(*sockets: socket.socket) -> bool:
-    """Whether nothing has come: no bytes, no end, no error."""
+    """Return whether this end has received nothing: no bytes, no end of the connection, no error."""
     return select.select(sockets, [], sockets, 0) == ([], [], [])
 
 
 def wait_for_packets(networks: NodeNetworks, link: tuple[int, int], count: int) -> None:
-    """Until so many more were sent on a way."""
+    """Wait until `count` more packets were sent in this direction."""
     due = networks.sent_packets()[link] + count
     wait_until(lambda: networks.sent_packets()[link] >= due)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Look again and again: neither the kernel's counters nor a quorum tell when they change."""
+    """Poll until the condition is true. Polling is necessary because neither the kernel's counters nor a quorum notify
+    of changes."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline
@@ -113,13 +115,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @needs_namespaces
-def test_a_cut_one_way_loses_packets_closes_nothing_and_they_arrive_after_it(
+def test_a_one_way_namespace_cut_drops_packets_that_are_retransmitted_after_it(
     networks: NodeNetworks, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     one, two = ends
-    networks.apply({(1, 2): Way(is_cut=True)})
+    networks.apply({(1, 2): PacketConditions(is_cut=True)})
     one.sendall(b"late")
-    wait_for_packets(networks, (1, 2), 2)  # it is sent again and again
+    wait_for_packets(networks, (1, 2), 2)  # it is retransmitted
     two.sendall(b"the other way")
     assert one.recv(100) == b"the other way"
     assert is_silent(one, two)
@@ -128,11 +130,11 @@ def test_a_cut_one_way_loses_packets_closes_nothing_and_they_arrive_after_it(
 
 
 @needs_namespaces
-def test_the_end_of_a_connection_is_not_noticed_across_a_cut(
+def test_the_close_of_a_connection_does_not_pass_a_namespace_cut(
     networks: NodeNetworks, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     one, two = ends
-    networks.apply({link: Way(is_cut=True) for link in BOTH})
+    networks.apply({link: PacketConditions(is_cut=True) for link in BOTH})
     two.shutdown(socket.SHUT_RDWR)
     wait_for_packets(networks, (2, 1), 2)
     assert is_silent(one)
@@ -141,10 +143,10 @@ def test_the_end_of_a_connection_is_not_noticed_across_a_cut(
 
 
 @needs_namespaces
-def test_a_connection_is_not_refused_across_a_cut_and_opens_after_it(
+def test_a_dial_across_a_namespace_cut_is_not_refused_and_succeeds_after_it(
     networks: NodeNetworks, listener: socket.socket
 ) -> None:
-    networks.apply({(1, 2): Way(is_cut=True)})
+    networks.apply({(1, 2): PacketConditions(is_cut=True)})
     with socket_inside(networks, 1) as one:
         one.setblocking(False)
         one.connect_ex(listener.getsockname())
@@ -156,14 +158,12 @@ def test_a_connection_is_not_refused_across_a_cut_and_opens_after_it(
 
 
 @needs_namespaces
-def test_clients_are_on_the_hosts_side_and_are_cut_off_from_one_node(
-    networks: NodeNetworks, listener: socket.socket
-) -> None:
+def test_clients_on_the_host_can_be_cut_off_from_a_single_node(networks: NodeNetworks, listener: socket.socket) -> None:
     with socket.create_connection(listener.getsockname(), timeout=WAIT_SECONDS_MAX) as client:
         two, address = listener.accept()
         with two:
             assert address[0] == networks.address(0)
-            networks.apply({(0, 2): Way(is_cut=True)})
+            networks.apply({(0, 2): PacketConditions(is_cut=True)})
             client.sendall(b"late")
             wait_for_packets(networks, (0, 2), 2)
             assert is_silent(two)
@@ -173,28 +173,29 @@ def test_clients_are_on_the_hosts_side_and_are_cut_off_from_one_node(
 
 
 @needs_namespaces
-def test_a_rate_holds_for_its_way_alone_until_it_is_lifted(networks: NodeNetworks) -> None:
+def test_a_packet_rate_limit_slows_only_its_direction_until_it_is_removed(networks: NodeNetworks) -> None:
     def rates() -> list[str]:
         shown = networks._tc_output(1, "class", "show", "dev", "eth0").split()
         return [shown[index + 1] for index, word in enumerate(shown) if word == "rate"]
 
-    networks.apply({(1, 2): Way(bytes_per_second=100_000)})
+    networks.apply({(1, 2): PacketConditions(bytes_per_second=100_000)})
     assert sorted(rates()) == ["32Gbit", "800Kbit"]
     networks.apply({})
     assert rates() == ["32Gbit", "32Gbit"]
 
 
 @needs_loss
-def test_packets_that_are_lost_on_a_way_are_counted_and_sent_again_until_all_has_arrived(
+def test_dropped_packets_of_a_direction_are_counted_and_retransmitted(
     networks: NodeNetworks, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     one, two = ends
-    networks.apply({(1, 2): Way(loss=0.2)})  # of a few losses in a row TCP's timeout grows past the wait
+    # after a few losses in a row TCP's timeout is longer than the wait
+    networks.apply({(1, 2): PacketConditions(loss=0.2)})
     assert networks.lost_packets() == {(1, 2): 0}
     while networks.lost_packets()[1, 2] < 3:
         one.sendall(b"bytes")
         assert two.recv(5, socket.MSG_WAITALL) == b"bytes"
-    networks.apply({(1, 2): Way(loss=1), (2, 1): Way(loss=0.001)})
+    networks.apply({(1, 2): PacketConditions(loss=1), (2, 1): PacketConditions(loss=0.001)})
     one.sendall(b"late")
     wait_until(lambda: networks.lost_packets()[1, 2] >= 2)
     assert is_silent(two)
@@ -205,19 +206,19 @@ def test_packets_that_are_lost_on_a_way_are_counted_and_sent_again_until_all_has
 
 @needs_loss
 @pytest.mark.skipif(not NO_NETEM, reason="this kernel has netem")
-def test_a_kernel_without_netem_refuses_to_lose_packets_to_clients(networks: NodeNetworks) -> None:
+def test_packet_loss_to_clients_is_rejected_without_netem(networks: NodeNetworks) -> None:
     with pytest.raises(CannotUseNamespaces, match="to clients"):
-        networks.apply({(1, 0): Way(loss=0.5)})
+        networks.apply({(1, 0): PacketConditions(loss=0.5)})
 
 
 @needs_netem
-def test_latency_and_loss_are_set_on_a_way_and_lifted(networks: NodeNetworks) -> None:
+def test_latency_and_loss_of_a_direction_are_set_and_removed(networks: NodeNetworks) -> None:
     def shown() -> str:
         return networks._tc_output(1, "qdisc", "show", "dev", "eth0")
 
-    networks.apply({(1, 2): Way(latency_ms=50, jitter_ms=10, loss=0.25)})
+    networks.apply({(1, 2): PacketConditions(latency_ms=50, jitter_ms=10, loss=0.25)})
     assert "delay 50ms  10ms loss 25%" in shown()
-    networks.apply({(1, 2): Way(loss=0.5)})
+    networks.apply({(1, 2): PacketConditions(loss=0.5)})
     assert "loss 50%" in shown()
     assert "delay" not in shown()
     networks.apply({})
@@ -226,32 +227,37 @@ def test_latency_and_loss_are_set_on_a_way_and_lifted(networks: NodeNetworks) ->
 
 @needs_namespaces
 @pytest.mark.skipif(not NO_NETEM, reason="this kernel has netem")
-def test_a_kernel_without_netem_refuses_latency_and_changes_nothing(networks: NodeNetworks) -> None:
+def test_latency_without_netem_is_rejected_and_changes_nothing(networks: NodeNetworks) -> None:
     with pytest.raises(CannotUseNamespaces, match="sch_netem"):
-        networks.apply({(1, 2): Way(is_cut=True), (2, 1): Way(latency_ms=50)})
+        networks.apply({(1, 2): PacketConditions(is_cut=True), (2, 1): PacketConditions(latency_ms=50)})
     assert networks.ways == {}
     assert "netem" in can_use_netem()
 
 
 @needs_namespaces
 @pytest.mark.parametrize(
-    "way", [Way(latency_ms=5, jitter_ms=2, loss=0.01, reorder=0.25, duplicate=0.5), Way(reorder=0.1), Way(loss=1)]
+    "way",
+    [
+        PacketConditions(latency_ms=5, jitter_ms=2, loss=0.01, reorder=0.25, duplicate=0.5),
+        PacketConditions(reorder=0.1),
+        PacketConditions(loss=1),
+    ],
 )
-def test_the_words_for_netem_are_what_tc_reads(networks: NodeNetworks, way: Way) -> None:
+def test_netem_arguments_are_accepted_by_tc(networks: NodeNetworks, way: PacketConditions) -> None:
     words = ["tc", "-n", networks.namespace(1), "qdisc", "add", "dev", "lo", "root", "netem", *way.netem.split()]
     said = subprocess.run(words, capture_output=True, text=True, check=False).stderr
     assert said in ("", "Error: Specified qdisc kind is unknown.\n")
 
 
-def test_a_way_that_fares_well_needs_no_netem() -> None:
-    assert Way().netem == ""
-    assert Way(is_cut=True, bytes_per_second=5).netem == ""
-    assert Way(reorder=0.25).netem == "limit 100000 delay 10ms reorder 25%"
-    assert Way.of(LinkQuality(latency_ms=10, jitter_ms=4)) == Way(latency_ms=12, jitter_ms=2)
-    with pytest.raises(CannotUseNamespaces, match="so many bytes"):
-        Way.of(LinkQuality(bytes_max=5))
+def test_a_direction_without_faults_needs_no_netem() -> None:
+    assert PacketConditions().netem == ""
+    assert PacketConditions(is_cut=True, bytes_per_second=5).netem == ""
+    assert PacketConditions(reorder=0.25).netem == "limit 100000 delay 10ms reorder 25%"
+    assert PacketConditions.of(LinkQuality(latency_ms=10, jitter_ms=4)) == PacketConditions(latency_ms=12, jitter_ms=2)
+    with pytest.raises(CannotUseNamespaces, match="a number of bytes"):
+        PacketConditions.of(LinkQuality(bytes_max=5))
     with pytest.raises(ValueError, match="shares"):
-        Way(loss=2)
+        PacketConditions(loss=2)
 
 
 RUNNER = """
@@ -267,7 +273,7 @@ sys.stdin.read()
 
 
 @needs_namespaces
-def test_networks_are_removed_when_their_runner_is_killed() -> None:
+def test_namespace_networks_are_removed_when_their_runner_is_killed() -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", RUNNER], stdin=pipe, stdout=pipe, text=True) as runner:
         assert runner.stdout is not None
@@ -282,7 +288,7 @@ def test_networks_are_removed_when_their_runner_is_killed() -> None:
 
 @pytest.mark.slow
 @needs_namespaces
-def test_an_active_controller_that_is_cut_off_inside_its_namespace_is_replaced(tmp_path: Path) -> None:
+def test_an_active_controller_cut_off_in_its_namespace_is_replaced(tmp_path: Path) -> None:
     layout = ClusterLayout(controllers=3, brokers=1, fault_control=True)
     nodes = [node.node_id for node in layout.nodes()]
     with Warden() as warden:
@@ -300,9 +306,11 @@ def test_an_active_controller_that_is_cut_off_inside_its_namespace_is_replaced(t
             active = find_controller(servers)
             assert active is not None
             others = [node for node in nodes if node != active]
-            networks.apply({link: Way(is_cut=True) for other in others for link in ((active, other), (other, active))})
+            networks.apply(
+                {link: PacketConditions(is_cut=True) for other in others for link in ((active, other), (other, active))}
+            )
             wait_until(lambda: find_controller(servers) not in (None, active))
             networks.apply({})
         networks.close()
-    assert warden.left == ()
+    assert warden.leftovers == ()
     assert traces_of(networks) == []

@@ -1,4 +1,6 @@
-"""The warden leaves nothing of a run behind, however the run ends, and touches nothing that is not the run's."""
+"""Tests that the warden leaves nothing of a run behind, however the run ends, and touches nothing that is not the
+run's.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kraft.deploy.launch.processes import identify
-from kraft.sim.chaos.hosts.warden import Thing, Warden, WardenError
+from kraft.sim.chaos.hosts.warden import HeldResource, Warden, WardenError
 from tests.chaos.hosts.privileges import NO_MOUNTS, NO_NAMESPACES
 
 RUNNER = Path(__file__).with_name("warden_runner.py")
@@ -24,7 +26,7 @@ ENDINGS += [("wait", number) for number in (signal.SIGINT, signal.SIGTERM, signa
 
 
 def wait_gone(pid: int) -> None:
-    """Until a process, no child of this one, has ended."""
+    """Wait until a process that is not a child of this process has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -75,7 +77,7 @@ def test_a_warden_leaves_nothing_behind_however_its_runner_ends(
         assert not Path(f"/sys/class/net/{word}b").exists()
 
 
-def test_closing_a_warden_cleans_and_reports_nothing_left(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_closing_a_warden_cleans_up_and_reports_no_leftovers(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     with Warden() as warden:
         warden.process(sleeper.pid)
         warden.folder(tmp_path / "made")
@@ -85,23 +87,25 @@ def test_closing_a_warden_cleans_and_reports_nothing_left(tmp_path: Path, sleepe
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_released_thing_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_warden_does_not_touch_a_released_resource(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     with Warden() as warden:
         held = [warden.process(sleeper.pid), warden.folder(tmp_path / "made")]
         (tmp_path / "made").mkdir()
-        for thing in held:
-            warden.release(thing)
+        for resource in held:
+            warden.release(resource)
     assert sleeper.poll() is None
     assert (tmp_path / "made").exists()
 
 
-def test_a_process_with_another_start_time_is_not_killed(warden: Warden, sleeper: subprocess.Popen[bytes]) -> None:
-    warden._hold(Thing("process", str(sleeper.pid), "1"))
+def test_the_warden_does_not_kill_a_process_with_a_registered_pid_but_another_start_time(
+    warden: Warden, sleeper: subprocess.Popen[bytes]
+) -> None:
+    warden._hold(HeldResource("process", str(sleeper.pid), "1"))
     assert warden.close() == ()
     assert sleeper.poll() is None
 
 
-def test_a_folder_that_was_replaced_is_kept_and_reported(warden: Warden, tmp_path: Path) -> None:
+def test_the_warden_keeps_and_reports_a_folder_that_was_replaced(warden: Warden, tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
     warden.folder(made)
@@ -113,7 +117,7 @@ def test_a_folder_that_was_replaced_is_kept_and_reported(warden: Warden, tmp_pat
     assert (made / "file").exists()
 
 
-def test_a_symbolic_link_in_a_folder_is_not_followed(warden: Warden, tmp_path: Path) -> None:
+def test_the_warden_does_not_follow_a_symbolic_link_in_a_folder(warden: Warden, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("text")
@@ -126,12 +130,12 @@ def test_a_symbolic_link_in_a_folder_is_not_followed(warden: Warden, tmp_path: P
 
 
 @pytest.mark.parametrize("path", ["/", "/tmp", "/usr/lib", str(Path.home()), os.getcwd(), sys.prefix])
-def test_a_folder_that_no_run_can_have_made_is_refused(warden: Warden, path: str) -> None:
+def test_the_warden_rejects_a_folder_that_no_run_can_have_created(warden: Warden, path: str) -> None:
     with pytest.raises(WardenError):
         warden.folder(path)
 
 
-def test_a_file_that_exists_before_it_is_registered_is_refused(warden: Warden, tmp_path: Path) -> None:
+def test_the_warden_rejects_a_file_that_exists_before_its_registration(warden: Warden, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     with pytest.raises(WardenError, match="exists already"):
         warden.file(tmp_path / "file")
@@ -141,14 +145,14 @@ def test_a_file_that_exists_before_it_is_registered_is_refused(warden: Warden, t
         warden.mount("/dev/shm")
 
 
-def test_a_process_that_has_ended_cannot_be_registered(warden: Warden, sleeper: subprocess.Popen[bytes]) -> None:
+def test_the_warden_rejects_a_process_that_has_ended(warden: Warden, sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     sleeper.wait()
     with pytest.raises(WardenError, match="does not run"):
         warden.process(sleeper.pid)
 
 
-def test_a_warden_that_was_killed_refuses_new_things_and_reports_that_at_the_end(tmp_path: Path) -> None:
+def test_a_killed_warden_rejects_registrations_and_is_reported_at_the_close(tmp_path: Path) -> None:
     warden = Warden()
     os.kill(warden.pid, signal.SIGKILL)
     warden._process.wait()

@@ -1,4 +1,5 @@
-"""A run that registers one thing of each kind with a warden, says which, and ends as it is told or killed.
+"""A program that registers one resource of each kind with a warden, prints them, and then exits, raises, or waits to be
+killed.
 
 `python warden_runner.py FOLDER WORD exit|exception|wait`: WORD makes its names of namespaces unique.
 """
@@ -50,7 +51,7 @@ def main(folder: Path, word: str, ending: str) -> None:
 
 
 def make_privileged(warden: Warden, folder: Path, word: str) -> int:
-    """What only root can make: a mount that is busy, and a namespace with a process and an end of a veth pair."""
+    """Create the resources that need root: a busy mount, and a namespace with a process and an end of a veth pair."""
     disk = folder / "disk"
     disk.mkdir()
     warden.mount(disk)

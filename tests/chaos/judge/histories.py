@@ -1,24 +1,24 @@
-"""Histories by hand, and runs around them."""
+"""Handwritten histories of client operations, and the other data of runs with them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History, HistoryEvent, Place
-from kraft.sim.chaos.run.run_folder import FaultRecord, PartitionSample, RunInfo, Sample
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEvent, HistoryEventType, HistoryRecorder, Place
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, PartitionSample, RunInfo
 
 P = Place("chaos", 0)
 DURATION_MS = 20_000.0
 HEALED_MS = 10_000.0
 
 
-class Told:
-    """A history that is written operation by operation, on a clock that the test sets."""
+class HistoryBuilder:
+    """Builds a history operation by operation, on a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
-        self._history = History(lambda: int(self.now_ms * 1e6))
+        self._history = HistoryRecorder(lambda: int(self.now_ms * 1e6))
 
     @property
     def events(self) -> list[HistoryEvent]:
@@ -28,7 +28,9 @@ class Told:
         self.now_ms += 1
         return self._history.invoke(process, f, **values)
 
-    def end(self, begun: HistoryEvent, type: EventType = EventType.OK, error: str = "", **values: Any) -> HistoryEvent:
+    def end(
+        self, begun: HistoryEvent, type: HistoryEventType = HistoryEventType.OK, error: str = "", **values: Any
+    ) -> HistoryEvent:
         self.now_ms += 1
         return self._history.complete(begun, type, error=error, **values)
 
@@ -37,7 +39,7 @@ class Told:
         value: str,
         offset: int | None = None,
         *,
-        type: EventType = EventType.OK,
+        type: HistoryEventType = HistoryEventType.OK,
         error: str = "",
         process: str = "producer-0",
         place: Place = P,
@@ -60,20 +62,27 @@ class Told:
     def final(self, *records: tuple[int, str], place: Place = P) -> HistoryEvent:
         return self.poll(*records, process=FINAL_READER, place=place)
 
-    def commit(self, process: str, offset: int, type: EventType = EventType.OK, took_ms: float = 1.0) -> HistoryEvent:
+    def commit(
+        self, process: str, offset: int, type: HistoryEventType = HistoryEventType.OK, took_ms: float = 1.0
+    ) -> HistoryEvent:
         begun = self.begin(process, Function.COMMIT, group="group", offsets=[[*P, offset]])
         self.now_ms += took_ms - 1
         return self.end(begun, type)
 
     def topic(
-        self, f: Function, topic: str = "t", type: EventType = EventType.OK, process: str = "churn-0", **values: Any
+        self,
+        f: Function,
+        topic: str = "t",
+        type: HistoryEventType = HistoryEventType.OK,
+        process: str = "churn-0",
+        **values: Any,
     ) -> HistoryEvent:
         begun = self.begin(process, f, topic=topic)
         return self.end(begun, type, **values)
 
 
 def info_of(**values: Any) -> RunInfo:
-    """A run in which nothing is special but these values."""
+    """Return the description of a default run with these values replaced."""
     usual: dict[str, Any] = {
         "scenario": "by-hand",
         "title": "By hand",
@@ -93,10 +102,10 @@ def info_of(**values: Any) -> RunInfo:
 
 def steady_history(
     until_ms: float = DURATION_MS, every_ms: float = 20.0, silent: Sequence[tuple[float, float]] = ()
-) -> Told:
-    """A producer whose sends succeed; one that it begins in a silent time is acknowledged at the end of that. A reader
-    and the final reader are given all records."""
-    told = Told()
+) -> HistoryBuilder:
+    """Return the history of a producer whose sends succeed, and of a reader and the final reader that receive all
+    records. A send that begins in a silent interval is acknowledged at its end."""
+    told = HistoryBuilder()
     told.assign()
     records: list[tuple[int, str]] = []
     while told.now_ms < until_ms - every_ms:
@@ -113,7 +122,7 @@ def steady_history(
 
 
 def fault_of(**values: Any) -> FaultRecord:
-    """Node 2 is killed from 4 to 6 s, but for these values."""
+    """Return a fault that kills node 2 from 4 to 6 s, with these values replaced."""
     usual: dict[str, Any] = {
         "kind": "kill",
         "text": "kill of node 2",
@@ -125,7 +134,7 @@ def fault_of(**values: Any) -> FaultRecord:
 
 
 def partition_of(**values: Any) -> PartitionSample:
-    """chaos-0, led by node 2, with all replicas in sync, but for these values."""
+    """Return a sample of partition chaos-0, led by node 2 with all replicas in sync, with these values replaced."""
     usual: dict[str, Any] = {
         "topic": P.topic,
         "partition": P.partition,
@@ -137,8 +146,9 @@ def partition_of(**values: Any) -> PartitionSample:
     return PartitionSample(**{**usual, **values})
 
 
-def samples_of(*changes: tuple[float, dict[str, Any]], until_ms: float = DURATION_MS) -> list[Sample]:
-    """A sample each 100 ms. From each time on these values of a sample hold: `partition` are those of the partition."""
+def samples_of(*changes: tuple[float, dict[str, Any]], until_ms: float = DURATION_MS) -> list[ClusterSample]:
+    """Return a sample every 100 ms. Each change applies from its time on; `partition` holds changed values of the
+    partition."""
     values: dict[str, Any] = {
         "controller": 101,
         "controller_epoch": 3,
@@ -147,14 +157,14 @@ def samples_of(*changes: tuple[float, dict[str, Any]], until_ms: float = DURATIO
         "running": (1, 2, 3, 101, 102, 103),
         "partition": {},
     }
-    found: list[Sample] = []
+    found: list[ClusterSample] = []
     due = sorted(changes, key=lambda change: change[0])
     for number in range(int(until_ms / 100) + 1):
         while due and due[0][0] <= number * 100:
             values |= due.pop(0)[1]
         partition = partition_of(**values["partition"])
         rest = {name: value for name, value in values.items() if name != "partition"}
-        found.append(Sample(time_ms=number * 100.0, partitions=(partition,), **rest))
+        found.append(ClusterSample(time_ms=number * 100.0, partitions=(partition,), **rest))
     return found
 
 
@@ -164,4 +174,4 @@ KILLED = (
     (6_000, {"running": (1, 2, 3, 101, 102, 103)}),
     (7_000, {"partition": {"leader": 1, "leader_epoch": 6, "isr": (1, 2, 3)}}),
 )
-"""What samples show of the usual fault."""
+"""Samples of the cluster during the default fault, which kills node 2."""

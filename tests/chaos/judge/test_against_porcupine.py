@@ -1,5 +1,6 @@
-"""Our judge of linearizability agrees with porcupine, which others wrote: on random histories of topics, valid ones and
-spoiled ones, and on those that chaos histories give. The model is written twice, too."""
+"""Tests that our linearizability checker agrees with porcupine, an independent checker. They compare verdicts on random
+histories of topics, valid and invalid, and on histories from chaos runs. The model of a topic is written twice as well.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 from kraft.sim.chaos.judge.operations import of, paired
 from kraft.sim.chaos.judge.topics import TOPIC_FUNCTIONS, calls_as_lines, calls_of
 from kraft.sim.check.histories.linearizability import INVALID, VALID, Call, judge, parted
-from kraft.sim.check.histories.metadata_models import Answer, Create, Delete, TopicModel
+from kraft.sim.check.histories.metadata_models import ControllerAnswer, Create, Delete, TopicModel
 from kraft.wire.error_codes import ErrorCode
 from tests.chaos.judge.test_schedules import Log
 from tests.interop.programs import install_tools
@@ -27,7 +28,7 @@ PROGRAM = Path(__file__).parent.parent / "porcupine" / "target" / "porcupine"
 WORDS = {"ok": VALID, "illegal": INVALID}
 HISTORIES = 600
 EACH_MIN = 100
-"""So many histories of each verdict there must be, for the agreement to mean something."""
+"""Minimum number of histories of each verdict; with fewer the agreement would mean little."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,8 +52,8 @@ def _is_success(call: Call) -> bool:
 
 
 def drawn(source: random.Random) -> list[Call]:
-    """A history of one name that is linearizable: each call takes effect at a moment between its call and its return,
-    and an open one at any later time, or never."""
+    """Draw a linearizable history of one topic name. Each call takes effect between its call and its return, an open
+    one at any later time or never."""
     planned = []
     for number in range(source.randrange(2, 14)):
         called = source.randrange(0, 400)
@@ -69,10 +70,12 @@ def drawn(source: random.Random) -> list[Call]:
             is_done = is_done and source.random() < 0.5
             answer = None
         elif not is_done:
-            answer = Answer(ErrorCode.TOPIC_ALREADY_EXISTS if is_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            answer = ControllerAnswer(
+                ErrorCode.TOPIC_ALREADY_EXISTS if is_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
         else:
             made = UUID(int=number + 1) if is_told else None
-            answer = Answer(topic_id=made if is_create else topic_id if is_told else None)
+            answer = ControllerAnswer(topic_id=made if is_create else topic_id if is_told else None)
         if is_done:
             is_there = is_create
             topic_id = answer.topic_id if is_create and answer is not None else None
@@ -82,12 +85,12 @@ def drawn(source: random.Random) -> list[Call]:
 
 
 def spoiled(source: random.Random, calls: list[Call]) -> list[Call]:
-    """The same with one call changed: another answer, another question, or another time."""
+    """Return the history with one call changed: another answer, another operation, or another time."""
     number = source.randrange(len(calls))
     call = calls[number]
     kind = source.randrange(4)
     if kind == 0 and call.returned_ns is not None:
-        call = replace(call, answer=Answer(topic_id=UUID(int=source.randrange(1, 15))))
+        call = replace(call, answer=ControllerAnswer(topic_id=UUID(int=source.randrange(1, 15))))
     elif kind == 1:
         call = replace(call, asked=Delete() if isinstance(call.asked, Create) else Create(1))
     elif kind == 2 and call.returned_ns is not None:
@@ -98,7 +101,7 @@ def spoiled(source: random.Random, calls: list[Call]) -> list[Call]:
     return [*calls[:number], call, *calls[number + 1 :]]
 
 
-def test_our_judge_agrees_with_porcupine_on_random_histories_of_topics() -> None:
+def test_linearizability_checker_agrees_with_porcupine_on_random_topic_histories() -> None:
     source = random.Random(26)
     sound = [drawn(source) for _ in range(HISTORIES)]
     histories = [*sound, *(spoiled(source, history) for history in sound)]
@@ -108,7 +111,7 @@ def test_our_judge_agrees_with_porcupine_on_random_histories_of_topics() -> None
     assert min(Counter(found)[VALID], Counter(found)[INVALID]) >= EACH_MIN
 
 
-def test_our_judge_agrees_with_porcupine_on_chaos_histories() -> None:
+def test_linearizability_checker_agrees_with_porcupine_on_chaos_histories() -> None:
     source = random.Random(27)
     histories: list[list[Call]] = []
     for seed in range(40):

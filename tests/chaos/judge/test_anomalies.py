@@ -1,4 +1,6 @@
-"""Each anomaly is found in a history by hand, with the operations that prove it, and its sound neighbour is valid."""
+"""Tests that each anomaly is found in a handwritten history, with the operations that prove it, and that a similar
+sound history is valid.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +9,61 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, HistoryEvent
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, Verdict
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEvent, HistoryEventType
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, VALID, FoundAnomaly, RunVerdict
 from kraft.sim.chaos.judge.anomalies import EVIDENCE_MAX
 from kraft.sim.chaos.judge.verdict import decide_verdict
 from kraft.sim.check.histories.client_histories import ANOMALIES
-from tests.chaos.judge.histories import P, Told, info_of, samples_of
+from tests.chaos.judge.histories import HistoryBuilder, P, info_of, samples_of
 
 A, B, C, D = "producer-0/0", "producer-0/1", "producer-0/2", "producer-0/3"
 WHOLE = ((0, A), (1, B), (2, C))
 OTHER = P._replace(partition=1)
-INFO, FAIL = EventType.INFO, EventType.FAIL
+INFO, FAIL = HistoryEventType.INFO, HistoryEventType.FAIL
 
 
 @dataclass
-class Case:
-    """`bad` writes a history with the anomaly, and returns the events that prove it; `good` one that is like it."""
+class AnomalyCase:
+    """Two histories for one anomaly. `bad` writes a history with the anomaly and returns the events that prove it;
+    `good` writes a similar one without the anomaly."""
 
-    bad: Callable[[Told], Sequence[HistoryEvent]]
-    good: Callable[[Told], object]
+    bad: Callable[[HistoryBuilder], Sequence[HistoryEvent]]
+    good: Callable[[HistoryBuilder], object]
     words: str
     others: tuple[str, ...] = field(default=())
-    """Anomalies that cannot but come along."""
+    """Other anomalies that the bad history necessarily has as well."""
 
 
-def sent(told: Told, count: int = 3) -> list[HistoryEvent]:
+def sent(told: HistoryBuilder, count: int = 3) -> list[HistoryEvent]:
     return [told.send(value, offset) for offset, value in enumerate((A, B, C, D)[:count])]
 
 
-def lost(told: Told) -> Sequence[HistoryEvent]:
+def lost(told: HistoryBuilder) -> Sequence[HistoryEvent]:
     a, b = told.send(A, 0), told.send(B, 1)
     final = told.final((1, B))
     assert b.values["offset"] == 1
     return [a, final]
 
 
-def aborted(told: Told, type: EventType) -> Sequence[HistoryEvent]:
+def aborted(told: HistoryBuilder, type: HistoryEventType) -> Sequence[HistoryEvent]:
     send = told.send(A, type=type, error="MESSAGE_TOO_LARGE")
     return [send, told.final((0, A))]
 
 
-def duplicate(told: Told, idempotent: bool) -> Sequence[HistoryEvent]:
+def duplicate(told: HistoryBuilder, idempotent: bool) -> Sequence[HistoryEvent]:
     marks = {} if idempotent else {"idempotent": False}
     send = told.send(A, 0, **marks)
     told.send(B, 2, **marks)
     return [send, told.final((0, A), (1, A), (2, B))]
 
 
-def nonmonotonic_send(told: Told, second: str) -> Sequence[HistoryEvent]:
+def nonmonotonic_send(told: HistoryBuilder, second: str) -> Sequence[HistoryEvent]:
     sends = [told.send(A, 1), told.send(B, 0, process=second)]
     told.final((0, B), (1, A))
     return sends
 
 
-def reader(told: Told, *polls: Sequence[tuple[int, str]]) -> Sequence[HistoryEvent]:
+def reader(told: HistoryBuilder, *polls: Sequence[tuple[int, str]]) -> Sequence[HistoryEvent]:
     sent(told)
     told.assign()
     read = [told.poll(*poll) for poll in polls]
@@ -69,87 +72,89 @@ def reader(told: Told, *polls: Sequence[tuple[int, str]]) -> Sequence[HistoryEve
 
 
 CASES = {
-    "inconsistent offsets": Case(
+    "inconsistent offsets": AnomalyCase(
         lambda t: [*sent(t, 2), t.poll((0, A), (1, D)), t.final((0, A), (1, B))][2:],
         lambda t: [sent(t, 2), t.poll((0, A), (1, B)), t.final((0, A), (1, B))],
         f"chaos-0@1 is {D} for reader-0 and {B} for final-reader",
         ("unsent",),
     ),
-    "vanished": Case(
+    "vanished": AnomalyCase(
         lambda t: [t.send(A, 0), t.send(B, type=INFO), t.poll((0, A), (1, B)), t.final((0, A))][1:3],
         lambda t: [t.send(A, 0), t.send(B, type=INFO), t.poll((0, A)), t.final((0, A))],
-        f"reader-0 read {B} at chaos-0@1, which the final reader was not given",
+        f"reader-0 read {B} at chaos-0@1, which the final reader did not receive",
     ),
-    "duplicate": Case(lambda t: duplicate(t, True), lambda t: duplicate(t, False), f"record {A} of an idempotent"),
-    "lost write": Case(
+    "duplicate": AnomalyCase(
+        lambda t: duplicate(t, True), lambda t: duplicate(t, False), f"record {A} of an idempotent"
+    ),
+    "lost write": AnomalyCase(
         lost,
         lambda t: [t.send(A, type=INFO), t.send(B, 1), t.final((1, B))],
         f"record {A} was acknowledged at chaos-0@0 and never read, though offset 1 was",
     ),
-    "unseen": Case(
+    "unseen": AnomalyCase(
         lambda t: [*sent(t, 3)[2:], t.final((0, A), (1, B))][:1],
         lambda t: [*sent(t, 2), t.send(C, 2, acks="0"), t.final((0, A), (1, B))],
-        f"record {C} was acknowledged at chaos-0@2, and the final reader was not given it",
+        f"record {C} was acknowledged at chaos-0@2, and the final reader did not receive it",
     ),
-    "misplaced": Case(
+    "misplaced": AnomalyCase(
         lambda t: [t.send(A, 0), t.send(B, 5), t.final((0, A), (1, B))][1:2],
         lambda t: [t.send(A, 0), t.send(B, 1), t.final((0, A), (1, B))],
         f"record {B} was acknowledged at chaos-0@5, where the final reader found nothing",
     ),
-    "aborted read": Case(
+    "aborted read": AnomalyCase(
         lambda t: aborted(t, FAIL),
         lambda t: aborted(t, INFO),
         f"the send of {A} failed (MESSAGE_TOO_LARGE), and it was read at chaos-0@0",
     ),
-    "unsent": Case(
+    "unsent": AnomalyCase(
         lambda t: [*sent(t, 1), t.final((0, A), (1, D))][1:],
         lambda t: [*sent(t, 1), t.send(D, type=INFO), t.final((0, A), (1, D))],
         f"{D} was read at chaos-0@1, and no client sent it",
     ),
-    "nonmonotonic send": Case(
+    "nonmonotonic send": AnomalyCase(
         lambda t: nonmonotonic_send(t, "producer-0"),
         lambda t: nonmonotonic_send(t, "producer-0.1"),
         f"producer-0 sent {B} after the record at chaos-0@1, and it was acknowledged at offset 0",
     ),
-    "poll skip": Case(
+    "poll skip": AnomalyCase(
         lambda t: reader(t, [(0, A)], [(2, C)]),
         lambda t: reader(t, [(0, A)], [], [(1, B), (2, C)]),
-        "reader-0 was given chaos-0@2 directly after offset 0, though there are records between them",
+        "reader-0 received chaos-0@2 directly after offset 0, though there are records between them",
     ),
-    "nonmonotonic poll": Case(
+    "nonmonotonic poll": AnomalyCase(
         lambda t: reader(t, [(0, A), (1, B)], [(0, A)])[:2],
         lambda t: [reader(t, [(0, A), (1, B)]), t.poll((0, A), process="reader-0.1")],
-        "reader-0 went back: it was given chaos-0@0 after offset 1",
+        "reader-0 went back: it received chaos-0@0 after offset 1",
     ),
-    "int poll skip": Case(
+    "int poll skip": AnomalyCase(
         lambda t: reader(t, [(0, A), (2, C)]),
         lambda t: reader(t, [(0, A), (1, B), (2, C)]),
         "records between them, within one poll",
     ),
-    "int nonmonotonic poll": Case(
+    "int nonmonotonic poll": AnomalyCase(
         lambda t: reader(t, [(0, A), (1, B), (0, A)]),
         lambda t: reader(t, [(0, A), (1, B)], [(2, C)]),
-        "it was given chaos-0@0 after offset 1, within one poll",
+        "it received chaos-0@0 after offset 1, within one poll",
     ),
 }
 
 
-def judged(told: Told, *, is_whole: bool = True, **values: object) -> Verdict:
-    """Everything is healed all the time. If it `is_whole`, the producer has a success in another partition besides, and
-    the final reader was given that and came to the end."""
+def judged(told: HistoryBuilder, *, is_whole: bool = True, **values: object) -> RunVerdict:
+    """Judge a history of a run that has no faults. `is_whole`: the producer also has a success in another partition,
+    and the final reader received that record and reached the end."""
     if is_whole:
         told.send("producer-0/besides", 0, place=OTHER)
         told.final((0, "producer-0/besides"), place=OTHER)
     return decide_verdict(info_of(**{"healed_ms": 0.0, **values}), told.events, [], samples_of())
 
 
-def test_every_anomaly_of_logs_has_a_history_here() -> None:
+def test_every_log_anomaly_has_a_handwritten_history() -> None:
     assert CASES.keys() == ANOMALIES.keys()
 
 
 @pytest.mark.parametrize("name", ANOMALIES)
 def test_checks_catch_each_anomaly_and_name_the_operations_that_prove_it(name: str) -> None:
-    told = Told()
+    told = HistoryBuilder()
     proofs = CASES[name].bad(told)
     verdict = judged(told)
     assert verdict.verdict == INVALID
@@ -162,8 +167,8 @@ def test_checks_catch_each_anomaly_and_name_the_operations_that_prove_it(name: s
 
 
 @pytest.mark.parametrize("name", ANOMALIES)
-def test_the_sound_neighbour_of_each_anomaly_is_valid(name: str) -> None:
-    told = Told()
+def test_a_sound_history_similar_to_each_anomaly_is_valid(name: str) -> None:
+    told = HistoryBuilder()
     CASES[name].good(told)
     verdict = judged(told)
     assert (verdict.verdict, verdict.reasons, verdict.anomalies) == (VALID, (), ())
@@ -171,7 +176,7 @@ def test_the_sound_neighbour_of_each_anomaly_is_valid(name: str) -> None:
 
 @pytest.mark.parametrize("name", ANOMALIES)
 def test_an_allowed_anomaly_is_counted_and_shown_and_the_run_is_valid(name: str) -> None:
-    told = Told()
+    told = HistoryBuilder()
     CASES[name].bad(told)
     allowed = judged(told, allowed=(name, *CASES[name].others))
     assert allowed.anomaly_counts[name] == 1
@@ -179,8 +184,8 @@ def test_an_allowed_anomaly_is_counted_and_shown_and_the_run_is_valid(name: str)
     assert allowed.verdict == VALID
 
 
-def test_an_anomaly_that_the_scenario_must_show_and_does_not_makes_the_run_unknown() -> None:
-    told = Told()
+def test_a_run_without_the_anomaly_that_its_scenario_must_show_has_an_unknown_verdict() -> None:
+    told = HistoryBuilder()
     sent(told)
     told.final(*WHOLE)
     verdict = judged(told, allowed=("lost write",), must_find=("lost write",))
@@ -188,16 +193,16 @@ def test_an_anomaly_that_the_scenario_must_show_and_does_not_makes_the_run_unkno
     assert "'lost write'" in verdict.reasons[0]
 
 
-def test_a_run_without_a_final_reader_is_unknown() -> None:
-    told = Told()
+def test_a_run_without_a_final_reader_has_an_unknown_verdict() -> None:
+    told = HistoryBuilder()
     sent(told)
     verdict = judged(told, is_whole=False)
     assert (verdict.verdict, verdict.anomalies) == (UNKNOWN, ())
     assert "final reader" in verdict.reasons[0]
 
 
-def test_a_final_reader_that_stopped_on_the_way_proves_only_what_lies_before() -> None:
-    told = Told()
+def test_a_final_reader_that_stopped_early_proves_losses_only_before_its_last_offset() -> None:
+    told = HistoryBuilder()
     sent(told, 4)
     told.final((0, A), (2, C))
     told.end(told.begin(FINAL_READER, Function.POLL), INFO, "given up at the end")
@@ -206,8 +211,8 @@ def test_a_final_reader_that_stopped_on_the_way_proves_only_what_lies_before() -
     assert "stopped in chaos-0 at offset 2, and offset 3 is known" in verdict.reasons[0]
 
 
-def test_a_final_reader_that_begins_anew_goes_on_where_another_attempt_failed() -> None:
-    told = Told()
+def test_a_restarted_final_reader_after_a_failed_attempt_is_no_anomaly() -> None:
+    told = HistoryBuilder()
     sent(told)
     told.assign(FINAL_READER)
     told.final((0, A), (1, B))
@@ -217,9 +222,9 @@ def test_a_final_reader_that_begins_anew_goes_on_where_another_attempt_failed() 
     assert judged(told).verdict == VALID
 
 
-def test_a_group_member_begins_anew_after_an_assignment() -> None:
-    def history(with_assign: bool) -> Told:
-        told = Told()
+def test_a_group_member_may_skip_records_after_an_assignment() -> None:
+    def history(with_assign: bool) -> HistoryBuilder:
+        told = HistoryBuilder()
         sent(told)
         told.assign("member-0")
         told.poll((0, A), process="member-0")
@@ -235,8 +240,8 @@ def test_a_group_member_begins_anew_after_an_assignment() -> None:
     assert judged(history(False)).anomaly_counts == {"poll skip": 1}
 
 
-def test_a_poll_of_a_group_member_that_contains_the_rebalance_need_not_follow() -> None:
-    told = Told()
+def test_a_group_members_poll_with_a_rebalance_in_it_need_not_continue_earlier_reads() -> None:
+    told = HistoryBuilder()
     sent(told)
     told.commit("member-0", 0)
     told.poll((2, C), process="member-0")
@@ -246,22 +251,22 @@ def test_a_poll_of_a_group_member_that_contains_the_rebalance_need_not_follow() 
     assert judged(told).verdict == VALID
 
 
-def test_an_acknowledgement_without_an_offset_promises_the_record_and_no_place() -> None:
-    told = Told()
+def test_an_acknowledgement_without_an_offset_guarantees_the_record_but_not_its_offset() -> None:
+    told = HistoryBuilder()
     told.send(A, 0)
     told.send(B)
     told.final((0, A), (4, B))
     assert judged(told).verdict == VALID
-    lost = Told()
+    lost = HistoryBuilder()
     lost.send(A, -1)
     lost.send(B, 1)
     lost.final((1, B))
     assert judged(lost).anomaly_counts == {"unseen": 1}
 
 
-def test_records_of_a_users_application_may_come_from_nobody_known() -> None:
-    def history(with_send: bool) -> Told:
-        told = Told()
+def test_records_without_a_known_sender_are_allowed_with_a_users_application() -> None:
+    def history(with_send: bool) -> HistoryBuilder:
+        told = HistoryBuilder()
         if with_send:
             told.send(A, 0)
         told.poll((0, A), (1, "of the application"))
@@ -274,8 +279,8 @@ def test_records_of_a_users_application_may_come_from_nobody_known() -> None:
     assert judged(history(False)).anomaly_counts == {"unsent": 2}
 
 
-def test_of_many_anomalies_the_smallest_are_kept_and_all_are_counted() -> None:
-    told = Told()
+def test_only_the_smallest_of_many_anomalies_are_kept_but_all_are_counted() -> None:
+    told = HistoryBuilder()
     for number in range(100):
         told.send(f"producer-0/{number}", number)
     told.send("producer-0/last", 100)
@@ -286,9 +291,10 @@ def test_of_many_anomalies_the_smallest_are_kept_and_all_are_counted() -> None:
     assert [anomaly.evidence["offset"] for anomaly in kept] == [*range(EVIDENCE_MAX)]
 
 
-def test_a_history_of_fifty_thousand_operations_is_judged_with_a_tenth_of_it_lost() -> None:
-    """The test's own limit of time ends a judge whose work grows with the square of that."""
-    told, count = Told(), 50_000
+def test_a_history_of_fifty_thousand_operations_with_a_tenth_lost_is_judged_in_time() -> None:
+    """Fifty thousand operations are judged before the test's timeout. A checker whose work grows quadratically with the
+    number of operations would exceed it."""
+    told, count = HistoryBuilder(), 50_000
     for number in range(count):
         told.send(f"producer-{number % 3}/{number}", number, process=f"producer-{number % 3}")
     records = [(number, f"producer-{number % 3}/{number}") for number in range(count) if number % 10]
@@ -298,8 +304,8 @@ def test_a_history_of_fifty_thousand_operations_is_judged_with_a_tenth_of_it_los
     assert judged(told).anomaly_counts == {"lost write": count // 10}
 
 
-def test_places_of_other_topics_are_told_apart() -> None:
-    told = Told()
+def test_equal_partition_numbers_of_different_topics_are_judged_separately() -> None:
+    told = HistoryBuilder()
     told.send(A, 0)
     told.send(B, 0, place=P._replace(partition=2))
     told.final((0, A))

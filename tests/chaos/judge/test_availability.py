@@ -1,4 +1,4 @@
-"""Gaps, phases and throughput."""
+"""Tests of gaps without a success, phases of a run and throughput."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from kraft.sim.chaos.history import EventType, Function
+from kraft.sim.chaos.history import Function, HistoryEventType
 from kraft.sim.chaos.judge import Gap
 from kraft.sim.chaos.judge.availability import find_gaps, find_phases, phases_of, quantile, throughput_of
 from kraft.sim.chaos.judge.operations import paired
 from kraft.sim.chaos.run.run_folder import FaultRecord
-from tests.chaos.judge.histories import P, Told, fault_of, info_of, steady_history
+from tests.chaos.judge.histories import HistoryBuilder, P, fault_of, info_of, steady_history
 
 
-def send_gap(told: Told, *faults: FaultRecord, number: int = 0, **values: Any) -> Gap:
+def send_gap(told: HistoryBuilder, *faults: FaultRecord, number: int = 0, **values: Any) -> Gap:
     gaps = find_gaps(info_of(**values), paired(told.events), faults or [fault_of()])
     [found] = [gap for gap in gaps if (gap.fault, gap.f) == (number, "send")]
     return found
 
 
-def acknowledged(*times: float, place: Any = P, told: Told | None = None) -> Told:
-    """Sends that are acknowledged at these times (ms)."""
-    told = Told() if told is None else told
+def acknowledged(*times: float, place: Any = P, told: HistoryBuilder | None = None) -> HistoryBuilder:
+    """Return sends that are acknowledged at these times (ms)."""
+    told = HistoryBuilder() if told is None else told
     for time_ms in times:
         told.now_ms = time_ms - 2
         told.send(f"{place}/{time_ms}", int(time_ms), place=place)
@@ -38,12 +38,12 @@ def test_a_gap_begins_with_the_last_success_before_the_fault() -> None:
     assert send_gap(acknowledged(3_000, 3_700, 4_500, 5_000)).gap_ms == 800
 
 
-def test_a_gap_that_begins_long_after_the_fault_is_not_its_own() -> None:
+def test_a_gap_that_begins_long_after_a_fault_does_not_belong_to_it() -> None:
     found = send_gap(acknowledged(3_990, 4_010, *range(4_020, 8_000, 20), 9_500, 9_520))
     assert found.gap_ms < 50
 
 
-def test_gaps_outside_the_fault_do_not_count() -> None:
+def test_gaps_outside_the_time_of_a_fault_do_not_count() -> None:
     assert send_gap(acknowledged(1_000, 3_900, 4_100, 4_200), fault_of(end_ms=4_150.0)).gap_ms == 200
 
 
@@ -55,22 +55,22 @@ def test_the_longest_gap_of_all_partitions_is_reported_with_its_partition() -> N
     assert (found.gap_ms, found.places) == (1_200, ("chaos-1",))
 
 
-def test_a_gap_ends_where_the_next_fault_begins_and_that_one_has_all_of_it() -> None:
+def test_a_gap_across_the_begin_of_the_next_fault_belongs_completely_to_that_fault() -> None:
     told = acknowledged(3_900, 4_100, 9_500, 12_000, 12_100)
     faults = fault_of(), fault_of(begin_ms=10_000.0, end_ms=11_000.0)
     assert send_gap(told, *faults).gap_ms == 5_400
     assert send_gap(told, *faults, number=1).gap_ms == 2_500
 
 
-def test_a_gap_without_an_end_lasts_as_long_as_clients_try() -> None:
+def test_a_gap_without_a_later_success_lasts_as_long_as_clients_try() -> None:
     told = acknowledged(3_900, 4_100)
     told.now_ms = 4_200
-    told.send("x", type=EventType.INFO, took_ms=5_000)
+    told.send("x", type=HistoryEventType.INFO, took_ms=5_000)
     found = send_gap(told)
     assert (found.gap_ms, found.first_success_ms) == (5_101, None)
 
 
-def test_clients_that_stop_leave_no_gap() -> None:
+def test_clients_that_stop_sending_cause_no_gap() -> None:
     assert send_gap(acknowledged(3_900, 4_100)).gap_ms == 200
 
 
@@ -80,12 +80,12 @@ def test_a_send_that_never_completes_is_a_gap_up_to_the_end_of_the_work() -> Non
     assert send_gap(told).gap_ms == 20_000 - 4_100
 
 
-def test_a_fault_that_was_missed_has_no_gap() -> None:
+def test_a_fault_that_was_not_carried_out_has_no_gap() -> None:
     assert find_gaps(info_of(), paired(acknowledged(3_900, 4_100).events), [fault_of(missed="no leader")]) == []
 
 
-def test_polls_succeed_where_they_give_records() -> None:
-    told = Told()
+def test_polls_count_as_successes_only_if_they_return_records() -> None:
+    told = HistoryBuilder()
     for time_ms, records in ((3_900, [(0, "a")]), (4_200, []), (4_800, [(1, "b")])):
         told.now_ms = time_ms - 2
         told.poll(*records)
@@ -120,12 +120,12 @@ def test_a_phase_counts_outcomes_and_measures_successes() -> None:
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 5), (0.95, 10), (0.99, 10), (0.0, 1), (1.0, 10), (0.9, 9)])
-def test_a_quantile_is_the_smallest_value_that_enough_do_not_exceed(share: float, value: float) -> None:
+def test_a_quantile_is_the_smallest_value_not_exceeded_by_its_share_of_values(share: float, value: float) -> None:
     assert quantile([float(number) for number in range(1, 11)], share) == value
     assert quantile([], share) is None
 
 
-def test_throughput_has_every_second_also_those_without_a_success() -> None:
+def test_throughput_has_every_second_including_those_without_a_success() -> None:
     told = acknowledged(100, 200, 2_500)
     found = throughput_of(info_of(duration_ms=3_500.0), paired(told.events))
     assert found == ((0.0, 2.0), (1_000.0, 0.0), (2_000.0, 1.0), (3_000.0, 0.0))

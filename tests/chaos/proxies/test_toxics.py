@@ -1,4 +1,4 @@
-"""Values of ways: which toxics they are, in which order these change, and which values are refused."""
+"""Tests of the toxics for the conditions of a direction: their values, the order of changes, and rejected values."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from kraft.sim.chaos.proxies.toxics import (
     ATTRIBUTES,
     CLEAR,
     HELD_MS,
-    Manner,
-    Policy,
+    ByteConditions,
+    ConnectionPolicy,
+    HangMode,
     Toxic,
-    Way,
-    after_step,
+    after_change,
+    changes_between,
     is_held,
-    steps_between,
     toxics_of,
 )
 
 
-def toxics(way: Way, policy: Policy = Policy.OPEN, stream: str = "upstream") -> dict[str, Toxic]:
+def toxics(
+    way: ByteConditions, policy: ConnectionPolicy = ConnectionPolicy.OPEN, stream: str = "upstream"
+) -> dict[str, Toxic]:
     return toxics_of(way, policy, stream)
 
 
 def told(present: Mapping[str, Toxic], wanted: Mapping[str, Toxic], **options: bool) -> list[str]:
-    return [f"{step.verb.value} {step.name}" for step in steps_between(present, wanted, **options)]
+    return [f"{step.kind.value} {step.name}" for step in changes_between(present, wanted, **options)]
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
-def test_a_toxic_has_all_its_attributes(name: str) -> None:
+def test_a_toxic_has_default_values_for_attributes_that_are_not_given(name: str) -> None:
     assert Toxic(name).attributes == ATTRIBUTES[name]
 
 
@@ -52,23 +54,23 @@ def test_a_toxic_has_all_its_attributes(name: str) -> None:
         ({"type": "slicer", "attributes": {"average_size": 4, "size_variation": 4}}, "size_variation < average_size"),
     ],
 )
-def test_a_toxic_that_cannot_be_is_refused_with_what_there_is(arguments: dict[str, Any], message: str) -> None:
+def test_an_invalid_toxic_is_rejected_with_the_valid_names(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ToxiproxyError, match=message):
         Toxic(**arguments)
 
 
-def test_a_way_with_a_negative_value_is_refused() -> None:
+def test_negative_conditions_of_a_direction_are_rejected() -> None:
     with pytest.raises(ToxiproxyError, match="0 or more"):
-        Way(latency_ms=-1)
+        ByteConditions(latency_ms=-1)
 
 
-def test_a_clear_way_has_no_toxics() -> None:
+def test_a_direction_without_conditions_has_no_toxics() -> None:
     assert toxics(CLEAR) == {}
 
 
 @pytest.mark.parametrize(("latency_ms", "jitter_ms"), [(0, 1), (100, 0), (100, 7), (5, 10), (0, 40)])
-def test_jitter_of_a_way_adds_to_its_latency(latency_ms: int, jitter_ms: int) -> None:
-    attributes = toxics(Way(latency_ms=latency_ms, jitter_ms=jitter_ms))["latency"].attributes
+def test_jitter_of_a_direction_only_adds_to_its_latency(latency_ms: int, jitter_ms: int) -> None:
+    attributes = toxics(ByteConditions(latency_ms=latency_ms, jitter_ms=jitter_ms))["latency"].attributes
     least, most = (attributes["latency"] + sign * attributes["jitter"] for sign in (-1, 1))
     assert latency_ms <= least <= most <= latency_ms + jitter_ms
     assert most == latency_ms + jitter_ms
@@ -86,52 +88,57 @@ def test_jitter_of_a_way_adds_to_its_latency(latency_ms: int, jitter_ms: int) ->
     ],
 )
 def test_bytes_per_second_become_a_rate_in_thousands_or_pauses(bytes_per_second: int, rate: Toxic) -> None:
-    assert list(toxics(Way(bytes_per_second=bytes_per_second)).values()) == [rate]
+    assert list(toxics(ByteConditions(bytes_per_second=bytes_per_second)).values()) == [rate]
 
 
-def test_a_hang_holds_bytes_and_closes_or_drops_bytes() -> None:
-    held = toxics(Way(is_hung=True, latency_ms=5))
+def test_a_hang_holds_closes_and_either_holds_or_drops_bytes() -> None:
+    held = toxics(ByteConditions(is_hung=True, latency_ms=5))
     assert held["latency"].attributes["latency"] == held["close"].attributes["delay"] == HELD_MS
-    dropped = toxics(Way(is_hung=True, manner=Manner.DROP, latency_ms=5))
+    dropped = toxics(ByteConditions(is_hung=True, manner=HangMode.DROP, latency_ms=5))
     assert dropped["drop"] == Toxic("timeout")
     assert dropped["latency"].attributes["latency"] == 5
     assert is_held(held)
     assert is_held(dropped)
-    assert not is_held(toxics(Way(latency_ms=5)))
+    assert not is_held(toxics(ByteConditions(latency_ms=5)))
 
 
-def test_a_toxic_of_one_stream_is_left_out_of_the_opposite_one() -> None:
-    way = Way(toxics=(Toxic("timeout", stream="upstream"), Toxic("slow_close")))
+def test_a_toxic_of_one_stream_is_omitted_from_the_opposite_stream() -> None:
+    way = ByteConditions(toxics=(Toxic("timeout", stream="upstream"), Toxic("slow_close")))
     assert set(toxics(way, stream="upstream")) == {"0-timeout", "0-slow_close"}
     assert set(toxics(way, stream="downstream")) == {"0-slow_close"}
 
 
-def test_a_toxic_keeps_its_name_when_one_of_another_type_ends() -> None:
+def test_a_toxic_keeps_its_name_when_a_toxic_of_another_type_is_removed() -> None:
     slicer, close = Toxic("slicer"), Toxic("slow_close", {"delay": 5})
-    assert told(toxics(Way(toxics=(slicer, close))), toxics(Way(toxics=(close,)))) == ["remove 0-slicer"]
-    both = toxics(Way(toxics=(close, replace(close, stream="upstream"))), stream="downstream")
+    assert told(toxics(ByteConditions(toxics=(slicer, close))), toxics(ByteConditions(toxics=(close,)))) == [
+        "remove 0-slicer"
+    ]
+    both = toxics(ByteConditions(toxics=(close, replace(close, stream="upstream"))), stream="downstream")
     assert set(both) == {"0-slow_close"}
 
 
-def test_a_hang_begins_after_the_other_changes_and_ends_before_them() -> None:
-    slow, hung = toxics(Way(bytes_max=5)), toxics(Way(is_hung=True, bytes_per_second=5000))
+def test_a_hang_begins_after_other_toxic_changes_and_ends_before_them() -> None:
+    slow, hung = toxics(ByteConditions(bytes_max=5)), toxics(ByteConditions(is_hung=True, bytes_per_second=5000))
     begin = ["remove limit", "add rate-bandwidth", "add close", "add latency"]
     assert told(slow, hung) == begin
     assert told(hung, slow) == ["update close", "update latency", "remove rate-bandwidth", "add limit"]
 
 
-def test_toxics_of_a_hang_that_goes_on_change_only_where_there_are_no_connections() -> None:
-    hung, other = toxics(Way(is_hung=True)), toxics(Way(is_hung=True, bytes_max=5), Policy.RESET)
+def test_toxics_change_during_a_hang_only_if_there_are_no_connections() -> None:
+    hung, other = (
+        toxics(ByteConditions(is_hung=True)),
+        toxics(ByteConditions(is_hung=True, bytes_max=5), ConnectionPolicy.RESET),
+    )
     assert told(hung, other) == []
     assert told(hung, other, has_connections=False) == ["add limit", "add reset"]
 
 
-def test_what_holds_bytes_back_is_made_neutral_and_everything_else_removed() -> None:
+def test_toxics_that_hold_bytes_become_neutral_and_others_are_removed() -> None:
     present = toxics(
-        Way(toxics=(Toxic("latency", {"latency": 5}), Toxic("slow_close", {"delay": 5}), Toxic("timeout")))
+        ByteConditions(toxics=(Toxic("latency", {"latency": 5}), Toxic("slow_close", {"delay": 5}), Toxic("timeout")))
     )
     left = present
-    for step in steps_between(present, {}):
-        left = after_step(left, step)
+    for step in changes_between(present, {}):
+        left = after_change(left, step)
     assert left == {"0-latency": Toxic("latency"), "0-slow_close": Toxic("slow_close")}
-    assert steps_between(left, {}) == []
+    assert changes_between(left, {}) == []

@@ -1,4 +1,4 @@
-"""Made-up runs that look like real ones: producers, a reader, a killed leader, and what a judge would say of it."""
+"""Synthetic runs that resemble real ones: producers, a reader, a killed leader, and a judge's verdict on the run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kraft.sim.chaos.history import EventType, Function, HistoryEvent, line_of
-from kraft.sim.chaos.judge import INVALID, UNKNOWN, FaultEffect, FoundAnomaly, Gap, PhaseStatistics, Verdict
+from kraft.sim.chaos.history import Function, HistoryEvent, HistoryEventType, line_of
+from kraft.sim.chaos.judge import INVALID, UNKNOWN, FaultEffect, FoundAnomaly, Gap, PhaseStatistics, RunVerdict
 from kraft.sim.chaos.run.run_folder import (
+    ClusterSample,
     FaultRecord,
     OutputLine,
     PartitionSample,
     RunFolder,
     RunInfo,
-    Sample,
 )
 
 DURATION_MS, HEALED_MS, END_MS = 20_000.0, 15_500.0, 23_000.0
@@ -40,10 +40,10 @@ class MadeRun:
     """The values of a run folder, and the verdict."""
 
     info: RunInfo
-    verdict: Verdict
+    verdict: RunVerdict
     history: list[HistoryEvent] = field(default_factory=list)
     faults: list[FaultRecord] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[ClusterSample] = field(default_factory=list)
     output: list[OutputLine] = field(default_factory=list)
 
     @property
@@ -52,7 +52,7 @@ class MadeRun:
         return self.info, self.verdict, self.history, self.faults, self.samples, self.output
 
     def written_to(self, path: Path) -> RunFolder:
-        """Its folder, without the report."""
+        """Write the folder of the run, without the report."""
         path.mkdir(parents=True, exist_ok=True)
         folder = RunFolder(path)
         folder.write_info(self.info)
@@ -64,15 +64,16 @@ class MadeRun:
 
 
 def valid_run(*, rate: float = 50.0, seed: int = 7) -> MadeRun:
-    """A leader is killed, then a broker is cut off from the others; both are seen to take effect."""
+    """Return a valid run: a leader is killed, then a broker is cut off from the others, and there is evidence for both
+    faults."""
     history = _history(rate, random.Random(seed))
     return MadeRun(_info(seed), _verdict(history), history, _faults(), list(_samples()))
 
 
 def invalid_run() -> MadeRun:
-    """Two lost records, one doubled, and an anomaly that the scenario permits."""
+    """Return an invalid run: two lost records, one duplicate, and an anomaly that the scenario permits."""
     run = valid_run()
-    sends = [event for event in run.history if event.f is Function.SEND and event.type is EventType.OK]
+    sends = [event for event in run.history if event.f is Function.SEND and event.type is HistoryEventType.OK]
     anomalies = (
         _anomaly("lost write", "an acknowledged record was never read, though one behind it was", sends[100:101]),
         _anomaly("lost write", "an acknowledged record was never read, though one behind it was", sends[260:262]),
@@ -85,7 +86,7 @@ def invalid_run() -> MadeRun:
 
 
 def unknown_run() -> MadeRun:
-    """The second fault did not take effect."""
+    """Return a run with an unknown verdict, because the second fault did not take effect."""
     run = valid_run()
     missed = replace(run.faults[1], missed="no broker led a partition")
     effects = (run.verdict.effects[0], FaultEffect(fault=1, is_seen=False, evidence="no ISR without broker 3 was seen"))
@@ -98,13 +99,14 @@ def unknown_run() -> MadeRun:
 
 
 def empty_run() -> MadeRun:
-    """The cluster did not start: nothing but the reason."""
+    """Return a run whose cluster did not start: it holds only the reason."""
     info = replace(_info(1), trouble=("broker 2 did not start",), healed_ms=0.0, duration_ms=0.0, end_ms=0.0, text="")
-    return MadeRun(info, Verdict(verdict=UNKNOWN, reasons=("broker 2 did not start",)))
+    return MadeRun(info, RunVerdict(verdict=UNKNOWN, reasons=("broker 2 did not start",)))
 
 
 def application_run() -> MadeRun:
-    """The user's own program ran along, and printed what must not become a part of the page."""
+    """Return a run whose workload is the user's own program, which prints text that must not become markup of
+    the page."""
     run = valid_run()
     words = ("consumed 100 records", f"odd value {SCRIPT}", "WARN connection to node 2 lost", "$x$ and \u4e2d\u6587")
     output = [
@@ -116,7 +118,7 @@ def application_run() -> MadeRun:
 
 
 def hostile_run() -> MadeRun:
-    """Every text that may hold anything holds a script."""
+    """Return a run in which every free text contains a script."""
     run = invalid_run()
     history = [replace(event, process=SCRIPT, error=SCRIPT and event.error and SCRIPT) for event in run.history[:400]]
     history = [
@@ -169,23 +171,25 @@ def _faults() -> list[FaultRecord]:
 
 
 def _history(rate: float, draw: random.Random) -> list[HistoryEvent]:
-    """Three producers of one partition each, a reader, an administrator, and the final reader."""
-    lines: list[tuple[float, str, EventType, Function, str, dict[str, Any]]] = []
+    """Return the history of three producers of one partition each, a reader, an administrator, and the final reader."""
+    lines: list[tuple[float, str, HistoryEventType, Function, str, dict[str, Any]]] = []
     for producer in range(3):
         lines += _sends(producer, rate, draw)
     for number in range(int(DURATION_MS / 250)):
         at = number * 250.0
         records = [["chaos", 0, [[number * 2 + each, f"producer-0/{number * 2 + each}"] for each in range(2)]]]
-        lines.append((at, "reader-0", EventType.INVOKE, Function.POLL, "", {}))
-        lines.append((at + draw.uniform(2, 200), "reader-0", EventType.OK, Function.POLL, "", {"records": records}))
+        lines.append((at, "reader-0", HistoryEventType.INVOKE, Function.POLL, "", {}))
+        lines.append(
+            (at + draw.uniform(2, 200), "reader-0", HistoryEventType.OK, Function.POLL, "", {"records": records})
+        )
     for number in range(10):
         values = {"topic": f"extra-{number}", "partitions": 1}
-        lines.append((number * 1_900.0, "admin-0", EventType.INVOKE, Function.CREATE_TOPIC, "", values))
+        lines.append((number * 1_900.0, "admin-0", HistoryEventType.INVOKE, Function.CREATE_TOPIC, "", values))
         taken = 900.0 if number == 2 else draw.uniform(8, 30)
-        kind, error = (EventType.FAIL, "TOPIC_ALREADY_EXISTS") if number == 5 else (EventType.OK, "")
+        kind, error = (HistoryEventType.FAIL, "TOPIC_ALREADY_EXISTS") if number == 5 else (HistoryEventType.OK, "")
         lines.append((number * 1_900.0 + taken, "admin-0", kind, Function.CREATE_TOPIC, error, values))
-    lines.append((21_000.0, "final-reader", EventType.INVOKE, Function.POLL, "", {}))
-    lines.append((21_400.0, "final-reader", EventType.OK, Function.POLL, "", {"records": []}))
+    lines.append((21_000.0, "final-reader", HistoryEventType.INVOKE, Function.POLL, "", {}))
+    lines.append((21_400.0, "final-reader", HistoryEventType.OK, Function.POLL, "", {"records": []}))
     return _numbered(lines)
 
 
@@ -197,18 +201,18 @@ def _sends(producer: int, rate: float, draw: random.Random) -> Iterable[Any]:
             return
         process = f"producer-{producer}" + (f"-{life}" if life else "")
         values: dict[str, Any] = {"place": ["chaos", producer], "value": f"producer-{producer}/{number}"}
-        yield at, process, EventType.INVOKE, Function.SEND, "", values
+        yield at, process, HistoryEventType.INVOKE, Function.SEND, "", values
         is_hit = producer == 0 and KILL_MS - 5 < at < KILL_MS + GAP_MS
         taken = draw.lognormvariate(1.3, 0.45) * min(1.0, 100 / rate) * (6 if CUT_MS < at < CUT_MS + 700 else 1)
         if is_hit and KILL_MS + GAP_MS - at > 500:
-            yield at + 500, process, EventType.INFO, Function.SEND, "REQUEST_TIMED_OUT", values
+            yield at + 500, process, HistoryEventType.INFO, Function.SEND, "REQUEST_TIMED_OUT", values
             at, life = at + 500, life + 1
         elif draw.random() < 0.002:
-            yield at + taken, process, EventType.FAIL, Function.SEND, "NOT_ENOUGH_REPLICAS", values
+            yield at + taken, process, HistoryEventType.FAIL, Function.SEND, "NOT_ENOUGH_REPLICAS", values
             at += taken
         else:
             taken = KILL_MS + GAP_MS - at if is_hit else taken
-            yield at + taken, process, EventType.OK, Function.SEND, "", {**values, "offset": offset}
+            yield at + taken, process, HistoryEventType.OK, Function.SEND, "", {**values, "offset": offset}
             at, offset = at + taken, offset + 1
 
 
@@ -220,12 +224,12 @@ def _numbered(lines: list[Any]) -> list[HistoryEvent]:
     ]
 
 
-def _samples() -> Iterable[Sample]:
+def _samples() -> Iterable[ClusterSample]:
     for number in range(int(END_MS / 100)):
         at = number * 100.0
         is_killed, is_cut = KILL_MS + 300 < at < KILL_END_MS + 800, CUT_MS + 400 < at < CUT_END_MS + 600
         in_sync = tuple(node for node in (1, 2, 3) if not (node == 2 and is_killed) and not (node == 3 and is_cut))
-        yield Sample(
+        yield ClusterSample(
             time_ms=at,
             partitions=tuple(_partition(each, at, in_sync) for each in range(3)),
             controller=-1 if KILL_MS < at < KILL_MS + 300 else 101 if at < KILL_MS else 102,
@@ -254,18 +258,18 @@ def _anomaly(name: str, text: str, events: list[HistoryEvent]) -> FoundAnomaly:
     )  # fmt: skip
 
 
-def _verdict(history: list[HistoryEvent]) -> Verdict:
+def _verdict(history: list[HistoryEvent]) -> RunVerdict:
     counts: dict[str, dict[str, int]] = {}
     errors: dict[str, int] = {}
     for event in history:
-        if event.type is not EventType.INVOKE:
+        if event.type is not HistoryEventType.INVOKE:
             of = counts.setdefault(event.f.value, {"ok": 0, "fail": 0, "info": 0})
             of[event.type.value] += 1
             if event.error:
                 errors[event.error] = errors.get(event.error, 0) + 1
-    acked = [event.time_ms for event in history if event.f is Function.SEND and event.type is EventType.OK]
+    acked = [event.time_ms for event in history if event.f is Function.SEND and event.type is HistoryEventType.OK]
     throughput = [(at * 1000.0, float(sum(at * 1000 <= each < at * 1000 + 1000 for each in acked))) for at in range(20)]
-    return Verdict(
+    return RunVerdict(
         verdict="valid", counts=counts, errors=errors, throughput=throughput, phases=tuple(_phases()),
         effects=(
             FaultEffect(fault=0, is_seen=True, evidence="ISR of chaos-0 went from 1,2,3 to 1,3 after 0.31 s"),

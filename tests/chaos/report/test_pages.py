@@ -1,4 +1,4 @@
-"""The page of a run: what is on it, that nothing of a run can become a part of it, and that it stays small."""
+"""Tests of the page of a run: its contents, its size, and that text of a run never becomes markup."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kraft.sim.chaos.history import EventType, Function, History, HistoryEvent
-from kraft.sim.chaos.judge import FoundAnomaly, Verdict
+from kraft.sim.chaos.history import Function, HistoryEvent, HistoryEventType, HistoryRecorder
+from kraft.sim.chaos.judge import FoundAnomaly, RunVerdict
 from kraft.sim.chaos.report import draw_run, page, render_run, render_summary, write_report
 from kraft.sim.chaos.report.excerpt import NEIGHBOURS
 from kraft.sim.chaos.report.extra import MissingExtra
@@ -35,7 +35,7 @@ VOID = frozenset({"meta", "link", "br"})
 
 
 class Elements(HTMLParser):
-    """What a browser would find in a page: elements with their attributes, and the text of each kind of element."""
+    """The elements that a browser would find in a page, with their attributes, and the text of each kind of element."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def test_a_page_refers_to_nothing_outside_the_run_folder(make: Callable[[], Made
     assert "@import" not in styles
 
 
-def test_texts_of_a_run_that_hold_markup_do_not_become_elements() -> None:
+def test_markup_in_texts_of_a_run_does_not_become_page_elements() -> None:
     plain, hostile = elements_of(invalid_run()), elements_of(hostile_run())
     assert sum(tag == "script" for tag, _ in hostile.found) == sum(tag == "script" for tag, _ in plain.found) == 2
     assert not any(tag == "img" or "onerror" in values for tag, values in hostile.found)
@@ -106,7 +106,7 @@ def test_texts_of_a_run_that_hold_markup_do_not_become_elements() -> None:
     assert "</script><img" not in hostile_page
 
 
-def test_a_summary_whose_runs_hold_markup_has_no_element_of_it() -> None:
+def test_markup_in_texts_of_runs_does_not_become_summary_elements() -> None:
     made = hostile_run()
     html = render_summary([(made.info, made.verdict, f"javascript:{SCRIPT}")])
     elements = Elements(html)
@@ -115,7 +115,7 @@ def test_a_summary_whose_runs_hold_markup_has_no_element_of_it() -> None:
     assert not any(link.startswith("javascript:") for link in elements.values("href"))
 
 
-def test_a_valid_run_shows_its_verdict_first_and_all_parts() -> None:
+def test_the_page_of_a_valid_run_shows_the_verdict_first_and_all_parts() -> None:
     text = elements_of(valid_run()).text
     assert text.index("No anomaly was found in 3,091 operations") < text.index("Throughput")
     for part in ("Throughput", "Latency", "Leader, epoch", "ISR size", "Controller, epoch"):
@@ -126,7 +126,7 @@ def test_a_valid_run_shows_its_verdict_first_and_all_parts() -> None:
     assert "an acknowledged record was not read" in text, "the table of what was looked at names what would break it"
 
 
-def test_a_fault_has_a_band_a_name_and_a_row() -> None:
+def test_a_fault_has_a_band_a_name_and_a_row_on_the_page() -> None:
     elements = elements_of(valid_run())
     assert {"band-1", "band-2", "fault-1", "fault-2"} <= set(elements.values("id"))
     assert elements.values("data-fault") == ["1", "2"]
@@ -136,7 +136,7 @@ def test_a_fault_has_a_band_a_name_and_a_row() -> None:
         assert words in title
 
 
-def test_a_fault_that_did_not_happen_has_no_band_and_says_why() -> None:
+def test_a_fault_that_did_not_happen_has_no_band_and_shows_its_reason() -> None:
     elements = elements_of(unknown_run())
     assert "band-2" not in elements.values("id")
     assert "did not happen: No broker led a partition." in elements.text
@@ -144,7 +144,7 @@ def test_a_fault_that_did_not_happen_has_no_band_and_says_why() -> None:
     assert "One producer was not started." in elements.text
 
 
-def test_an_anomaly_leads_to_the_events_that_prove_it() -> None:
+def test_an_anomaly_on_the_page_links_to_the_events_that_prove_it() -> None:
     made = invalid_run()
     elements = elements_of(made)
     links = set(elements.values("href"))
@@ -155,15 +155,17 @@ def test_an_anomaly_leads_to_the_events_that_prove_it() -> None:
     assert "permitted by the scenario" in elements.text
 
 
-def test_a_short_history_is_shown_whole() -> None:
+def test_the_page_shows_a_short_history_completely() -> None:
     made = valid_run()
     assert f"{len(made.history):,} of {len(made.history):,} events" in elements_of(made).text
 
 
-def test_of_a_long_history_only_the_proofs_and_their_neighbours_are_shown() -> None:
+def test_the_page_of_a_long_history_shows_only_proving_events_and_their_neighbours() -> None:
     made = valid_run(rate=200)
     assert len(made.history) > 10_000
-    send = next(event for event in made.history[5_000:] if event.type is EventType.OK and event.f is Function.SEND)
+    send = next(
+        event for event in made.history[5_000:] if event.type is HistoryEventType.OK and event.f is Function.SEND
+    )
     anomaly = FoundAnomaly(name="lost write", text="gone", place="chaos-0", evidence={}, operations=(send.index,))
     verdict = replace(made.verdict, verdict="invalid", anomalies=(anomaly,), anomaly_counts={"lost write": 1})
     elements = elements_of(replace(made, verdict=verdict))
@@ -186,16 +188,18 @@ def test_a_page_of_twenty_thousand_operations_is_below_two_megabytes() -> None:
 def test_a_page_of_twenty_thousand_failures_draws_each_and_is_below_two_megabytes() -> None:
     made = valid_run(rate=345)
     failed = [
-        replace(event, type=EventType.INFO, error="REQUEST_TIMED_OUT") if event.type is EventType.OK else event
+        replace(event, type=HistoryEventType.INFO, error="REQUEST_TIMED_OUT")
+        if event.type is HistoryEventType.OK
+        else event
         for event in made.history
     ]
     html = render_run(*replace(made, history=failed).parts)
     assert len(html.encode()) < BYTES_MAX
     [data] = [text for tag, text in Elements(html).texts if tag == "script" and text.startswith('{"')]
-    assert data.count("],[") + 1 == sum(event.type is not EventType.INVOKE for event in failed) > 20_000
+    assert data.count("],[") + 1 == sum(event.type is not HistoryEventType.INVOKE for event in failed) > 20_000
 
 
-def test_lines_of_an_application_stand_in_the_timeline_and_in_a_section() -> None:
+def test_output_lines_of_an_application_are_in_the_timeline_and_in_a_section() -> None:
     made = application_run()
     elements = elements_of(made)
     ticks = [values for _, values in elements.found if (values.get("class") or "").startswith("item output")]
@@ -205,7 +209,7 @@ def test_lines_of_an_application_stand_in_the_timeline_and_in_a_section() -> Non
     assert "consumed 100 records" in elements.text
 
 
-def test_a_very_long_output_is_cut_in_the_middle() -> None:
+def test_a_very_long_application_output_is_shortened_in_the_middle() -> None:
     made = application_run()
     long = replace(made, output=[replace(made.output[0], text=f"line {number}") for number in range(5_000)])
     text = elements_of(long).text
@@ -215,24 +219,24 @@ def test_a_very_long_output_is_cut_in_the_middle() -> None:
     assert "4,400 lines are in output.jsonl" in text
 
 
-def test_a_run_without_anything_says_so() -> None:
+def test_the_page_of_an_empty_run_says_that_there_is_no_data() -> None:
     text = elements_of(empty_run()).text
     assert "Broker 2 did not start." in text
     assert "The history is empty." in text
     assert "The run has no operation, fault or sample to show." in text
 
 
-def test_a_fault_without_end_and_an_open_operation_reach_to_the_end_of_the_run() -> None:
-    history = History(lambda: 1_000_000_000)
+def test_a_fault_without_end_and_an_open_operation_are_drawn_to_the_end_of_the_run() -> None:
+    history = HistoryRecorder(lambda: 1_000_000_000)
     history.invoke("producer-0", Function.SEND, place=["chaos", 0], value="producer-0/0")
     fault = FaultRecord(kind="pause", text="node 1 is frozen", begin_ms=500, end_ms=None, nodes=(1,))
-    made = MadeRun(valid_run().info, Verdict(verdict="unknown", reasons=("cut short",)), history.events, [fault])
+    made = MadeRun(valid_run().info, RunVerdict(verdict="unknown", reasons=("cut short",)), history.events, [fault])
     html = render_run(*made.parts)
     assert "until the end" in html
     assert "never completed" in html
 
 
-def test_a_report_is_written_from_a_folder(tmp_path: Path) -> None:
+def test_write_report_creates_the_report_from_the_files_of_a_run_folder(tmp_path: Path) -> None:
     made = invalid_run()
     folder = made.written_to(tmp_path)
     write_report(folder, made.verdict)
@@ -241,7 +245,7 @@ def test_a_report_is_written_from_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_picture_is_drawn_of_each_run(make: Callable[[], MadeRun], tmp_path: Path) -> None:
+def test_a_picture_is_drawn_for_each_kind_of_run(make: Callable[[], MadeRun], tmp_path: Path) -> None:
     path = tmp_path / "report.png"
     draw_run(*make().parts, path)
     assert path.read_bytes().startswith(PNG)
@@ -249,7 +253,7 @@ def test_a_picture_is_drawn_of_each_run(make: Callable[[], MadeRun], tmp_path: P
 
 
 @pytest.mark.parametrize("library", ["jinja2", "matplotlib.figure"])
-def test_a_missing_library_is_named_with_the_way_to_install_it(
+def test_a_missing_report_library_is_named_with_its_install_command(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = empty_run()
@@ -259,16 +263,16 @@ def test_a_missing_library_is_named_with_the_way_to_install_it(
         write_report(made.written_to(tmp_path), made.verdict)
 
 
-def test_the_same_run_gives_the_same_page() -> None:
+def test_rendering_the_same_run_twice_gives_the_same_page() -> None:
     made = valid_run(rate=200)
     assert render_run(*made.parts) == render_run(*made.parts)
 
 
-def test_events_of_any_values_are_shown() -> None:
+def test_history_events_with_arbitrary_values_are_shown() -> None:
     odd = [
-        HistoryEvent(0, 0, "x", EventType.INVOKE, Function.POLL, "", {"place": "no place", "records": None}),
-        HistoryEvent(1, 5, "x", EventType.OK, Function.POLL, "", {"records": [1, {"a": "\n"}]}),
-        HistoryEvent(2, 6, "y", EventType.OK, Function.COMMIT, "", {"group": "g", "offsets": [["t", 0, 3]]}),
+        HistoryEvent(0, 0, "x", HistoryEventType.INVOKE, Function.POLL, "", {"place": "no place", "records": None}),
+        HistoryEvent(1, 5, "x", HistoryEventType.OK, Function.POLL, "", {"records": [1, {"a": "\n"}]}),
+        HistoryEvent(2, 6, "y", HistoryEventType.OK, Function.COMMIT, "", {"group": "g", "offsets": [["t", 0, 3]]}),
     ]
     text = elements_of(replace(empty_run(), history=odd)).text
     assert 'offsets=[["t",0,3]]' in text

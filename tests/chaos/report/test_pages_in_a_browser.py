@@ -1,4 +1,6 @@
-"""The pages in headless Chromium: no error, no request, usable by keyboard and on a narrow screen, light and dark."""
+"""Tests of the pages in headless Chromium: no error, no request, usable by keyboard and on a narrow screen, light and
+dark.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ NARROW_PX = 360
 
 
 class PageBrowser(Browser):
-    """A browser over the pages of a folder."""
+    """A browser that shows the pages of a folder."""
 
     @property
     def tip(self) -> str:
-        """What is shown of the item that is pointed at or has the focus."""
+        """Return the tip of the item that the mouse points at or that has the focus."""
         return str(self.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').textContent"))
 
 
@@ -84,7 +86,7 @@ def test_a_timeline_scrolls_in_its_own_box_on_a_narrow_screen(browser: PageBrows
     assert browser.run("((box) => box.scrollWidth <= box.clientWidth)(document.querySelector('#timeline .scroll'))")
 
 
-def test_dark_follows_the_system_until_the_button_is_pressed(browser: PageBrowser) -> None:
+def test_the_dark_theme_follows_the_system_until_the_button_is_pressed(browser: PageBrowser) -> None:
     browser.open("valid_run", scheme="dark")
     dark = browser.background
     assert browser.run("document.querySelector('#theme span').textContent") == "Light"
@@ -96,7 +98,7 @@ def test_dark_follows_the_system_until_the_button_is_pressed(browser: PageBrowse
         assert browser.background == wanted
 
 
-def test_the_first_tab_stop_skips_to_the_verdict(browser: PageBrowser) -> None:
+def test_the_first_tab_stop_is_a_link_to_the_verdict(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("valid_run")
@@ -144,7 +146,7 @@ def test_arrow_keys_move_between_faults_and_show_each(browser: PageBrowser) -> N
     assert browser.run("location.hash") == "#fault-1"
 
 
-def test_arrow_keys_move_between_operations_and_to_those_that_failed(browser: PageBrowser) -> None:
+def test_arrow_keys_move_between_operations_and_to_failed_ones(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("valid_run")
@@ -165,14 +167,14 @@ def test_arrow_keys_move_between_operations_and_to_those_that_failed(browser: Pa
     (".item.clear", "ok/s"), (".item.node", "epoch 4"), (".item.isr.short", "(2 of 3)"), (".item.gap", "Gap of 640 ms"),
     ("#band-1 ~ g .item.fault", "kill of the leader"), (".item.output", "stdout: consumed 100 records"),
 ])  # fmt: skip
-def test_an_item_that_is_pointed_at_shows_its_time_and_values(browser: PageBrowser, selector: str, words: str) -> None:
+def test_pointing_at_a_timeline_item_shows_its_time_and_values(browser: PageBrowser, selector: str, words: str) -> None:
     browser.open("application_run")
     _point_at(browser, f"document.querySelector('{selector}').getBoundingClientRect()")
     assert words in browser.tip
     assert " s" in browser.tip
 
 
-def test_an_operation_that_is_pointed_at_shows_its_time_and_values(browser: PageBrowser) -> None:
+def test_pointing_at_an_operation_shows_its_time_and_values(browser: PageBrowser) -> None:
     browser.open("valid_run")
     browser.run("document.getElementById('points').focus()")
     shown = browser.tip
@@ -185,7 +187,7 @@ def test_an_operation_that_is_pointed_at_shows_its_time_and_values(browser: Page
 
 
 def _point_at(browser: PageBrowser, box: str) -> None:
-    """Move the mouse to the middle of a box in the window, which is scrolled to be seen first."""
+    """Scroll to a box in the window, and move the mouse to its middle."""
     browser.run("window.scrollTo({top: 330, behavior: 'instant'})") if box.startswith("document") else None
     x, y = browser.run(f"((box) => [box.left + box.width / 2, box.top + box.height / 2])({box})")
     browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": x, "y": y})
@@ -204,7 +206,7 @@ def test_a_link_to_a_proof_opens_the_history_at_its_event(browser: PageBrowser) 
     assert browser.run(f"document.querySelector('{event}').matches('b:target')")
 
 
-def test_the_command_can_be_copied(browser: PageBrowser) -> None:
+def test_the_command_that_repeats_a_run_can_be_copied(browser: PageBrowser) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
     browser.open("valid_run")
@@ -225,7 +227,7 @@ def test_a_printed_page_shows_all_sections_on_white(browser: PageBrowser) -> Non
     assert browser.run("document.querySelectorAll('details:not([open])').length") > 0
 
 
-def test_dots_of_a_summary_lead_to_their_runs(browser: PageBrowser) -> None:
+def test_dots_of_a_summary_link_to_their_runs(browser: PageBrowser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("summary")

@@ -1,4 +1,4 @@
-"""A campaign as a page and a table, and a run as text."""
+"""Tests of reports of several runs: a campaign as a page and a table; and of a single run as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.sim.chaos.judge import FaultEffect, Gap, PhaseStatistics, Verdict
+from kraft.sim.chaos.judge import FaultEffect, Gap, PhaseStatistics, RunVerdict
 from kraft.sim.chaos.report import render_summary, summary_table_markdown, text_summary
 from kraft.sim.chaos.report.formats import format_ms, headline
 from kraft.sim.chaos.report.summary import Run, Throughput, summary_rows, throughput_of
@@ -62,7 +62,7 @@ def test_runs_are_grouped_by_scenario_and_cluster_in_the_order_of_their_first_ru
     assert (rows[2].gap_median_ms, rows[2].gap_worst_ms) == (None, None)
 
 
-def test_a_table_of_markdown_has_a_row_for_each_scenario_and_cluster() -> None:
+def test_the_markdown_table_has_a_row_for_each_scenario_and_cluster() -> None:
     heading, rule, *rows = summary_table_markdown(RUNS).splitlines()
     assert heading.startswith("| Scenario | Cluster | Runs | Valid | Invalid | Unknown |")
     assert rule.count("---") == heading.count("|") - 1
@@ -71,12 +71,12 @@ def test_a_table_of_markdown_has_a_row_for_each_scenario_and_cluster() -> None:
     assert rows[2].startswith("| pause | pykraft | 1 | 0 | 0 | 1 | – | – |")
 
 
-def test_a_table_of_markdown_keeps_its_columns_whatever_names_hold() -> None:
+def test_the_markdown_table_keeps_its_columns_for_names_with_pipes_and_line_breaks() -> None:
     table = summary_table_markdown([run_of("a|b\nc", "pykraft", "valid", 1)])
     assert table.splitlines()[2].startswith(r"| a\|b c | pykraft |")
 
 
-def test_throughput_is_split_where_faults_begin_and_where_all_is_healed() -> None:
+def test_throughput_is_split_at_the_first_fault_and_at_the_heal() -> None:
     info = replace(valid_run().info, healed_ms=4_000, duration_ms=6_000)
     seconds = [
         (0.0, 100.0),
@@ -88,17 +88,17 @@ def test_throughput_is_split_where_faults_begin_and_where_all_is_healed() -> Non
         (6_000.0, 1.0),
     ]
     phases = (phase("before faults", 0, 2_000), phase("fault 1", 2_000, 3_500), phase("after heal", 4_000, 6_000))
-    verdict = Verdict(verdict="valid", phases=phases, throughput=seconds)
+    verdict = RunVerdict(verdict="valid", phases=phases, throughput=seconds)
     assert throughput_of(info, verdict) == Throughput(95, 15, 70)
 
 
-def test_throughput_of_a_run_without_faults_is_all_before() -> None:
+def test_throughput_of_a_run_without_faults_counts_as_before_faults() -> None:
     info = replace(valid_run().info, healed_ms=0, duration_ms=2_000)
-    verdict = Verdict(verdict="valid", throughput=[(0.0, 10.0), (1_000.0, 30.0)])
+    verdict = RunVerdict(verdict="valid", throughput=[(0.0, 10.0), (1_000.0, 30.0)])
     assert throughput_of(info, verdict) == Throughput(20, None, None)
 
 
-def test_a_summary_leads_to_each_run_and_names_those_that_are_not_valid() -> None:
+def test_a_summary_links_to_each_run_and_names_runs_that_are_not_valid() -> None:
     elements = Elements(render_summary(RUNS))
     assert (elements.open, elements.mismatched) == ([], [])
     assert {link for _, _, link in RUNS} <= set(elements.values("href"))
@@ -114,7 +114,7 @@ def test_the_verdict_of_a_campaign_is_that_of_its_worst_run(verdicts: list[str],
     assert words in Elements(render_summary([run_of("crash", "pykraft", each, 1) for each in verdicts])).text
 
 
-def test_a_text_names_verdict_reasons_faults_counts_and_paths(tmp_path: Path) -> None:
+def test_the_text_summary_has_verdict_reasons_faults_counts_and_paths(tmp_path: Path) -> None:
     made = unknown_run()
     text = "\n".join(text_summary(made.info, made.verdict, made.faults, made.written_to(tmp_path)))
     assert text.startswith("broker-crash on pykraft with kraft, seed 7: UNKNOWN")
@@ -133,7 +133,7 @@ def test_a_text_names_verdict_reasons_faults_counts_and_paths(tmp_path: Path) ->
         assert words in text
 
 
-def test_a_text_names_the_events_that_prove_an_anomaly() -> None:
+def test_the_text_summary_names_the_events_that_prove_an_anomaly() -> None:
     made = invalid_run()
     lines = list(text_summary(made.info, made.verdict))
     [event] = made.verdict.anomalies[0].operations
@@ -141,19 +141,19 @@ def test_a_text_names_the_events_that_prove_an_anomaly() -> None:
     assert any("Permitted by the scenario's settings." in line for line in lines)
 
 
-def test_a_text_of_an_application_names_its_exit_code() -> None:
+def test_the_text_summary_of_an_application_names_its_exit_code() -> None:
     made = application_run()
     assert "application: python app.py --topic orders: exit code 0" in list(text_summary(made.info, made.verdict))
 
 
-def test_a_text_holds_no_character_that_steers_a_terminal() -> None:
+def test_the_text_summary_has_no_terminal_control_characters() -> None:
     made = empty_run()
     verdict = replace(made.verdict, reasons=("bad \x1b[2J\nnode",))
     assert all(line.isprintable() for line in text_summary(made.info, verdict))
 
 
-def test_a_gap_without_end_is_named_so() -> None:
-    verdict = Verdict(
+def test_a_gap_that_did_not_end_is_marked_in_texts() -> None:
+    verdict = RunVerdict(
         verdict="valid",
         effects=(FaultEffect(fault=0, is_seen=True, evidence="seen"),),
         gaps=(Gap(fault=0, f="send", gap_ms=5_000, first_success_ms=None),),
@@ -162,10 +162,10 @@ def test_a_gap_without_end_is_named_so() -> None:
     assert "send: gap 5.00 s, not ended\n" in text
 
 
-def test_a_headline_says_why_a_valid_run_is_valid() -> None:
+def test_the_headline_of_a_valid_run_says_why_it_is_valid() -> None:
     permitted = replace(invalid_run().verdict, verdict="valid", anomalies=invalid_run().verdict.anomalies[3:])
     assert headline(valid_run().verdict).endswith("and every fault took effect.")
-    assert "the run had no fault" in headline(Verdict(verdict="valid"))
+    assert "the run had no fault" in headline(RunVerdict(verdict="valid"))
     assert headline(permitted).startswith("Only anomalies that the settings permit were found in 3,091 operations")
 
 
@@ -173,5 +173,5 @@ def test_a_headline_says_why_a_valid_run_is_valid() -> None:
     (None, "–"), (0.04, "0.0 ms"), (4.06, "4.1 ms"), (9.96, "10 ms"), (412.4, "412 ms"), (999.6, "1.00 s"),
     (1_100, "1.10 s"), (12_345, "12.3 s"),
 ])  # fmt: skip
-def test_a_time_is_shown_with_its_unit(value_ms: float | None, text: str) -> None:
+def test_times_are_formatted_with_their_unit(value_ms: float | None, text: str) -> None:
     assert format_ms(value_ms) == text

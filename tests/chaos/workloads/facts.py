@@ -1,39 +1,41 @@
-"""What every history must be, whoever made it; and what is read out of one."""
+"""Properties that every history must have, and functions that extract values from a history."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, HistoryEvent, Place
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEvent, HistoryEventType, Place
 
 
 def require_well_formed(events: Iterable[HistoryEvent]) -> None:
-    """Each process has at most one operation open, completes each, and ends after INFO."""
+    """Check that each process has at most one operation open, completes each, and ends after INFO."""
     open_operations: dict[str, HistoryEvent] = {}
     ended: set[str] = set()
     for number, event in enumerate(events):
         assert event.index == number
         assert event.process not in ended, f"{event.process} goes on after INFO: {event}"
-        if event.type is EventType.INVOKE:
+        if event.type is HistoryEventType.INVOKE:
             assert event.process not in open_operations, f"{event.process} has two operations open: {event}"
             open_operations[event.process] = event
             continue
         invocation = open_operations.pop(event.process)
         assert event.f is invocation.f
         assert invocation.values.items() <= event.values.items()
-        if event.type is EventType.INFO:
+        if event.type is HistoryEventType.INFO:
             ended.add(event.process)
             assert event.error
     assert not open_operations
 
 
-def completed(events: Iterable[HistoryEvent], f: Function, type: EventType = EventType.OK) -> list[HistoryEvent]:
+def completed(
+    events: Iterable[HistoryEvent], f: Function, type: HistoryEventType = HistoryEventType.OK
+) -> list[HistoryEvent]:
     return [event for event in events if event.f is f and event.type is type]
 
 
 def acknowledged(events: Iterable[HistoryEvent]) -> dict[tuple[Place, int], str]:
-    """(partition, offset) → the value that was acknowledged there."""
+    """Return (partition, offset) → the value that was acknowledged there."""
     sends = completed(events, Function.SEND)
     found = {(Place(*event.values["place"]), event.values["offset"]): event.values["value"] for event in sends}
     assert len(found) == len(sends)
@@ -41,7 +43,7 @@ def acknowledged(events: Iterable[HistoryEvent]) -> dict[tuple[Place, int], str]
 
 
 def read_by(events: Iterable[HistoryEvent], process: str = FINAL_READER) -> dict[tuple[Place, int], str]:
-    """(partition, offset) → the value that this process read there."""
+    """Return (partition, offset) → the value that this process read there."""
     polls = [event for event in completed(events, Function.POLL) if event.process == process]
     return {
         (Place(topic, partition), offset): value
@@ -52,5 +54,5 @@ def read_by(events: Iterable[HistoryEvent], process: str = FINAL_READER) -> dict
 
 
 def value_of(event: HistoryEvent) -> Mapping[str, Any]:
-    """The event as far as it does not depend on when it happened on which machine."""
+    """Return the event without the values that depend on time or machine."""
     return {"process": event.process, "type": event.type, "f": event.f, "error": event.error, **event.values}

@@ -1,4 +1,4 @@
-"""A library whose cluster is a list of records in memory, and whose failures are written by the test."""
+"""A client library whose cluster is a list of records in memory, and whose failures are scripted by the test."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, field
 
 import trio
 
-from kraft.sim.chaos.clients import OperationFailed, PartitionState, ProducerSettings, ReadRecord
+from kraft.sim.chaos.clients import DescribedPartition, OperationFailed, ProducerSettings, ReadRecord
 from kraft.sim.chaos.history import Place
 
 RECORDS_MAX = 10
-"""Records of one poll."""
+"""Maximum number of records that one poll returns."""
 REPLICAS = (1, 2, 3)
 
 
 @dataclass
 class ScriptedLibrary:
-    """`failures`: verb → what its next calls raise, or None for one that goes well."""
+    """The scripted library. `failures`: method → what its next calls raise, or None for a success."""
 
     name: str = "scripted"
     version: str = "0"
     logs: dict[Place, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     failures: dict[str, deque[OperationFailed | None]] = field(default_factory=lambda: defaultdict(deque))
     opened: list[str] = field(default_factory=list)
-    """Client ids, in the order in which they were opened."""
+    """Ids of the clients in the order in which they were opened."""
     is_open: set[str] = field(default_factory=set)
     ends_hidden: int = 0
-    """So many records at the end of each log are not there yet for whoever asks for its end."""
+    """Number of records at the end of each log that requests for its end offset do not include yet."""
 
     def fail(self, verb: str, *failures: OperationFailed | None) -> None:
         self.failures[verb].extend(failures)
@@ -57,8 +57,8 @@ class ScriptedLibrary:
 
 
 class ScriptedClient:
-    """A producer, consumer and admin client in one. Its group has one member, and no rebalance of its own: `rebalance`
-    in the script is a poll in which there is one."""
+    """A producer, consumer and admin client in one object. Its group has one member and no spontaneous rebalance:
+    `rebalance` in the script makes a poll contain a rebalance."""
 
     def __init__(self, library: ScriptedLibrary, client_id: str) -> None:
         self._library = library
@@ -115,9 +115,9 @@ class ScriptedClient:
     async def delete_topic(self, topic: str) -> None:
         await self._library.act("delete_topic")
 
-    async def partitions(self, topic: str) -> tuple[PartitionState, ...]:
+    async def partitions(self, topic: str) -> tuple[DescribedPartition, ...]:
         await self._library.act("partitions")
-        return (PartitionState(1, REPLICAS, REPLICAS),)
+        return (DescribedPartition(1, REPLICAS, REPLICAS),)
 
     async def aclose(self, *, leaves: bool = True) -> None:
         self._library.is_open.discard(self._client_id)

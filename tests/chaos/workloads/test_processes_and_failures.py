@@ -1,4 +1,4 @@
-"""How workloads go on when operations fail: with a library whose failures are scripted, under virtual time."""
+"""Tests of how workloads continue when operations fail: with a library of scripted failures, in virtual time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from kraft.sim.chaos.clients import OperationFailed
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function, History, Place
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType, HistoryRecorder, Place
 from kraft.sim.chaos.scenarios.scenario import TOPIC, Scenario, ScenarioTopic, ScenarioWorkload
-from kraft.sim.chaos.workloads import Workload
+from kraft.sim.chaos.workloads import ClientWorkload
 from kraft.sim.shapes import ClusterError
 from tests.chaos.workloads.facts import acknowledged, completed, read_by, require_well_formed
 from tests.chaos.workloads.libraries import ScriptedLibrary
@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, *, is_lasting: bool = False, **workload: object) -> None:
         self.library = ScriptedLibrary()
-        self.history = History(lambda: int(trio.current_time() * 1e9))
+        self.history = HistoryRecorder(lambda: int(trio.current_time() * 1e9))
         self.notes: list[str] = []
         scenario = Scenario(
             name="test",
@@ -33,7 +33,7 @@ class Bench:
             topic=ScenarioTopic(partitions=1),
             workload=ScenarioWorkload(**{"producers": 0, "readers": 0, "rate": 10.0, **workload}),  # type: ignore[arg-type]
         )
-        self.workload = Workload(
+        self.workload = ClientWorkload(
             self.library,
             "none:1",
             scenario,
@@ -57,14 +57,14 @@ class Bench:
 
 
 def info(error: str = "REQUEST_TIMED_OUT") -> OperationFailed:
-    return OperationFailed(EventType.INFO, error)
+    return OperationFailed(HistoryEventType.INFO, error)
 
 
 def fail(error: str = "MESSAGE_TOO_LARGE") -> OperationFailed:
-    return OperationFailed(EventType.FAIL, error)
+    return OperationFailed(HistoryEventType.FAIL, error)
 
 
-async def test_a_producer_after_info_goes_on_under_a_new_name_with_a_fresh_client(
+async def test_a_producer_gets_a_new_process_name_and_a_new_client_after_an_unknown_outcome(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1)
@@ -72,20 +72,22 @@ async def test_a_producer_after_info_goes_on_under_a_new_name_with_a_fresh_clien
     await bench.run(5)
     assert bench.processes(Function.SEND) == ["producer-0", "producer-0.1"]
     assert bench.library.opened == ["producer-0", "producer-0.1"]
-    [unknown] = completed(bench.history.events, Function.SEND, EventType.INFO)
+    [unknown] = completed(bench.history.events, Function.SEND, HistoryEventType.INFO)
     assert (unknown.process, unknown.error) == ("producer-0", "REQUEST_TIMED_OUT")
     assert "producer-0.1/0" in acknowledged(bench.history.events).values()
 
 
-async def test_a_producer_after_a_failure_goes_on_under_its_name(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_producer_keeps_its_process_name_after_a_definite_failure(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     bench = Bench(producers=1)
     bench.library.fail("send", None, fail())
     await bench.run(5)
     assert bench.library.opened == ["producer-0"]
-    assert len(completed(bench.history.events, Function.SEND, EventType.FAIL)) == 1
+    assert len(completed(bench.history.events, Function.SEND, HistoryEventType.FAIL)) == 1
 
 
-async def test_a_producer_that_is_fenced_is_replaced(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_fenced_producer_is_replaced(autojump_clock: trio.testing.MockClock) -> None:
     bench = Bench(producers=1)
     bench.library.fail("send", fail("INVALID_PRODUCER_EPOCH"))
     await bench.run(5)
@@ -104,7 +106,7 @@ async def test_producers_send_at_most_at_their_rate_and_fill_their_values(
     assert "producer-0/3" in acknowledged(bench.history.events).values()
 
 
-async def test_sends_of_a_producer_without_idempotence_carry_their_settings(
+async def test_history_events_of_sends_without_idempotence_contain_acks_and_idempotent(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1, acks="1")
@@ -113,7 +115,7 @@ async def test_sends_of_a_producer_without_idempotence_carry_their_settings(
     assert (values["acks"], values["idempotent"]) == ("1", False)
 
 
-async def test_an_operation_under_way_at_the_end_is_given_up_and_recorded_as_unknown(
+async def test_an_operation_in_progress_at_the_end_is_cancelled_and_recorded_as_unknown(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1)
@@ -124,11 +126,11 @@ async def test_an_operation_under_way_at_the_end_is_given_up_and_recorded_as_unk
 
     bench.library.act = hang  # type: ignore[method-assign]
     await bench.run(2)
-    [unknown] = completed(bench.history.events, Function.SEND, EventType.INFO)
+    [unknown] = completed(bench.history.events, Function.SEND, HistoryEventType.INFO)
     assert unknown.error == "given up at the end"
 
 
-async def test_clients_that_cannot_be_opened_are_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_opening_a_workload_client_is_retried_until_it_succeeds(autojump_clock: trio.testing.MockClock) -> None:
     bench = Bench(producers=1, readers=1, topic_churn=1)
     for verb in ("producer", "consumer", "admin"):
         bench.library.fail(verb, info(), info())
@@ -136,7 +138,7 @@ async def test_clients_that_cannot_be_opened_are_tried_again(autojump_clock: tri
     assert sorted(bench.library.opened) == ["churn-client-0", "producer-0", "reader-0"]
 
 
-async def test_a_reader_after_a_failed_poll_begins_again_with_an_assign(
+async def test_a_reader_restarts_with_an_assign_after_a_failed_poll(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1, readers=1)
@@ -149,14 +151,14 @@ async def test_a_reader_after_a_failed_poll_begins_again_with_an_assign(
     assert read_by(bench.history.events, "reader-0.1")
 
 
-async def test_a_rebalance_within_a_poll_is_recorded_before_the_records_of_it(
+async def test_a_rebalance_within_a_poll_is_recorded_before_the_polls_records(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(group_members=1)
     bench.library.logs[PLACE].extend([b"a", b"b"])
     bench.library.fail("poll", None, info("rebalance"))
     await bench.run(2)
-    told = [event for event in bench.history.events if event.type is EventType.OK][:6]
+    told = [event for event in bench.history.events if event.type is HistoryEventType.OK][:6]
     assert [event.f for event in told] == [
         Function.POLL,
         Function.COMMIT,
@@ -172,7 +174,7 @@ async def test_a_rebalance_within_a_poll_is_recorded_before_the_records_of_it(
     assert bench.notes == ["members of the group were given 1 assignments"]
 
 
-async def test_a_member_after_a_commit_of_unknown_outcome_is_renamed_and_keeps_its_client(
+async def test_a_group_member_gets_a_new_process_name_and_keeps_its_client_after_an_unknown_commit(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1, group_members=1)
@@ -183,7 +185,7 @@ async def test_a_member_after_a_commit_of_unknown_outcome_is_renamed_and_keeps_i
     assert [each for each in bench.library.opened if each.startswith("member")] == ["member-0"]
 
 
-async def test_members_are_replaced_at_the_churn_interval(autojump_clock: trio.testing.MockClock) -> None:
+async def test_group_members_are_replaced_at_the_churn_interval(autojump_clock: trio.testing.MockClock) -> None:
     bench = Bench(group_members=2, group_churn_s=1.0)
     await bench.run(10)
     members = [each for each in bench.library.opened if each.startswith("member")]
@@ -191,15 +193,15 @@ async def test_members_are_replaced_at_the_churn_interval(autojump_clock: trio.t
     assert len(set(members)) == len(members)
 
 
-async def test_topics_of_one_name_are_bounded_and_each_creation_is_followed_by_a_deletion(
+async def test_topic_churn_limits_operations_per_name_and_deletes_each_created_topic(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(topic_churn=4)
     bench.library.fail("create_topic", None, info("TOPIC_ALREADY_EXISTS"))
     await bench.run(200)
-    begun = completed(bench.history.events, Function.CREATE_TOPIC, EventType.INVOKE)
+    begun = completed(bench.history.events, Function.CREATE_TOPIC, HistoryEventType.INVOKE)
     created = [event.values["topic"] for event in begun]
-    ended = completed(bench.history.events, Function.DELETE_TOPIC, EventType.INVOKE)
+    ended = completed(bench.history.events, Function.DELETE_TOPIC, HistoryEventType.INVOKE)
     deleted = [event.values["topic"] for event in ended]
     assert sorted(created) == sorted(deleted)
     shared = [topic for topic in created if topic.startswith("churn-shared-")]
@@ -208,7 +210,7 @@ async def test_topics_of_one_name_are_bounded_and_each_creation_is_followed_by_a
     assert completed(bench.history.events, Function.CREATE_TOPIC)[0].values["topic_id"] == "ab"
 
 
-async def test_settle_waits_for_a_send_of_each_producer_that_begins_later(
+async def test_settle_waits_for_a_later_successful_send_of_each_producer(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=2)
@@ -226,7 +228,7 @@ async def test_settle_waits_for_a_send_of_each_producer_that_begins_later(
 # the final reader
 
 
-async def test_the_final_reader_after_a_failed_poll_goes_on_under_its_name(
+async def test_the_final_reader_continues_under_its_name_after_a_failed_poll(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench()
@@ -235,11 +237,11 @@ async def test_the_final_reader_after_a_failed_poll_goes_on_under_its_name(
     assert await bench.workload.read_everything(60)
     require_well_formed(bench.history.events)
     assert {event.process for event in bench.history.events} == {FINAL_READER}
-    assert len(completed(bench.history.events, Function.POLL, EventType.FAIL)) == 1
+    assert len(completed(bench.history.events, Function.POLL, HistoryEventType.FAIL)) == 1
     assert [value for _, value in sorted(read_by(bench.history.events).items())] == [str(n) for n in range(25)]
 
 
-async def test_the_final_reader_waits_for_an_end_that_is_not_known_yet(
+async def test_the_final_reader_waits_for_a_log_end_that_is_not_known_yet(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1)
@@ -256,7 +258,7 @@ async def _reveal(library: ScriptedLibrary) -> None:
     library.ends_hidden = 0
 
 
-async def test_the_final_reader_is_complete_although_what_was_acknowledged_is_lost(
+async def test_the_final_reader_finishes_although_acknowledged_records_are_lost(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(producers=1)
@@ -267,7 +269,7 @@ async def test_the_final_reader_is_complete_although_what_was_acknowledged_is_lo
 
 
 @pytest.mark.parametrize("verb", ["consumer", "end_offsets", "assign", "poll"])
-async def test_the_final_reader_is_incomplete_when_it_does_not_reach_the_end_in_time(
+async def test_the_final_reader_fails_if_it_does_not_reach_the_end_in_time(
     autojump_clock: trio.testing.MockClock, verb: str
 ) -> None:
     bench = Bench()
@@ -281,7 +283,7 @@ async def test_the_final_reader_is_incomplete_when_it_does_not_reach_the_end_in_
 # preparation
 
 
-async def test_preparation_tries_again_until_the_topic_is_there(autojump_clock: trio.testing.MockClock) -> None:
+async def test_workload_preparation_retries_until_the_topic_exists(autojump_clock: trio.testing.MockClock) -> None:
     bench = Bench()
     bench.library.fail("create_topic", info(), fail("INVALID_REPLICATION_FACTOR"), fail("TOPIC_ALREADY_EXISTS"))
     bench.library.fail("partitions", info("UNKNOWN_TOPIC_OR_PARTITION"))
@@ -294,7 +296,7 @@ async def test_preparation_tries_again_until_the_topic_is_there(autojump_clock: 
     ("records", "failures", "expected"),
     [([b"old"], [], "delete it first"), ([], [fail("POLICY_VIOLATION")] * 1000, "POLICY_VIOLATION")],
 )
-async def test_preparation_that_cannot_be_done_says_why(
+async def test_failed_workload_preparation_reports_the_reason(
     autojump_clock: trio.testing.MockClock, records: list[bytes], failures: Sequence[OperationFailed], expected: str
 ) -> None:
     bench = Bench()
@@ -305,7 +307,7 @@ async def test_preparation_that_cannot_be_done_says_why(
     assert not bench.library.is_open
 
 
-async def test_a_topic_that_is_there_in_a_cluster_that_goes_on_is_refused_and_is_not_the_runs(
+async def test_an_existing_topic_in_a_lasting_cluster_is_rejected_and_does_not_belong_to_the_run(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(is_lasting=True, group_members=1)
@@ -316,7 +318,7 @@ async def test_a_topic_that_is_there_in_a_cluster_that_goes_on_is_refused_and_is
     assert (bench.workload.made_topics, bench.workload.made_groups) == (frozenset(), ())
 
 
-async def test_a_topic_that_the_run_has_made_is_the_runs_also_while_it_is_not_in_sync(
+async def test_a_topic_created_by_the_run_belongs_to_it_even_before_it_is_in_sync(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench(is_lasting=True, group_members=1)
@@ -326,12 +328,12 @@ async def test_a_topic_that_the_run_has_made_is_the_runs_also_while_it_is_not_in
     assert (bench.workload.made_topics, bench.workload.made_groups) == ({TOPIC}, ("chaos-group",))
 
 
-async def test_topics_that_clients_make_in_a_cluster_that_goes_on_have_names_of_this_run(
+async def test_churned_topics_in_a_lasting_cluster_have_names_unique_to_the_run(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     first, second = Bench(is_lasting=True, topic_churn=2), Bench(is_lasting=True, topic_churn=2)
     for bench in (first, second):
         await bench.run(20)
-        begun = completed(bench.history.events, Function.CREATE_TOPIC, EventType.INVOKE)
+        begun = completed(bench.history.events, Function.CREATE_TOPIC, HistoryEventType.INVOKE)
         assert bench.workload.made_topics == {event.values["topic"] for event in begun} != frozenset()
     assert not first.workload.made_topics & second.workload.made_topics

@@ -1,4 +1,4 @@
-"""The same workload in a simulated world: with faults, and twice under one seed."""
+"""Tests of the workloads in a simulated world: with faults, and twice with the same seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import random
 import trio
 
 from kraft.sim.chaos.clients.libraries import library_of
-from kraft.sim.chaos.history import EventType, Function, History, line_of
+from kraft.sim.chaos.history import Function, HistoryEventType, HistoryRecorder, line_of
 from kraft.sim.chaos.scenarios.scenario import Scenario, ScenarioTopic, ScenarioWorkload
-from kraft.sim.chaos.workloads import Workload
+from kraft.sim.chaos.workloads import ClientWorkload
 from kraft.sim.nemesis.plan import Fault
 from kraft.sim.simulated_cluster import SimulatedCluster
 from tests.chaos.workloads.facts import acknowledged, completed, read_by, require_well_formed
@@ -25,13 +25,13 @@ SCENARIO = Scenario(
 SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 
 
-def simulated(seed: int) -> History:
-    """The history of a run in which the leader is killed and comes back."""
+def simulated(seed: int) -> HistoryRecorder:
+    """Run a workload while the leader is killed and restarted; return its history."""
     with SimulatedCluster(seed=seed, controllers=1, brokers=3, settings=SETTINGS) as cluster:
-        history = History(lambda: int(cluster.now_s * 1e9))
+        history = HistoryRecorder(lambda: int(cluster.now_s * 1e9))
 
         async def main() -> None:
-            workload = Workload(
+            workload = ClientWorkload(
                 library_of("kraft"), cluster.bootstrap_servers, SCENARIO, history, random.Random(seed), lambda _: None
             )
             await workload.prepare()
@@ -48,17 +48,17 @@ def simulated(seed: int) -> History:
     return history
 
 
-def test_a_workload_of_one_seed_has_the_same_history_twice() -> None:
+def test_a_workload_with_the_same_seed_has_the_same_history() -> None:
     first, second, other = (simulated(seed) for seed in (3, 3, 4))
     assert [line_of(event) for event in first.events] == [line_of(event) for event in second.events]
     assert [line_of(event) for event in first.events] != [line_of(event) for event in other.events]
 
 
-def test_a_workload_in_virtual_time_survives_the_end_of_a_leader() -> None:
+def test_a_workload_in_virtual_time_survives_the_kill_of_a_leader() -> None:
     history = simulated(5)
     require_well_formed(history.events)
     sent, read = acknowledged(history.events), read_by(history.events)
     assert len(sent) > 50
     assert sent.items() <= read.items()
     for f in (Function.COMMIT, Function.CREATE_TOPIC, Function.DELETE_TOPIC):
-        assert completed(history.events, f, EventType.OK)
+        assert completed(history.events, f, HistoryEventType.OK)

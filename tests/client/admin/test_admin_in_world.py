@@ -25,7 +25,7 @@ from tests.stages.admin_client import Stage, play
 TOPIC = ConfigResource(ResourceType.TOPIC, "t")
 
 
-def test_a_topic_is_created_as_asked_described_grown_and_deleted() -> None:
+def test_admin_creates_describes_extends_and_deletes_a_topic() -> None:
     async def work(stage: Stage) -> None:
         topics = stage.admin.topics
         created = await topics.create(NewTopic("t", assignment={0: [2, 1], 1: [1, 2]}, configs={"retention.ms": "9"}))
@@ -41,7 +41,7 @@ def test_a_topic_is_created_as_asked_described_grown_and_deleted() -> None:
     play(work)
 
 
-def test_a_topic_that_is_only_validated_is_not_there_afterwards() -> None:
+def test_creating_a_topic_with_validate_only_creates_nothing() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t"), validate_only=True)
         assert await stage.admin.topics.list() == ()
@@ -51,7 +51,7 @@ def test_a_topic_that_is_only_validated_is_not_there_afterwards() -> None:
     play(work)
 
 
-def test_an_admin_client_that_is_not_open_says_so() -> None:
+def test_an_admin_client_that_is_not_open_raises_runtime_error() -> None:
     admin = Admin(bootstrap_servers="localhost:9092")
     for use in (
         lambda: admin.topics.create,
@@ -64,7 +64,7 @@ def test_an_admin_client_that_is_not_open_says_so() -> None:
             use()
 
 
-def test_a_refusal_carries_kafkas_code_and_the_name_of_what_was_refused() -> None:
+def test_admin_errors_carry_kafkas_code_and_name_the_resource() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t"))
         with pytest.raises(KafkaError, match="topic t") as exists:
@@ -81,7 +81,7 @@ def test_a_refusal_carries_kafkas_code_and_the_name_of_what_was_refused() -> Non
     play(work)
 
 
-def test_a_number_that_its_field_does_not_hold_is_a_value_error_and_the_client_goes_on() -> None:
+def test_a_number_too_large_for_its_request_field_raises_value_error_and_the_client_works_on() -> None:
     async def work(stage: Stage) -> None:
         with pytest.raises(ValueError, match="a number is too large for its field in CREATE_TOPICS"):
             await stage.admin.topics.create(NewTopic("t", partitions=1 << 31))
@@ -90,7 +90,7 @@ def test_a_number_that_its_field_does_not_hold_is_a_value_error_and_the_client_g
     play(work)
 
 
-def test_offsets_are_found_by_end_and_by_time() -> None:
+def test_admin_finds_offsets_at_the_log_ends_and_by_timestamp() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", {1_000: 0, 2_000: 1, 3_000: 2})
@@ -104,7 +104,7 @@ def test_offsets_are_found_by_end_and_by_time() -> None:
     play(work)
 
 
-def test_old_records_are_deleted_up_to_an_offset_or_all() -> None:
+def test_admin_deletes_records_below_an_offset_or_all_of_them() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await stage.produce("t", {1: 0, 2: 1, 3: 2})
@@ -116,7 +116,7 @@ def test_old_records_are_deleted_up_to_an_offset_or_all() -> None:
     play(work)
 
 
-def test_a_question_to_a_dead_leader_goes_to_the_next_one() -> None:
+def test_an_offset_request_is_retried_at_the_new_leader_after_the_leader_crashed() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         await stage.produce("t", {1: 0})
@@ -130,7 +130,7 @@ def test_a_question_to_a_dead_leader_goes_to_the_next_one() -> None:
     play(work)
 
 
-def test_a_partition_that_nobody_leads_is_an_error_when_the_time_is_over() -> None:
+def test_offsets_of_a_partition_without_a_leader_fail_after_the_timeout() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
         stage.cluster.crash(1, lose_power=False, is_noticed=True)
@@ -141,7 +141,7 @@ def test_a_partition_that_nobody_leads_is_an_error_when_the_time_is_over() -> No
     play(work, timeout_ms=3_000)
 
 
-def test_settings_are_changed_one_by_one() -> None:
+def test_altering_configs_changes_only_the_named_settings() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", configs={"retention.ms": "5", "segment.ms": "7"}))
 
@@ -164,7 +164,7 @@ def test_settings_are_changed_one_by_one() -> None:
     play(work)
 
 
-def test_each_broker_is_asked_to_set_its_own_loggers() -> None:
+def test_log_level_requests_go_to_the_named_broker() -> None:
     async def work(stage: Stage) -> None:
         for node in ("1", "1", "2", "2"):
             loggers = ConfigResource(ResourceType.BROKER_LOGGER, node)
@@ -175,7 +175,7 @@ def test_each_broker_is_asked_to_set_its_own_loggers() -> None:
     play(work)
 
 
-def test_a_controller_that_is_no_broker_is_asked_about_its_own_loggers() -> None:
+def test_log_level_requests_go_to_the_named_controller() -> None:
     async def work(stage: Stage) -> None:
         voters = [one.node_id for one in (await stage.admin.nodes.quorum()).voters]
         assert voters
@@ -190,7 +190,7 @@ def test_a_controller_that_is_no_broker_is_asked_about_its_own_loggers() -> None
     play(work)
 
 
-def test_leadership_returns_to_the_preferred_replica_by_election() -> None:
+def test_a_preferred_election_returns_leadership_to_the_preferred_replica() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         stage.cluster.crash(1, lose_power=False, is_noticed=True)
@@ -208,7 +208,7 @@ def test_leadership_returns_to_the_preferred_replica_by_election() -> None:
     play(work)
 
 
-def test_brokers_and_quorum_are_told() -> None:
+def test_admin_describes_the_brokers_and_the_quorum() -> None:
     async def work(stage: Stage) -> None:
         cluster = await stage.admin.nodes.cluster()
         assert [(broker.node_id, broker.is_fenced) for broker in cluster.brokers] == [(1, False), (2, False)]
@@ -221,7 +221,7 @@ def test_brokers_and_quorum_are_told() -> None:
     play(work)
 
 
-def test_features_are_told_and_a_level_that_nobody_knows_is_refused() -> None:
+def test_admin_lists_features_and_an_unsupported_feature_level_is_rejected() -> None:
     async def work(stage: Stage) -> None:
         features = {feature.name: feature for feature in await stage.admin.nodes.features()}
         version = features["metadata.version"]
@@ -234,7 +234,7 @@ def test_features_are_told_and_a_level_that_nobody_knows_is_refused() -> None:
     play(work)
 
 
-def test_a_broker_that_is_gone_can_be_forgotten() -> None:
+def test_a_crashed_broker_can_be_unregistered() -> None:
     async def work(stage: Stage) -> None:
         stage.cluster.crash(2, lose_power=False, is_noticed=True)
 

@@ -1,5 +1,6 @@
-"""What the admin client tells beyond the basics: many configurations at once, synonyms, endpoints, subscriptions; and
-that brokers which lack a request are an error."""
+"""Descriptions that the admin client returns: many configurations at once, synonyms, endpoints, subscriptions. A
+request that the brokers do not support is an error.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def of_topic(name: str) -> ConfigResource:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 500])
-def test_many_topics_are_described_at_once_and_those_that_are_missing_have_an_error(
+def test_describing_many_topics_configs_returns_an_error_for_each_missing_topic(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(admin_configs, "RESOURCES_PER_REQUEST", limit)
@@ -43,7 +44,7 @@ def test_many_topics_are_described_at_once_and_those_that_are_missing_have_an_er
     play(work)
 
 
-def test_synonyms_are_told_only_if_asked_for_the_strongest_first() -> None:
+def test_config_synonyms_are_returned_on_request_with_the_strongest_first() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1, configs={"max.message.bytes": "5000"}))
         describe = stage.admin.configs.describe
@@ -56,7 +57,7 @@ def test_synonyms_are_told_only_if_asked_for_the_strongest_first() -> None:
     play(work)
 
 
-def test_topics_that_are_not_there_can_be_skipped() -> None:
+def test_describing_topics_can_skip_unknown_topics() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         describe = stage.admin.topics.describe
@@ -69,7 +70,7 @@ def test_topics_that_are_not_there_can_be_skipped() -> None:
     play(work)
 
 
-def test_the_quorum_has_the_endpoints_of_its_voters_and_features_have_their_epoch() -> None:
+def test_quorum_description_has_voter_endpoints_and_features_have_their_epoch() -> None:
     async def work(stage: Stage) -> None:
         quorum = await stage.admin.nodes.quorum()
         assert set(quorum.endpoints) == {voter.node_id for voter in quorum.voters}
@@ -81,7 +82,7 @@ def test_the_quorum_has_the_endpoints_of_its_voters_and_features_have_their_epoc
     play(work)
 
 
-def test_log_directories_can_be_asked_for_some_partitions_only() -> None:
+def test_log_directories_can_be_described_for_given_partitions_only() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1], 1: [1]}))
         (everything,) = await stage.admin.nodes.log_dirs([1])
@@ -92,7 +93,7 @@ def test_log_directories_can_be_asked_for_some_partitions_only() -> None:
     play(work)
 
 
-def test_a_member_of_a_classic_group_has_its_subscription_and_rack() -> None:
+def test_a_described_classic_group_member_has_its_subscription_and_rack() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await stage.produce("t", {1_000: 0})
@@ -109,7 +110,7 @@ def test_a_member_of_a_classic_group_has_its_subscription_and_rack() -> None:
     play(work)
 
 
-def test_a_cluster_without_acls_and_transactions_says_so() -> None:
+def test_listing_acls_without_an_authorizer_is_an_error_and_transactions_are_empty() -> None:
     async def work(stage: Stage) -> None:
         with pytest.raises(KafkaError, match="No Authorizer is configured") as refused:
             await stage.admin.access.acls()
@@ -121,7 +122,7 @@ def test_a_cluster_without_acls_and_transactions_says_so() -> None:
     play(work)
 
 
-def test_requests_that_the_brokers_do_not_know_are_an_error_that_names_them() -> None:
+def test_a_request_that_the_brokers_do_not_support_is_an_error_that_names_it() -> None:
     async def work(stage: Stage) -> None:
         with pytest.raises(VersionMismatch, match="DESCRIBE_CLIENT_QUOTAS"):
             await stage.admin.access.quotas()

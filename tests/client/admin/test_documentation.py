@@ -1,4 +1,4 @@
-"""The examples of docs/admin-client.md do what they say."""
+"""The examples of docs/admin-client.md run, and do what the page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = re.findall(r"## (\w+)[^`]*?```python\n(.*?)```", PAGE.read_text(), re
 
 
 @pytest.mark.parametrize(("chapter", "example"), EXAMPLES, ids=[chapter for chapter, _ in EXAMPLES])
-def test_each_example_runs(chapter: str, example: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_admin_client_example_runs(chapter: str, example: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = compile(example, f"{PAGE.name}, {chapter}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
     async def work(stage: Stage) -> None:
@@ -28,5 +28,5 @@ def test_each_example_runs(chapter: str, example: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().out
 
 
-def test_every_chapter_has_an_example() -> None:
+def test_every_chapter_of_the_admin_client_page_has_an_example() -> None:
     assert [chapter for chapter, _ in EXAMPLES] == re.findall(r"^## (\w+)", PAGE.read_text(), re.MULTILINE)

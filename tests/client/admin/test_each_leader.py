@@ -1,4 +1,6 @@
-"""Questions to leaders where some cannot be had: each partition has its own outcome, and none waits for another."""
+"""Requests to the leaders of many partitions, of which some are not available. Each partition has its own outcome, and
+none delays another.
+"""
 
 from __future__ import annotations
 
@@ -34,29 +36,29 @@ def set_rule(stage: Stage, **rule: Any) -> None:
         stage.cluster.replies[node].add(rule_from({"api": "ListOffsets", "action": "error", **rule}))
 
 
-def told(outcomes: dict[tuple[str, int], FoundOffset | KafkaError]) -> dict[tuple[str, int], int | ErrorCode]:
-    """Offsets, and the codes of errors."""
+def outcomes_of(outcomes: dict[tuple[str, int], FoundOffset | KafkaError]) -> dict[tuple[str, int], int | ErrorCode]:
+    """Return the outcomes, with offsets as numbers and errors as error codes."""
     return {tp: one.code if isinstance(one, KafkaError) else one.offset for tp, one in outcomes.items()}
 
 
-def test_where_all_answer_each_has_its_offset() -> None:
+def test_offsets_of_each_partition_are_returned_when_all_leaders_answer() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         each = await stage.admin.partitions.offsets_of_each(BOTH)
         assert each == await stage.admin.partitions.offsets(BOTH)
-        assert told(each) == {FIRST: 0, SECOND: 2}
+        assert outcomes_of(each) == {FIRST: 0, SECOND: 2}
         assert await stage.admin.partitions.offsets_of_each({}) == {}
 
     play(work)
 
 
-def test_a_partition_without_a_leader_does_not_keep_the_others_from_being_told() -> None:
+def test_a_partition_without_a_leader_gets_an_error_and_the_others_get_offsets() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         stage.cluster.crash(1, lose_power=False, is_noticed=True)
         assert await stage.cluster.wait_until(lambda: is_without_leader(stage), 20_000)
         each = await stage.admin.partitions.offsets_of_each(BOTH)
-        assert told(each) == {FIRST: ErrorCode.LEADER_NOT_AVAILABLE, SECOND: 2}
+        assert outcomes_of(each) == {FIRST: ErrorCode.LEADER_NOT_AVAILABLE, SECOND: 2}
         assert "t-0 has no leader now" in str(each[FIRST])
         with pytest.raises(KafkaError, match="t-0 has no leader now"):
             await stage.admin.partitions.offsets(BOTH)
@@ -69,19 +71,19 @@ def is_without_leader(stage: Stage) -> bool:
     return topic is not None and topic.partition(0).leader < 0
 
 
-def test_a_leader_that_hangs_does_not_keep_the_others_from_answering() -> None:
+def test_partitions_of_a_hanging_leader_get_an_error_and_the_others_get_offsets() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         stage.cluster.world.pause(host_name(1))
         each = await stage.admin.partitions.offsets_of_each(BOTH)
         stage.cluster.world.resume(host_name(1))
-        assert told(each) == {FIRST: ErrorCode.NETWORK_EXCEPTION, SECOND: 2}
+        assert outcomes_of(each) == {FIRST: ErrorCode.NETWORK_EXCEPTION, SECOND: 2}
         assert "t-0: its leader, broker 1, does not answer" in str(each[FIRST])
 
     play(work, timeout_ms=3_000)
 
 
-def test_leaders_that_hang_do_not_add_up() -> None:
+def test_several_hanging_leaders_cost_no_more_time_than_one() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={at: [at + 1] for at in range(5)}))
         for broker in (1, 2, 3, 4):
@@ -92,8 +94,8 @@ def test_leaders_that_hang_do_not_add_up() -> None:
         for broker in (1, 2, 3, 4):
             stage.cluster.world.resume(host_name(broker))
         hanging = {("t", at): ErrorCode.NETWORK_EXCEPTION for at in range(4)}
-        assert told(each) == {**hanging, ("t", 4): 0}
-        assert took_ms <= 4_000, "its time, and that of one request"
+        assert outcomes_of(each) == {**hanging, ("t", 4): 0}
+        assert took_ms <= 4_000, "the timeout, and the time of one request"
 
     play(work, brokers=5, timeout_ms=3_000)
 
@@ -102,7 +104,7 @@ Answers = Mapping[tuple[str, int], tuple[int, int]]
 
 
 def ask_where_broker_1(answers: Answers | Exception) -> Any:
-    """Questions to which the others answer as they should."""
+    """Send requests while broker 1 misbehaves and the other brokers respond normally."""
 
     async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
         if node_id != 1:
@@ -117,12 +119,16 @@ def ask_where_broker_1(answers: Answers | Exception) -> Any:
 @pytest.mark.parametrize(
     ("answers", "code", "text"),
     [
-        (VersionMismatch("too old"), ErrorCode.UNSUPPORTED_VERSION, r"t-0: its leader, broker 1, cannot do .*too old"),
-        (WireError("odd"), ErrorCode.UNKNOWN_SERVER_ERROR, r"t-0: its leader, broker 1, gives an answer .*odd"),
-        ({}, ErrorCode.UNKNOWN_SERVER_ERROR, "t-0: its leader, broker 1, leaves it out"),
+        (
+            VersionMismatch("too old"),
+            ErrorCode.UNSUPPORTED_VERSION,
+            r"t-0: its leader, broker 1, does not support .*too old",
+        ),
+        (WireError("odd"), ErrorCode.UNKNOWN_SERVER_ERROR, r"t-0: its leader, broker 1, sent an answer .*odd"),
+        ({}, ErrorCode.UNKNOWN_SERVER_ERROR, "t-0: its leader, broker 1, left it out"),
     ],
 )
-def test_what_one_odd_broker_does_is_told_of_its_partitions_alone(
+def test_an_invalid_response_of_one_leader_is_an_error_of_its_partitions_only(
     answers: Answers | Exception, code: ErrorCode, text: str
 ) -> None:
     async def work(stage: Stage) -> None:
@@ -136,7 +142,7 @@ def test_what_one_odd_broker_does_is_told_of_its_partitions_alone(
     play(work, timeout_ms=3_000)
 
 
-def test_a_leader_that_takes_for_ever_to_be_reached_is_told_of_its_partitions_alone() -> None:
+def test_an_unreachable_leader_is_an_error_of_its_partitions_only() -> None:
     async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
         if node_id == 1:
             await trio.sleep_forever()
@@ -151,7 +157,7 @@ def test_a_leader_that_takes_for_ever_to_be_reached_is_told_of_its_partitions_al
     play(work, timeout_ms=3_000)
 
 
-def test_what_was_told_before_all_brokers_went_is_kept() -> None:
+def test_offsets_received_before_all_brokers_crashed_are_returned() -> None:
     async def work(stage: Stage) -> None:
         async def ask(node_id: int, share: Mapping[tuple[str, int], int]) -> Answers:
             if node_id == 1:
@@ -169,7 +175,7 @@ def test_what_was_told_before_all_brokers_went_is_kept() -> None:
     play(work)
 
 
-def test_a_time_that_no_request_can_hold_is_refused_as_it_is() -> None:
+def test_offsets_of_each_partition_with_a_too_large_time_raise_value_error() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         with pytest.raises(ValueError, match="a number is too large"):
@@ -178,38 +184,38 @@ def test_a_time_that_no_request_can_hold_is_refused_as_it_is() -> None:
     play(work)
 
 
-def test_an_error_that_passes_is_not_told() -> None:
+def test_a_transient_error_of_a_partition_is_retried_by_each_leader() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         set_rule(stage, error="NOT_LEADER_OR_FOLLOWER", times=2)
-        assert told(await stage.admin.partitions.offsets_of_each(BOTH)) == {FIRST: 0, SECOND: 2}
+        assert outcomes_of(await stage.admin.partitions.offsets_of_each(BOTH)) == {FIRST: 0, SECOND: 2}
 
     play(work)
 
 
 @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "TOPIC_AUTHORIZATION_FAILED"])
-def test_an_error_that_stays_is_told_of_its_partition_alone(error: str) -> None:
+def test_a_permanent_error_of_a_partition_is_reported_for_that_partition_only(error: str) -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         set_rule(stage, error=error, topic="t", partition=0)
-        assert told(await stage.admin.partitions.offsets_of_each(BOTH)) == {FIRST: ErrorCode[error], SECOND: 2}
+        assert outcomes_of(await stage.admin.partitions.offsets_of_each(BOTH)) == {FIRST: ErrorCode[error], SECOND: 2}
 
     play(work, timeout_ms=3_000)
 
 
-def test_what_is_not_there_is_told_at_once_beside_what_is() -> None:
+def test_unknown_partitions_get_an_error_at_once_beside_offsets_of_known_ones() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         begin_ms = stage.cluster.world.now_ns // 1_000_000
         each = await stage.admin.partitions.offsets_of_each({**BOTH, ("t", 7): LATEST, ("no", 0): LATEST})
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert told(each) == {FIRST: 0, SECOND: 2, ("t", 7): unknown, ("no", 0): unknown}
+        assert outcomes_of(each) == {FIRST: 0, SECOND: 2, ("t", 7): unknown, ("no", 0): unknown}
         assert stage.cluster.world.now_ns // 1_000_000 - begin_ms < 1_000
 
     play(work)
 
 
-def test_where_no_broker_answers_that_is_told_and_not_an_error_of_each_partition() -> None:
+def test_offsets_of_each_partition_raise_cluster_unreachable_if_no_broker_answers() -> None:
     async def work(stage: Stage) -> None:
         await make_one_partition_on_each(stage)
         for node in (1, 2):

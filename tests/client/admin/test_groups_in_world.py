@@ -1,4 +1,4 @@
-"""Groups through the admin client, against coordinators in the simulated world."""
+"""Consumer groups through the admin client, with coordinators in the simulated world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def prepare(stage: Stage) -> None:
     await stage.produce("t", {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3})
 
 
-def test_offsets_are_committed_in_the_name_of_a_group_and_make_it_a_group() -> None:
+def test_altering_offsets_of_an_unknown_group_creates_the_group() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         groups = stage.admin.groups
@@ -33,7 +33,7 @@ def test_offsets_are_committed_in_the_name_of_a_group_and_make_it_a_group() -> N
     play(work)
 
 
-def test_no_group_is_made_of_the_empty_name_but_one_that_there_is_can_be_deleted() -> None:
+def test_a_group_with_an_empty_id_can_be_deleted_but_not_created() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         groups = stage.admin.groups
@@ -56,7 +56,7 @@ def test_no_group_is_made_of_the_empty_name_but_one_that_there_is_can_be_deleted
     play(work)
 
 
-def test_a_reset_is_planned_for_many_partitions_and_then_carried_out() -> None:
+def test_an_offset_reset_is_planned_without_changes_and_then_carried_out() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         await stage.admin.groups.alter_offsets("g", {("t", 0): 3})
@@ -73,7 +73,7 @@ def test_a_reset_is_planned_for_many_partitions_and_then_carried_out() -> None:
     play(work)
 
 
-def test_a_group_with_a_member_is_described_and_refuses_what_would_pull_the_rug_away() -> None:
+def test_a_group_with_a_member_rejects_deletion_and_offset_changes() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         seam = stage.cluster.world.node("reader")
@@ -99,7 +99,7 @@ def test_a_group_with_a_member_is_described_and_refuses_what_would_pull_the_rug_
     play(work)
 
 
-def test_offsets_and_groups_are_deleted() -> None:
+def test_admin_deletes_group_offsets_and_groups() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         groups = stage.admin.groups
@@ -116,7 +116,7 @@ def test_offsets_and_groups_are_deleted() -> None:
     play(work)
 
 
-def test_the_question_follows_the_coordinator_that_moves() -> None:
+def test_group_requests_follow_a_coordinator_that_moved() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         await stage.admin.groups.alter_offsets("g", {("t", 0): 3})
@@ -128,7 +128,7 @@ def test_the_question_follows_the_coordinator_that_moves() -> None:
     play(work)
 
 
-def test_a_broker_that_dies_while_all_are_asked_keeps_nobody_from_the_answers_of_the_others() -> None:
+def test_a_request_to_all_brokers_returns_the_responses_of_the_live_brokers() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         assert [one.broker for one in await stage.admin.nodes.log_dirs()] == [1, 2]
@@ -141,7 +141,7 @@ def test_a_broker_that_dies_while_all_are_asked_keeps_nobody_from_the_answers_of
     play(work)
 
 
-def test_log_directories_and_producers_are_told() -> None:
+def test_admin_describes_log_directories_and_producers() -> None:
     async def work(stage: Stage) -> None:
         await prepare(stage)
         found = await stage.admin.nodes.log_dirs()

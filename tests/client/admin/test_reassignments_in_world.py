@@ -1,4 +1,4 @@
-"""Reassignment of a whole simulated cluster: data moves, nothing is lost, and what fails can be given up."""
+"""Reassignments in a simulated cluster: data is moved, no record is lost, and a failed move can be cancelled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def settled(stage: Stage) -> bool:
     return await stage.cluster.wait_until(lambda: not state(stage).is_reassigning, SOON_MS)
 
 
-def test_a_partition_moves_to_other_brokers_with_all_its_records() -> None:
+def test_a_reassigned_partition_keeps_all_its_records() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         await stage.produce("t", {1: 0, 2: 1, 3: 2})
@@ -51,7 +51,7 @@ def test_a_partition_moves_to_other_brokers_with_all_its_records() -> None:
     play(work, brokers=4)
 
 
-def test_a_move_to_a_dead_broker_waits_is_listed_and_can_be_cancelled() -> None:
+def test_a_reassignment_to_a_dead_broker_stays_listed_and_can_be_cancelled() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         await stage.produce("t", {1: 0, 2: 1, 3: 2})
@@ -69,7 +69,7 @@ def test_a_move_to_a_dead_broker_waits_is_listed_and_can_be_cancelled() -> None:
     play(work, brokers=3)
 
 
-def test_a_move_goes_on_when_the_dead_broker_is_back_and_over_a_change_of_controllers_and_leaders() -> None:
+def test_a_reassignment_continues_after_the_broker_restarts_and_controller_and_leader_change() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         await stage.produce("t", {1: 0, 2: 1, 3: 2})
@@ -87,7 +87,7 @@ def test_a_move_goes_on_when_the_dead_broker_is_back_and_over_a_change_of_contro
     play(work, brokers=3)
 
 
-def test_a_topic_that_is_deleted_ends_its_move() -> None:
+def test_deleting_a_topic_ends_its_reassignment() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
         stage.cluster.crash(2, lose_power=False, is_noticed=True)
@@ -98,7 +98,7 @@ def test_a_topic_that_is_deleted_ends_its_move() -> None:
     play(work)
 
 
-def test_a_target_that_cannot_be_is_refused_with_kafkas_code() -> None:
+def test_an_invalid_reassignment_target_is_rejected_with_kafkas_error() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         results = await stage.admin.partitions.reassign({PART: [1, 9], ("t", 5): [1], ("gone", 0): [1]})
@@ -116,7 +116,7 @@ def test_a_target_that_cannot_be_is_refused_with_kafkas_code() -> None:
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
-def test_a_throttled_move_takes_its_time(side: str) -> None:
+def test_a_throttled_reassignment_takes_at_least_as_long_as_its_throttle_requires(side: str) -> None:
     async def work(stage: Stage, rate: int = 0) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
         async with Producer(bootstrap_servers=stage.bootstrap_servers, seam=stage.cluster.world.node("p")) as producer:

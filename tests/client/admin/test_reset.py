@@ -1,4 +1,4 @@
-"""Where a reset sets an offset, decided without a cluster."""
+"""The offset that a reset rule gives, decided without a cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LOG = OffsetBounds(earliest=10, latest=50, at_time=30)
         (ResetRule(ResetTo.OFFSET, 333), 20, 50),
     ],
 )
-def test_each_rule_leads_where_it_says(rule: ResetRule, committed: int | None, expected: int) -> None:
+def test_each_reset_rule_gives_its_offset(rule: ResetRule, committed: int | None, expected: int) -> None:
     assert decide_offset(rule, committed, LOG) == expected
 
 
-def test_a_time_behind_the_last_record_leads_to_the_end() -> None:
+def test_a_reset_to_a_time_after_the_last_record_gives_the_log_end() -> None:
     assert decide_offset(ResetRule(ResetTo.TIME, 1_000), 20, OffsetBounds(10, 50, None)) == 50
 
 
@@ -44,6 +44,6 @@ def test_a_time_behind_the_last_record_leads_to_the_end() -> None:
     st.none() | st.integers(0, 2**40),
     st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)).map(sorted),
 )
-def test_no_rule_leads_out_of_the_log(to: ResetTo, value: int, committed: int | None, ends: list[int]) -> None:
+def test_reset_offsets_are_limited_to_the_log(to: ResetTo, value: int, committed: int | None, ends: list[int]) -> None:
     first, last = ends
     assert first <= decide_offset(ResetRule(to, value), committed, OffsetBounds(first, last, first)) <= last

@@ -1,4 +1,6 @@
-"""What passes is asked again, what hangs does not stand in the way, and what does not pass is told at once."""
+"""Admin requests under faults: transient errors are retried, a hanging broker does not delay others, and permanent
+errors are raised at once.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ CALLS: dict[str, Call] = {
 
 
 def play_with_rules(call: Call, rules: list[dict[str, Any]], *, timeout_ms: float = 30_000) -> None:
-    """Make a topic and a group, let all brokers follow the rules, and make the call."""
+    """Create a topic and a group, make all brokers apply the fault rules, and make the call."""
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
@@ -62,12 +64,12 @@ def play_with_rules(call: Call, rules: list[dict[str, Any]], *, timeout_ms: floa
         ("DescribeQuorum", ErrorCode.NOT_CONTROLLER),
     ],
 )
-def test_an_error_that_passes_is_not_told(api: str, error: ErrorCode) -> None:
+def test_admin_requests_retry_transient_errors(api: str, error: ErrorCode) -> None:
     play_with_rules(CALLS[api], [{"api": api, "action": "error", "error": error.name, "times": 2}])
 
 
 @pytest.mark.parametrize("api", ["ListOffsets", "OffsetFetch", "OffsetCommit", "ListGroups"])
-def test_an_error_that_does_not_pass_is_told_at_once(api: str) -> None:
+def test_a_permanent_error_of_an_admin_request_is_raised_without_a_retry(api: str) -> None:
     rules = [{"api": api, "action": "error", "error": "CLUSTER_AUTHORIZATION_FAILED", "times": 1}]
     with pytest.raises(KafkaError) as refused:
         play_with_rules(CALLS[api], rules)
@@ -76,18 +78,18 @@ def test_an_error_that_does_not_pass_is_told_at_once(api: str) -> None:
 
 @pytest.mark.parametrize("api", CALLS)
 @pytest.mark.parametrize("after", [False, True])
-def test_a_connection_that_ends_before_the_answer_is_dialled_again(api: str, after: bool) -> None:
+def test_an_admin_request_is_retried_after_its_connection_was_closed(api: str, after: bool) -> None:
     play_with_rules(CALLS[api], [{"api": api, "action": "close", "times": 1, "after": after}])
 
 
-def test_an_error_that_does_not_pass_in_time_is_told_in_the_end() -> None:
+def test_a_transient_error_is_raised_when_the_admin_timeout_is_over() -> None:
     rules = [{"api": "ListOffsets", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}]
     with pytest.raises(KafkaError, match="t-0") as refused:
         play_with_rules(CALLS["ListOffsets"], rules, timeout_ms=3_000)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_hangs_does_not_keep_the_others_from_answering() -> None:
+def test_admin_requests_succeed_at_another_broker_while_one_hangs() -> None:
     async def work(stage: Stage) -> None:
         stage.cluster.world.pause(host_name(1))
         for _ in range(4):
@@ -97,7 +99,7 @@ def test_a_broker_that_hangs_does_not_keep_the_others_from_answering() -> None:
     play(work, timeout_ms=6_000)
 
 
-def test_without_any_answer_the_time_is_over_after_the_time() -> None:
+def test_an_admin_call_without_any_response_fails_at_its_timeout() -> None:
     async def work(stage: Stage) -> None:
         begin_ms = stage.cluster.world.now_ns // 1_000_000
         for node in (1, 2):
@@ -110,7 +112,9 @@ def test_without_any_answer_the_time_is_over_after_the_time() -> None:
 
 
 @pytest.mark.parametrize(("silent", "least_ms", "most_ms"), [((), 2_000, 3_000), ((2,), 9_000, 11_000)])
-def test_where_every_address_refuses_the_wait_is_short(silent: tuple[int, ...], least_ms: int, most_ms: int) -> None:
+def test_an_admin_call_fails_early_if_every_address_refuses_connections(
+    silent: tuple[int, ...], least_ms: int, most_ms: int
+) -> None:
     async def work(stage: Stage) -> None:
         world = stage.cluster.world
         for node in (1, 2):

@@ -1,4 +1,5 @@
-"""Topics with their eligible leader replicas: page by page, from brokers that know that request and that do not."""
+"""Topics with their eligible leader replicas, requested in pages from brokers with and without
+DescribeTopicPartitions."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ async def make_three_topics(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic(name, partitions))
 
 
-def test_a_replica_that_is_out_of_sync_and_complete_is_eligible() -> None:
+def test_a_described_partition_lists_its_eligible_leader_replicas() -> None:
     async def work(stage: Stage) -> None:
         settings = {"min.insync.replicas": "2"}
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}, configs=settings))
@@ -36,7 +37,7 @@ def test_a_replica_that_is_out_of_sync_and_complete_is_eligible() -> None:
         (part,) = described.partitions
         assert (part.isr, part.elr, part.last_known_elr) == ((1,), (2,), ())
         (other,) = (await stage.admin.topics.describe(["t"]))[0].partitions
-        assert (other.isr, other.elr) == ((1,), ()), "Metadata does not tell it"
+        assert (other.isr, other.elr) == ((1,), ()), "Metadata responses do not contain it"
 
     play(work)
 
@@ -47,7 +48,7 @@ def is_eligible(stage: Stage, node_id: int) -> bool:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 2_000])
-def test_pages_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_describing_partitions_requests_all_pages(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(admin_topics, "PAGE_PARTITIONS_MAX", limit)
 
     async def work(stage: Stage) -> None:
@@ -67,7 +68,7 @@ def brokers_without_the_request() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("brokers_without_the_request")
-def test_brokers_that_do_not_know_the_request_are_asked_as_before() -> None:
+def test_describing_partitions_falls_back_to_metadata_at_older_brokers() -> None:
 
     async def work(stage: Stage) -> None:
         await make_three_topics(stage)
@@ -80,7 +81,7 @@ def test_brokers_that_do_not_know_the_request_are_asked_as_before() -> None:
     play(work)
 
 
-def test_a_topic_that_is_not_there_is_told_by_its_name() -> None:
+def test_describing_partitions_of_an_unknown_topic_names_it_in_the_error() -> None:
     async def work(stage: Stage) -> None:
         await make_three_topics(stage)
         with pytest.raises(KafkaError, match="topic nothing") as missing:
@@ -97,7 +98,7 @@ def page(
     elr: tuple[int, ...] | None = (),
     name: str = "t",
 ) -> Any:
-    """An answer that tells these partitions of a topic."""
+    """Return a DescribeTopicPartitions response with these partitions of a topic."""
     parts = [
         {
             "partition_index": index,
@@ -115,37 +116,37 @@ def page(
     return messages.build(messages.response_class(KEY), topics=topics, next_cursor=cursor)
 
 
-def test_a_broker_that_says_nothing_of_eligible_replicas_is_understood() -> None:
+def test_a_response_without_eligible_replicas_is_read_as_none() -> None:
     pages = _Pages()
     pages.add(page(1, 0, then=None, elr=None))
     assert [(part.elr, part.last_known_elr) for part in pages.topics["t"].partitions] == [((), ())]
 
 
-def test_a_topic_that_is_made_anew_between_two_pages_is_not_told_as_one() -> None:
+def test_a_topic_recreated_between_two_pages_is_an_error() -> None:
     pages = _Pages()
     pages.add(page(1, 0, then=("t", 1)))
-    with pytest.raises(KafkaError, match="topic t was deleted and made anew meanwhile") as refused:
+    with pytest.raises(KafkaError, match="topic t was deleted and recreated meanwhile") as refused:
         pages.add(page(2, 1, then=None))
     assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_a_topic_that_is_deleted_between_two_pages_is_not_told_by_its_first_part() -> None:
+def test_a_topic_deleted_between_two_pages_is_left_out() -> None:
     pages = _Pages()
     pages.add(page(1, 0, then=("t", 1)))
     pages.add(page(2, 0, then=None, name="u"))
     assert list(pages.topics) == ["u"]
 
 
-def test_a_topic_that_ends_with_its_page_is_whole() -> None:
+def test_a_topic_whose_last_partition_ends_a_page_is_kept_in_the_description() -> None:
     pages = _Pages()
     pages.add(page(1, 0, then=("u", 0)))
     pages.add(page(3, 0, then=None, name="v"))
-    assert list(pages.topics) == ["t", "v"], "u is what was deleted"
+    assert list(pages.topics) == ["t", "v"], "u was deleted"
 
 
 @pytest.mark.parametrize("then", [("t", 1), ("t", 0), ("s", 9)])
-def test_a_cursor_that_does_not_go_on_is_not_followed_for_ever(then: tuple[str, int]) -> None:
+def test_a_topic_description_whose_page_cursor_does_not_advance_is_an_error(then: tuple[str, int]) -> None:
     pages = _Pages()
     pages.add(page(1, 0, then=("t", 1)))
-    with pytest.raises(KafkaError, match="do not go on"):
+    with pytest.raises(KafkaError, match="do not advance"):
         pages.add(page(1, 1, then=then))

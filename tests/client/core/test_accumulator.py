@@ -1,11 +1,13 @@
-"""Batches: filled in order, leaving when they may, several at once, and honest about what may have been written."""
+"""The producer's accumulator. Batches fill in order and are sent when allowed, several at once. A failure reports
+correctly whether the records may be in the log.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
-from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, RecordInBatch, record_bytes_max
+from kraft.client.core.batch import NO_IDENTITY, OutgoingBatch, ProducerIdentity, RecordInBatch, record_bytes_max
 from kraft.client.core.partition_queue import PRODUCER_EPOCH_MAX, SEQUENCE_MODULUS
 from kraft.client.core.records import DeliveryFailed
 from kraft.wire.error_codes import ErrorCode
@@ -26,7 +28,7 @@ def put(made: Accumulator, value: bytes, place: tuple[str, int] = TP, now_ms: in
 
 
 def one_by_one(count: int, **settings: int) -> Accumulator:
-    """Every record in a batch of its own."""
+    """Return an accumulator in which every record has its own batch."""
     made = accumulator(batch_bytes=1, **settings)
     for number in range(count):
         put(made, b"%d" % number)
@@ -34,7 +36,8 @@ def one_by_one(count: int, **settings: int) -> Accumulator:
 
 
 def known_one_by_one(count: int, **settings: int) -> Accumulator:
-    """The same behind a batch that was acknowledged, which had sequence 0."""
+    """Return an accumulator in which every record has its own batch. One batch, with sequence number 0, is already
+    acknowledged."""
     made = one_by_one(1, **settings)
     made.answered(take(made), ErrorCode.NONE, base_offset=0)
     for number in range(count):
@@ -42,16 +45,16 @@ def known_one_by_one(count: int, **settings: int) -> Accumulator:
     return made
 
 
-def take(made: Accumulator, place: tuple[str, int] = TP) -> Batch:
+def take(made: Accumulator, place: tuple[str, int] = TP) -> OutgoingBatch:
     assert place in made.ready(10**9)
     return made.take(place)[0]
 
 
-def values(batch: Batch) -> list[bytes | None]:
+def values(batch: OutgoingBatch) -> list[bytes | None]:
     return [record.value for record in decode_batch(batch.encode(ME, Compression.NONE))]
 
 
-def test_records_share_a_batch_until_it_is_full() -> None:
+def test_records_share_a_producer_batch_until_it_is_full() -> None:
     made = accumulator(batch_bytes=61 + 2 * record_bytes_max(None, b"0", ()))
     for value in (b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"a", b"b"):
         put(made, value)
@@ -60,20 +63,20 @@ def test_records_share_a_batch_until_it_is_full() -> None:
     assert len(counts) > 1
 
 
-def test_a_record_larger_than_a_batch_travels_alone() -> None:
+def test_a_record_larger_than_batch_size_gets_its_own_batch() -> None:
     made = accumulator(batch_bytes=100)
     put(made, b"x" * 500)
     put(made, b"y")
     assert [batch.record_count for batch in made.pending()] == [1, 1]
 
 
-def test_a_batch_waits_for_its_linger_unless_somebody_is_in_a_hurry() -> None:
+def test_a_batch_waits_for_linger_ms_unless_lingering_is_disabled() -> None:
     made = accumulator(linger_ms=50)
     put(made, b"v")
     assert made.ready(49) == []
     assert made.next_deadline_ms() == 50
     assert made.ready(50) == [TP]
-    with made.hurrying():
+    with made.without_linger():
         assert made.ready(0) == [TP]
     assert made.ready(0) == []
 
@@ -82,7 +85,7 @@ def test_a_full_batch_does_not_linger() -> None:
     assert one_by_one(2, linger_ms=1_000).ready(0) == [TP]
 
 
-def test_as_many_batches_of_a_partition_leave_as_may_be_on_their_way() -> None:
+def test_a_partition_sends_at_most_the_allowed_number_of_batches_in_flight() -> None:
     made = known_one_by_one(4, in_flight_max=3)
     batches = [take(made) for _ in range(3)]
     assert made.ready(0) == []
@@ -91,8 +94,8 @@ def test_as_many_batches_of_a_partition_leave_as_may_be_on_their_way() -> None:
     assert take(made).base_sequence == 4
 
 
-def test_the_first_batch_over_a_connection_leaves_alone_until_it_is_acknowledged() -> None:
-    """A broker that refuses it and knows nothing of the producer would take the next one."""
+def test_the_first_batch_on_a_connection_is_sent_alone_until_acknowledged() -> None:
+    """A broker that has no state of the producer and rejects the first batch would accept the next one."""
     made = one_by_one(6)
     old, new = object(), object()
     for refusal in (RETRIABLE, ErrorCode.NOT_ENOUGH_REPLICAS):
@@ -108,28 +111,28 @@ def test_the_first_batch_over_a_connection_leaves_alone_until_it_is_acknowledged
     assert made.ready(10**6) == []
 
 
-def test_the_first_batch_of_a_new_sequence_leaves_alone() -> None:
+def test_the_first_batch_of_a_new_sequence_is_sent_alone() -> None:
     made = known_one_by_one(3)
     made.answered(take(made), REFUSED)
     assert take(made).base_sequence == 0
     assert made.ready(10**6) == []
 
 
-def test_a_new_batch_follows_those_in_flight_by_their_connection_and_a_retry_goes_where_it_may() -> None:
+def test_new_batches_stay_on_the_connection_of_those_in_flight_and_retries_may_change_it() -> None:
     made = one_by_one(4)
     old, new = object(), object()
     made.answered(made.take(TP, old)[0], ErrorCode.NONE, base_offset=0)
     first, second = (made.take(TP, old)[0] for _ in range(2))
-    assert (made.may_go(TP, old), made.may_go(TP, new)) == (True, False)
+    assert (made.may_send_on(TP, old), made.may_send_on(TP, new)) == (True, False)
     made.answered(first, RETRIABLE)
-    assert made.may_go(TP, new), "it is the oldest"
+    assert made.may_send_on(TP, new), "it is the oldest"
     assert made.take(TP, new)[0] is first
     made.answered(second, RETRIABLE)
     made.answered(first, ErrorCode.NONE, base_offset=0)
-    assert made.may_go(TP, new), "nothing is in flight any more"
+    assert made.may_send_on(TP, new), "nothing is in flight any more"
 
 
-def test_nothing_leaves_before_there_is_a_producer_id() -> None:
+def test_a_batch_is_not_sent_before_the_producer_id_is_known() -> None:
     made = accumulator(None)
     put(made, b"v")
     assert made.needs_identity(TP)
@@ -139,14 +142,14 @@ def test_nothing_leaves_before_there_is_a_producer_id() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 0)
 
 
-def test_a_plain_producer_has_no_sequences() -> None:
+def test_batches_of_a_non_idempotent_producer_have_no_sequence_numbers() -> None:
     made = accumulator(NO_IDENTITY)
     put(made, b"v")
     header = read_header(made.take(TP)[1])
     assert (header.producer_id, header.base_sequence) == (-1, -1)
 
 
-def test_a_batch_that_left_takes_no_more_records_and_keeps_its_bytes_for_the_retry() -> None:
+def test_a_sent_batch_is_closed_and_its_retry_has_the_same_bytes() -> None:
     made = accumulator()
     put(made, b"a")
     batch, data = made.take(TP)
@@ -157,7 +160,7 @@ def test_a_batch_that_left_takes_no_more_records_and_keeps_its_bytes_for_the_ret
     assert made.take(TP) == (batch, data)
 
 
-def test_a_retry_waits_for_older_ones_and_nothing_new_overtakes_it() -> None:
+def test_a_retry_waits_for_older_batches_and_no_new_batch_overtakes_it() -> None:
     made = known_one_by_one(4)
     first, second, third = take(made), take(made), take(made)
     made.answered(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -174,13 +177,13 @@ def test_a_retry_waits_for_older_ones_and_nothing_new_overtakes_it() -> None:
     assert third.base_sequence == 3
 
 
-def test_sequences_wrap_at_two_to_the_31() -> None:
+def test_sequence_numbers_wrap_at_two_to_the_31() -> None:
     made = known_one_by_one(2)
     made._queues[TP]._next_sequence = SEQUENCE_MODULUS - 1
     assert [take(made).base_sequence, take(made).base_sequence] == [SEQUENCE_MODULUS - 1, 0]
 
 
-def test_a_duplicate_is_a_success_whose_offset_nobody_knows() -> None:
+def test_a_duplicate_sequence_response_is_a_success_with_unknown_offset() -> None:
     made = one_by_one(1)
     batch = take(made)
     made.answered(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -197,7 +200,9 @@ def test_a_duplicate_is_a_success_whose_offset_nobody_knows() -> None:
         ([ErrorCode.UNKNOWN_SERVER_ERROR], False),
     ],
 )
-def test_a_failure_is_certain_only_if_no_attempt_may_have_been_written(codes: list[ErrorCode], certain: bool) -> None:
+def test_a_delivery_failure_is_certain_only_if_no_attempt_may_be_in_the_log(
+    codes: list[ErrorCode], certain: bool
+) -> None:
     made = one_by_one(1)
     for code in codes:
         batch = take(made)
@@ -207,7 +212,7 @@ def test_a_failure_is_certain_only_if_no_attempt_may_have_been_written(codes: li
     assert failure.certain is certain
 
 
-def test_after_a_refused_batch_the_sequence_starts_again_under_the_next_epoch() -> None:
+def test_after_a_rejected_batch_the_sequence_restarts_with_the_next_producer_epoch() -> None:
     made = known_one_by_one(3)
     first, second = take(made), take(made)
     made.answered(first, REFUSED)
@@ -220,7 +225,7 @@ def test_after_a_refused_batch_the_sequence_starts_again_under_the_next_epoch() 
     assert take(made).base_sequence == 1
 
 
-def test_what_may_be_in_the_log_does_not_leave_under_a_new_epoch() -> None:
+def test_a_batch_that_may_be_in_the_log_is_not_resent_with_a_new_epoch() -> None:
     made = known_one_by_one(3)
     first, second = take(made), take(made)
     made.answered(first, ErrorCode.NETWORK_EXCEPTION)
@@ -233,7 +238,7 @@ def test_what_may_be_in_the_log_does_not_leave_under_a_new_epoch() -> None:
     assert values(take(made)) == [b"2"]
 
 
-def test_a_missing_predecessor_that_was_acknowledged_begins_a_new_sequence() -> None:
+def test_an_out_of_order_error_after_an_acknowledged_batch_restarts_the_sequence() -> None:
     made = one_by_one(2)
     made.answered(take(made), ErrorCode.NONE, base_offset=0)
     second = take(made)
@@ -243,7 +248,7 @@ def test_a_missing_predecessor_that_was_acknowledged_begins_a_new_sequence() -> 
     assert (read_header(data).producer_epoch, read_header(data).base_sequence) == (3, 0)
 
 
-def test_other_partitions_keep_their_epoch() -> None:
+def test_a_sequence_restart_in_one_partition_does_not_change_the_epoch_of_other_partitions() -> None:
     made = one_by_one(1)
     put(made, b"x", OTHER)
     put(made, b"y", OTHER)
@@ -253,7 +258,7 @@ def test_other_partitions_keep_their_epoch() -> None:
     assert (header.producer_epoch, header.base_sequence) == (2, 1)
 
 
-def test_when_the_epochs_are_used_up_a_new_producer_id_is_needed() -> None:
+def test_a_new_producer_id_is_needed_after_the_last_epoch() -> None:
     made = accumulator(ProducerIdentity(7, PRODUCER_EPOCH_MAX), batch_bytes=1)
     put(made, b"a")
     put(made, b"b")
@@ -264,13 +269,13 @@ def test_when_the_epochs_are_used_up_a_new_producer_id_is_needed() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 0, 0)
 
 
-def test_a_fenced_producer_asks_for_a_new_id() -> None:
+def test_a_fenced_producer_needs_a_new_producer_id() -> None:
     made = one_by_one(2)
     made.answered(take(made), ErrorCode.INVALID_PRODUCER_EPOCH)
     assert made.needs_identity(TP)
 
 
-def test_a_batch_that_is_too_large_for_the_broker_leaves_in_parts_with_its_sequence_numbers() -> None:
+def test_a_batch_too_large_for_the_broker_is_split_and_keeps_its_sequence_numbers() -> None:
     made = accumulator()
     held = [put(made, b"%d" % number) for number in range(4)]
     batch = take(made)
@@ -286,7 +291,7 @@ def test_a_batch_that_is_too_large_for_the_broker_leaves_in_parts_with_its_seque
     assert (offset, made.buffered_bytes) == (5, 0)
 
 
-def test_a_single_record_that_is_too_large_is_given_up() -> None:
+def test_a_single_record_too_large_for_the_broker_fails() -> None:
     made = one_by_one(1)
     batch = take(made)
     made.answered(batch, ErrorCode.MESSAGE_TOO_LARGE)
@@ -295,7 +300,7 @@ def test_a_single_record_that_is_too_large_is_given_up() -> None:
     assert failure.certain
 
 
-def test_what_waits_expires_and_is_certain_only_if_it_never_left() -> None:
+def test_a_waiting_batch_expires_and_its_failure_is_certain_only_if_it_was_never_sent() -> None:
     made = one_by_one(2, delivery_timeout_ms=100)
     first, second = list(made.pending())
     made.answered(take(made), ErrorCode.NETWORK_EXCEPTION, retry_at_ms=10**6)
@@ -305,7 +310,7 @@ def test_what_waits_expires_and_is_certain_only_if_it_never_left() -> None:
     assert made.buffered_bytes == 0
 
 
-def test_what_is_on_its_way_expires_too_and_keeps_its_memory_until_its_answer() -> None:
+def test_a_batch_in_flight_expires_but_keeps_its_memory_until_the_response() -> None:
     made = one_by_one(2, delivery_timeout_ms=100, in_flight_max=1)
     batch = take(made)
     put(made, b"young", now_ms=100)
@@ -320,7 +325,7 @@ def test_what_is_on_its_way_expires_too_and_keeps_its_memory_until_its_answer() 
     assert (header.producer_epoch, header.base_sequence) == (2, 1)
 
 
-def test_an_expired_batch_without_an_answer_leaves_a_gap() -> None:
+def test_an_expired_batch_without_a_response_restarts_the_sequence() -> None:
     made = one_by_one(1, delivery_timeout_ms=100)
     batch = take(made)
     made.expire(100)
@@ -330,7 +335,7 @@ def test_an_expired_batch_without_an_answer_leaves_a_gap() -> None:
     assert (header.producer_epoch, header.base_sequence) == (3, 0)
 
 
-def test_a_retry_is_expedited_when_a_new_leader_is_known() -> None:
+def test_a_retry_backoff_ends_when_a_new_leader_is_known() -> None:
     made = one_by_one(1)
     made.answered(take(made), RETRIABLE, retry_at_ms=500)
     assert made.next_deadline_ms() == 500
@@ -339,7 +344,7 @@ def test_a_retry_is_expedited_when_a_new_leader_is_known() -> None:
     made.expedite(OTHER)
 
 
-def test_memory_is_bounded_but_takes_one_record_of_any_size() -> None:
+def test_buffer_memory_is_bounded_but_an_empty_buffer_takes_any_record() -> None:
     made = accumulator(buffer_bytes=100)
     assert made.has_room(1_000)
     put(made, b"x" * 1_000)
@@ -349,7 +354,7 @@ def test_memory_is_bounded_but_takes_one_record_of_any_size() -> None:
     assert made.has_room(1)
 
 
-def test_closing_settles_everything() -> None:
+def test_fail_all_settles_every_pending_batch() -> None:
     made = one_by_one(3)
     sent = take(made)
     every = [placed for batch in made.pending() for placed in batch.deliveries]
@@ -360,7 +365,7 @@ def test_closing_settles_everything() -> None:
     assert made.buffered_bytes == 0
 
 
-def test_nothing_waits_in_an_empty_accumulator() -> None:
+def test_an_empty_accumulator_has_no_deadline_and_no_partitions() -> None:
     made = accumulator()
     assert made.next_deadline_ms() is None
     assert made.partitions() == []

@@ -1,10 +1,10 @@
-"""Where a consumer stands: records in order, and positions that move with what is handed out."""
+"""A consumer's positions: records are returned in order, and the positions advance with them."""
 
 from __future__ import annotations
 
 import pytest
 
-from kraft.client.core.assigned import Assigned, Assignment
+from kraft.client.core.assigned import Assignment, ConsumerPartition
 from kraft.client.core.fetched import FetchedBytes, FetchPosition
 from kraft.client.core.records import CommittedOffset, KafkaError
 from kraft.seam import WireError
@@ -52,7 +52,7 @@ def consumed(made: Assignment, place: tuple[str, int] = A) -> int:
     return made.consumed()[place].offset
 
 
-def test_records_come_in_order_across_batches_and_fetches() -> None:
+def test_records_are_returned_in_order_across_batches_and_fetches() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 3) + batch(3, 2))
     arrive(made, A, batch(5, 2))
@@ -65,32 +65,32 @@ def test_records_come_in_order_across_batches_and_fetches() -> None:
     assert given(made) == 7
 
 
-def test_the_next_fetch_begins_after_what_has_arrived_not_after_what_was_given() -> None:
+def test_the_fetch_position_follows_fetched_data_not_returned_records() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 3))
     assert made.partitions[A].fetch == FetchPosition(3, 4)
     assert given(made) == 0
 
 
-def test_only_what_the_application_has_come_back_from_counts_as_consumed() -> None:
+def test_returned_records_count_as_consumed_only_after_the_next_poll() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 4))
-    made.come_back()
+    made.mark_consumed()
     made.take(2)
     assert (given(made), consumed(made)) == (2, 0)
-    made.come_back()
+    made.mark_consumed()
     made.take(1)
     assert (given(made), consumed(made)) == (3, 2)
 
 
-def test_the_epoch_of_the_last_record_is_committed_with_the_offset() -> None:
+def test_the_committed_position_has_the_leader_epoch_of_the_last_record() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 2))
     made.take(1)
     assert made.given()[A] == CommittedOffset(1, 4)
 
 
-def test_a_position_steps_over_what_nobody_is_given() -> None:
+def test_a_position_skips_control_records() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 1) + marker(1))
     assert offsets(made, 1) == [0]
@@ -101,7 +101,7 @@ def test_a_position_steps_over_what_nobody_is_given() -> None:
     assert given(made) == 3
 
 
-def test_a_seek_drops_what_was_fetched() -> None:
+def test_a_seek_drops_buffered_records() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 4))
     made.take(1)
@@ -112,22 +112,22 @@ def test_a_seek_drops_what_was_fetched() -> None:
     assert made.partitions[A].version > version
 
 
-def test_what_arrives_makes_other_answers_to_the_same_question_void() -> None:
+def test_fetched_data_invalidates_other_responses_for_the_same_position() -> None:
     made = reading(A)
     version = made.partitions[A].version
     arrive(made, A, b"")
-    assert made.partitions[A].version == version, "it still asks from there"
+    assert made.partitions[A].version == version, "the fetch position is unchanged"
     arrive(made, A, batch(0, 3))
     assert made.partitions[A].version > version
 
 
-def test_a_seek_by_time_has_no_position_until_it_is_found() -> None:
+def test_a_partition_has_no_position_between_a_seek_by_time_and_the_end_of_its_offset_lookup() -> None:
     made = reading(A)
     made.partitions[A].seek_by_time(-2)
     assert (made.given(), made.partitions[A].fetch, made.partitions[A].start) == ({}, None, -2)
 
 
-def test_a_paused_partition_keeps_what_it_has() -> None:
+def test_a_paused_partition_keeps_its_buffered_records() -> None:
     made = reading(A, B)
     arrive(made, A, batch(0, 1))
     arrive(made, B, batch(0, 1))
@@ -137,7 +137,7 @@ def test_a_paused_partition_keeps_what_it_has() -> None:
     assert [record.partition for record in made.take(5)] == [0]
 
 
-def test_partitions_take_turns() -> None:
+def test_taking_fetched_records_starts_with_a_different_partition_each_time() -> None:
     made = reading(A, B)
     arrive(made, A, batch(0, 9))
     arrive(made, B, batch(0, 9))
@@ -145,7 +145,7 @@ def test_partitions_take_turns() -> None:
     assert sorted(turns) == [0, 0, 1, 1]
 
 
-def test_partitions_that_stay_keep_their_position_and_records() -> None:
+def test_partitions_kept_in_a_new_assignment_keep_position_and_records() -> None:
     made = reading(A, B)
     arrive(made, A, batch(0, 3))
     made.take(1)
@@ -156,8 +156,8 @@ def test_partitions_that_stay_keep_their_position_and_records() -> None:
     assert made.partitions[A].fetch is None
 
 
-def test_waiting_bytes_are_those_not_handed_out() -> None:
-    assigned = Assigned()
+def test_waiting_bytes_count_only_data_that_was_not_returned() -> None:
+    assigned = ConsumerPartition()
     assigned.seek(FetchPosition(0))
     data = batch(0, 2)
     assigned.arrived(FetchedBytes(data + batch(2, 2), FetchPosition(0)))
@@ -166,7 +166,7 @@ def test_waiting_bytes_are_those_not_handed_out() -> None:
     assert assigned.waiting_bytes == len(batch(2, 2))
 
 
-# damage
+# damaged batches
 
 
 def rotten(base: int, count: int) -> bytes:
@@ -175,7 +175,7 @@ def rotten(base: int, count: int) -> bytes:
     return bytes(data)
 
 
-def test_records_before_a_damaged_batch_are_given_first_and_then_it_is_told_and_read_anew() -> None:
+def test_records_before_a_damaged_batch_are_returned_before_it_is_reported_and_refetched() -> None:
     made = reading(A)
     arrive(made, A, batch(0, 3) + rotten(3, 2) + batch(5, 1))
     arrive(made, A, batch(6, 1))
@@ -184,20 +184,20 @@ def test_records_before_a_damaged_batch_are_given_first_and_then_it_is_told_and_
     with pytest.raises(KafkaError, match=r"^CORRUPT_MESSAGE: orders-0: the batch at offset 3 fails its CRC-32C"):
         made.take(10)
     assert made.partitions[A].fetch == FetchPosition(3, 4)
-    assert made.partitions[A].version > version, "an answer that is under way is for what comes later"
+    assert made.partitions[A].version > version, "responses to requests in flight are ignored"
     assert given(made) == 3
     arrive(made, A, batch(3, 2) + batch(5, 2))
     assert offsets(made, 10) == [3, 4, 5, 6]
 
 
-def test_a_damaged_batch_of_one_partition_loses_nothing_of_another() -> None:
+def test_a_damaged_batch_loses_no_records_of_other_partitions() -> None:
     made = reading(A, B)
     seen: list[tuple[int, int]] = []
     told: list[str] = []
     arrive(made, A, batch(0, 2) + rotten(2, 1))
     arrive(made, B, batch(0, 2) + batch(2, 2))
     for _ in range(4):
-        made.come_back()
+        made.mark_consumed()
         try:
             seen += [(record.partition, record.offset) for record in made.take(3)]
         except KafkaError as refused:
@@ -208,7 +208,7 @@ def test_a_damaged_batch_of_one_partition_loses_nothing_of_another() -> None:
 
 
 @pytest.mark.parametrize("at", [11, 16], ids=["length", "magic"])
-def test_a_damaged_header_is_told_when_nothing_stands_before_it(at: int) -> None:
+def test_a_damaged_batch_header_is_reported_once_it_comes_first(at: int) -> None:
     data = bytearray(batch(3, 1) + batch(4, 1))
     data[at] ^= 255
     made = reading(A)

@@ -1,4 +1,6 @@
-"""Who reads what: as other libraries divide it, balanced, sticky, and safe against members that claim too much."""
+"""Assignors give the same assignments as other libraries, balanced and sticky. They resist members that claim
+partitions of others.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from kraft.client.core.assignors import (
     ASSIGNORS,
     Assignor,
     CooperativeStickyAssignor,
-    GroupMember,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
+    SubscribedMember,
     assignors_named,
     is_cooperative,
 )
@@ -34,10 +36,12 @@ groups = st.lists(topics_wanted, min_size=1, max_size=6)
 
 def member(name: str, topics: list[str], assignor: Assignor, had: list[TopicPartition] = [], generation: int = 1):  # noqa: B006
     owned = tuple(had) if assignor.is_cooperative else ()
-    return GroupMember(name, Subscription(tuple(topics), assignor.user_data(tuple(had), generation), owned, generation))
+    return SubscribedMember(
+        name, Subscription(tuple(topics), assignor.user_data(tuple(had), generation), owned, generation)
+    )
 
 
-def members(wanted: list[list[str]], assignor: Assignor, had: Assignments | None = None) -> list[GroupMember]:
+def members(wanted: list[list[str]], assignor: Assignor, had: Assignments | None = None) -> list[SubscribedMember]:
     return [member(f"m{n}", topics, assignor, (had or {}).get(f"m{n}", [])) for n, topics in enumerate(wanted)]
 
 
@@ -48,7 +52,7 @@ def every_partition(counts: dict[str, int], wanted: list[list[str]]) -> set[Topi
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(counts_of_topics, groups)
-def test_every_partition_goes_to_one_member_that_wants_it(
+def test_every_partition_is_assigned_to_exactly_one_subscriber(
     name: str, counts: dict[str, int], wanted: list[list[str]]
 ) -> None:
     assigned = ASSIGNORS[name]().assign(counts, members(wanted, ASSIGNORS[name]()))
@@ -68,7 +72,7 @@ class ForeignCluster:
 
 
 class ForeignMember:
-    def __init__(self, ours: GroupMember) -> None:
+    def __init__(self, ours: SubscribedMember) -> None:
         self.member_id = ours.member_id
         self.group_instance_id = ours.instance_id
         self.metadata = ConsumerProtocolSubscription(
@@ -80,14 +84,14 @@ class ForeignMember:
     ("ours", "theirs"), [(RangeAssignor, RangePartitionAssignor), (RoundRobinAssignor, RoundRobinPartitionAssignor)]
 )
 @given(counts_of_topics, groups, st.integers(0, 3))
-def test_it_divides_as_another_library_does(
+def test_assignors_give_the_same_assignment_as_another_library(
     ours: type[Assignor], theirs: type, counts: dict[str, int], wanted: list[list[str]], static: int
 ) -> None:
     wanted = [[topic for topic in topics if topic in counts] or list(counts)[:1] for topics in wanted]
     if ours is RoundRobinAssignor:
-        wanted = [wanted[0]] * len(wanted)  # theirs fails where members want different topics
+        wanted = [wanted[0]] * len(wanted)  # the other library fails if members subscribe to different topics
     group = [
-        GroupMember(f"m{n}", Subscription(tuple(topics)), f"i{9 - n}" if n < static else None)
+        SubscribedMember(f"m{n}", Subscription(tuple(topics)), f"i{9 - n}" if n < static else None)
         for n, topics in enumerate(wanted)
     ]
     foreign = theirs([]) if not hasattr(theirs, "assign") else theirs
@@ -102,7 +106,7 @@ def test_it_divides_as_another_library_does(
 
 @pytest.mark.parametrize("assignor", [StickyAssignor(), CooperativeStickyAssignor()])
 @given(counts_of_topics, st.integers(1, 7))
-def test_members_that_want_the_same_differ_by_one_partition_at_most(
+def test_members_with_equal_subscriptions_differ_by_at_most_one_partition(
     assignor: Assignor, counts: dict[str, int], size: int
 ) -> None:
     loads = [len(share) for share in assignor.assign(counts, members([TOPICS] * size, assignor)).values()]
@@ -110,7 +114,9 @@ def test_members_that_want_the_same_differ_by_one_partition_at_most(
 
 
 @given(counts_of_topics, groups)
-def test_no_single_move_would_make_two_members_more_equal(counts: dict[str, int], wanted: list[list[str]]) -> None:
+def test_sticky_assignment_cannot_be_balanced_better_by_one_move(
+    counts: dict[str, int], wanted: list[list[str]]
+) -> None:
     assigned = StickyAssignor().assign(counts, members(wanted, StickyAssignor()))
     for one, other in combinations(assigned, 2):
         giver, taker = (one, other) if len(assigned[one]) > len(assigned[other]) else (other, one)
@@ -121,7 +127,7 @@ def test_no_single_move_would_make_two_members_more_equal(counts: dict[str, int]
 
 @pytest.mark.parametrize("assignor", [StickyAssignor(), CooperativeStickyAssignor()])
 @given(counts_of_topics, groups)
-def test_nothing_moves_when_nothing_has_changed(
+def test_sticky_assignment_is_unchanged_if_members_and_topics_are_unchanged(
     assignor: Assignor, counts: dict[str, int], wanted: list[list[str]]
 ) -> None:
     before = assignor.assign(counts, members(wanted, assignor))
@@ -129,7 +135,9 @@ def test_nothing_moves_when_nothing_has_changed(
 
 
 @given(counts_of_topics, st.integers(2, 6))
-def test_when_a_member_leaves_the_others_keep_all_they_had(counts: dict[str, int], size: int) -> None:
+def test_when_a_member_leaves_a_sticky_group_the_others_keep_their_partitions(
+    counts: dict[str, int], size: int
+) -> None:
     assignor = StickyAssignor()
     before = assignor.assign(counts, members([TOPICS] * size, assignor))
     del before[f"m{size - 1}"]
@@ -138,7 +146,9 @@ def test_when_a_member_leaves_the_others_keep_all_they_had(counts: dict[str, int
 
 
 @given(counts_of_topics, st.integers(1, 5))
-def test_when_a_member_comes_only_what_it_gets_moves(counts: dict[str, int], size: int) -> None:
+def test_when_a_member_joins_a_sticky_group_only_the_partitions_assigned_to_it_move(
+    counts: dict[str, int], size: int
+) -> None:
     assignor = StickyAssignor()
     before = assignor.assign(counts, members([TOPICS] * size, assignor))
     after = assignor.assign(counts, members([TOPICS] * (size + 1), assignor, before))
@@ -146,7 +156,9 @@ def test_when_a_member_comes_only_what_it_gets_moves(counts: dict[str, int], siz
 
 
 @given(counts_of_topics, st.integers(1, 5))
-def test_what_changes_its_owner_is_given_out_only_after_it_was_given_up(counts: dict[str, int], size: int) -> None:
+def test_cooperative_assignment_moves_a_partition_only_after_its_owner_gave_it_up(
+    counts: dict[str, int], size: int
+) -> None:
     assignor = CooperativeStickyAssignor()
     before = assignor.assign(counts, members([TOPICS] * size, assignor))
     first = assignor.assign(counts, members([TOPICS] * (size + 1), assignor, before))
@@ -159,37 +171,37 @@ def test_what_changes_its_owner_is_given_out_only_after_it_was_given_up(counts: 
 
 
 @pytest.mark.parametrize("assignor", [StickyAssignor(), CooperativeStickyAssignor()])
-def test_of_two_claims_the_one_of_the_higher_generation_counts(assignor: Assignor) -> None:
+def test_of_two_ownership_claims_the_higher_generation_counts(assignor: Assignor) -> None:
     had: list[TopicPartition] = [("a", 0), ("a", 1)]
     old, new = member("m0", ["a"], assignor, had, 3), member("m1", ["a"], assignor, had[:1], 4)
     assert ("a", 0) not in assignor.assign({"a": 2}, [old, new])["m0"]
     assert assignor.assign({"a": 2}, [old, new])["m0"] == [("a", 1)]
 
 
-def test_of_two_claims_of_one_generation_neither_counts() -> None:
+def test_of_two_ownership_claims_in_one_generation_neither_counts() -> None:
     assignor = CooperativeStickyAssignor()
     both = [member(name, ["a"], assignor, [("a", 0)], 3) for name in ("m0", "m1")]
     third = member("m2", ["a"], assignor, [], 3)
     assigned = assignor.assign({"a": 1}, [*both, third])
-    assert assigned == {"m0": [], "m1": [], "m2": []}, "both may still read it"
+    assert assigned == {"m0": [], "m1": [], "m2": []}, "both members may still read it"
     given_up = [member(name, ["a"], assignor, [], 4) for name in assigned]
     assert sum(map(len, assignor.assign({"a": 1}, given_up).values())) == 1
 
 
-def test_a_member_that_tells_its_generation_in_its_user_data_is_understood() -> None:
+def test_a_members_generation_is_read_from_its_user_data() -> None:
     assignor = CooperativeStickyAssignor()
     data = assignor.user_data((), 5)
-    old_format = GroupMember("m0", Subscription(("a",), data, (("a", 0),)))
+    old_format = SubscribedMember("m0", Subscription(("a",), data, (("a", 0),)))
     stale = member("m1", ["a"], assignor, [("a", 0)], 4)
     assert assignor.assign({"a": 1}, [stale, old_format]) == {"m0": [("a", 0)], "m1": []}
 
 
-def test_keeping_through_a_rebalance_needs_every_assignor_to_allow_it() -> None:
+def test_cooperative_rebalancing_needs_every_assignor_to_be_cooperative() -> None:
     assert is_cooperative(assignors_named(["cooperative-sticky"]))
     assert not is_cooperative(assignors_named(["range", "cooperative-sticky"]))
 
 
 @pytest.mark.parametrize("wanted", [["rang"], []])
-def test_an_assignor_that_does_not_exist_is_named(wanted: list[str]) -> None:
+def test_an_unknown_assignor_is_named_in_the_error(wanted: list[str]) -> None:
     with pytest.raises(ValueError, match="range, roundrobin, sticky, cooperative-sticky"):
         assignors_named(wanted)

@@ -1,5 +1,4 @@
-"""A batch holds what it was given, byte for byte as any reader of the format expects, and tells its senders how it
-ended."""
+"""A producer's batch encodes its records byte for byte in Kafka's format, and reports its outcome to the deliveries."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.client.core.batch import NO_IDENTITY, Batch, ProducerIdentity, record_bytes_max
+from kraft.client.core.batch import NO_IDENTITY, OutgoingBatch, ProducerIdentity, record_bytes_max
 from kraft.client.core.records import DeliveryFailed, DeliveryReport
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, encode_batch, read_header
@@ -20,16 +19,16 @@ headers = st.lists(st.tuples(st.text(max_size=5), optional_bytes), max_size=3).m
 records = st.lists(st.tuples(optional_bytes, optional_bytes, headers, st.integers(0, 2**41)), min_size=1, max_size=8)
 
 
-def filled(*values: bytes) -> Batch:
-    batch = Batch(TP, 0, 1_000)
+def filled(*values: bytes) -> OutgoingBatch:
+    batch = OutgoingBatch(TP, 0, 1_000)
     for value in values:
         batch.add(None, value, (), 5_000)
     return batch
 
 
 @given(records, st.sampled_from(list(Compression)))
-def test_a_batch_is_what_the_general_codec_writes(given_records: list, compression: Compression) -> None:
-    batch = Batch(TP, 0, 1_000)
+def test_a_producer_batch_equals_the_one_of_the_general_codec(given_records: list, compression: Compression) -> None:
+    batch = OutgoingBatch(TP, 0, 1_000)
     for record in given_records:
         batch.add(*record)
     batch.base_sequence = 40
@@ -47,8 +46,8 @@ def test_a_batch_is_what_the_general_codec_writes(given_records: list, compressi
 
 
 @given(records)
-def test_its_size_is_known_before_it_is_encoded_and_below_the_sum_of_the_bounds(given_records: list) -> None:
-    batch = Batch(TP, 0, 1_000)
+def test_a_producer_batch_knows_its_size_before_encoding_and_stays_below_the_bound(given_records: list) -> None:
+    batch = OutgoingBatch(TP, 0, 1_000)
     bound = BATCH_HEADER_BYTES
     for key, value, heads, time in given_records:
         batch.add(key, value, heads, time)
@@ -57,7 +56,7 @@ def test_its_size_is_known_before_it_is_encoded_and_below_the_sum_of_the_bounds(
     assert len(batch.encode(NO_IDENTITY, Compression.NONE)) == size <= bound
 
 
-def test_it_can_leave_again_under_another_identity() -> None:
+def test_a_producer_batch_can_be_encoded_again_with_another_identity() -> None:
     batch = filled(b"a", b"b")
     first = batch.encode(ME, Compression.GZIP)
     batch.base_sequence = 9
@@ -66,7 +65,7 @@ def test_it_can_leave_again_under_another_identity() -> None:
     assert decode_batch(again) == decode_batch(first)
 
 
-def test_every_record_is_told_its_own_offset() -> None:
+def test_every_delivery_reports_its_own_offset() -> None:
     batch = filled(b"a", b"b")
     batch.settle((100, -1))
     assert [placed.outcome for placed in batch.deliveries] == [
@@ -76,13 +75,13 @@ def test_every_record_is_told_its_own_offset() -> None:
 
 
 @pytest.mark.parametrize(("base", "offset"), [(-1, -1), (4, 5)])
-def test_the_brokers_time_replaces_the_senders_and_an_unknown_offset_stays_unknown(base: int, offset: int) -> None:
+def test_a_delivery_reports_the_log_append_time_and_keeps_an_unknown_offset(base: int, offset: int) -> None:
     batch = filled(b"a", b"b")
     batch.settle((base, 9_999))
     assert batch.deliveries[1].outcome == DeliveryReport("orders", 3, offset, 9_999)
 
 
-def test_the_first_word_on_a_batch_counts() -> None:
+def test_only_the_first_outcome_that_is_set_for_a_producer_batch_has_an_effect() -> None:
     batch = filled(b"a")
     failure = DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, "late", certain=False)
     batch.settle(failure)
@@ -90,7 +89,7 @@ def test_the_first_word_on_a_batch_counts() -> None:
     assert batch.deliveries[0].outcome is failure
 
 
-def test_a_split_batch_keeps_order_and_moves_what_its_senders_hold() -> None:
+def test_splitting_a_batch_keeps_record_order_and_moves_its_deliveries() -> None:
     values = [b"%d" % number for number in range(7)]
     batch = filled(*values)
     held = list(batch.deliveries)

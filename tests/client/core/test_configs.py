@@ -1,4 +1,4 @@
-"""Settings: Kafka's names in either spelling, text or values, and errors that say what would be right."""
+"""Client settings: Kafka's names in either spelling, text or native values, and errors that name the valid values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kraft.wire.records.compression import Compression
 HERE = {"bootstrap_servers": "localhost:9092"}
 
 
-def test_both_spellings_and_the_text_of_a_properties_file_are_understood() -> None:
+def test_settings_accept_both_spellings_and_values_as_text() -> None:
     config = ProducerConfig.of({"bootstrap.servers": "a:1", "linger.ms": "5", "enable_idempotence": " False "})
     assert (config.linger_ms, config.is_idempotent) == (5, False)
     assert config.addresses == [Address("a", 1)]
@@ -39,7 +39,7 @@ def test_both_spellings_and_the_text_of_a_properties_file_are_understood() -> No
         ({"bootstrap_servers": ""}, "bootstrap_servers is missing"),
     ],
 )
-def test_a_wrong_producer_setting_says_what_is_right(settings: dict[str, Any], text: str) -> None:
+def test_an_invalid_producer_setting_is_an_error_that_names_valid_values(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         _ = Producer(**(HERE | settings)).config.addresses
 
@@ -58,45 +58,45 @@ def test_a_wrong_producer_setting_says_what_is_right(settings: dict[str, Any], t
         ({"heartbeat_interval_ms": 50_000}, "expected less than session_timeout_ms"),
     ],
 )
-def test_a_wrong_consumer_setting_says_what_is_right(settings: dict[str, Any], text: str) -> None:
+def test_an_invalid_consumer_setting_is_an_error_that_names_valid_values(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         Consumer(**(HERE | settings))
 
 
 @pytest.mark.parametrize("key", ["transactional.id", "sasl.mechanism", "ssl.truststore.location", "group.protocol"])
-def test_what_cannot_be_done_is_refused_with_a_reason(key: str) -> None:
+def test_an_unsupported_setting_is_rejected_with_a_reason(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} cannot be set: "):
         Producer(**(HERE | {key: "x"}))
 
 
-def test_one_file_serves_all_kinds_of_clients() -> None:
+def test_settings_of_other_kinds_of_clients_are_ignored() -> None:
     shared = HERE | {"linger.ms": "5", "group.id": "billing", "key.serializer": "x", "retries": "3"}
     assert Producer(**shared).config.linger_ms == 5
     assert Consumer(**shared).config.group_id == "billing"
 
 
-def test_who_waits_for_ever_may_say_so_as_for_kafka() -> None:
+def test_max_block_ms_accepts_the_largest_64_bit_number() -> None:
     assert ProducerConfig.of(HERE | {"max.block.ms": "9223372036854775807"}).max_block_ms == (1 << 63) - 1
 
 
-def test_acknowledgements_decide_about_idempotence() -> None:
+def test_a_producer_is_idempotent_only_with_acks_all() -> None:
     assert ProducerConfig.of(HERE).is_idempotent
     assert not ProducerConfig.of(HERE | {"acks": 1}).is_idempotent
     assert ProducerConfig.of(HERE | {"acks": "0"}).required_acks == 0
     assert ProducerConfig.of(HERE | {"compression_type": "zstd"}).compression is Compression.ZSTD
 
 
-def test_a_reset_may_go_back_by_a_duration() -> None:
+def test_auto_offset_reset_accepts_a_duration() -> None:
     assert ConsumerConfig.of(HERE | {"auto.offset.reset": "by_duration:PT1H"}).reset_duration_ms == 3_600_000
     assert ConsumerConfig.of(HERE | {"auto.offset.reset": "latest"}).reset_duration_ms is None
 
 
-def test_assignors_are_a_list_or_text() -> None:
+def test_assignors_can_be_given_as_a_list_or_as_text() -> None:
     assert ConsumerConfig.of(HERE).assignors == ["range", "cooperative-sticky"]
     assert ConsumerConfig.of(HERE | {"partition.assignment.strategy": "sticky, range"}).assignors == ["sticky", "range"]
 
 
-def test_bootstrap_servers_are_text_or_a_list() -> None:
+def test_bootstrap_servers_can_be_given_as_text_or_as_a_list() -> None:
     assert parse_bootstrap("a:1, [::1]:2") == [Address("a", 1), Address("::1", 2)]
     assert parse_bootstrap(["a:1"]) == [Address("a", 1)]
     with pytest.raises(ConfigError, match="no bootstrap servers"):

@@ -1,4 +1,4 @@
-"""Members understand each other across versions and libraries; bytes that do not parse are an error."""
+"""Subscriptions and assignments can be read across versions and libraries. Bytes that do not parse are an error."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ FULL = Subscription(("a", "b"), b"data", (("a", 0), ("a", 3), ("b", 1)), 7, "rac
 
 
 @given(subscriptions)
-def test_a_subscription_comes_back_as_it_was(subscription: Subscription) -> None:
+def test_a_subscription_survives_encoding_and_decoding(subscription: Subscription) -> None:
     assert decode_subscription(encode_subscription(subscription)) == subscription
 
 
 @given(partitions.map(lambda found: tuple(sorted(found))), st.none() | st.binary(max_size=8))
-def test_an_assignment_comes_back_as_it_was(assigned: tuple[tuple[str, int], ...], data: bytes | None) -> None:
+def test_an_assignment_survives_encoding_and_decoding(
+    assigned: tuple[tuple[str, int], ...], data: bytes | None
+) -> None:
     assert decode_assignment(encode_assignment(MemberAssignment(assigned, data))) == MemberAssignment(assigned, data)
 
 
-def test_no_bytes_are_an_empty_assignment() -> None:
+def test_empty_bytes_decode_to_an_empty_assignment() -> None:
     assert decode_assignment(b"") == MemberAssignment()
 
 
@@ -58,13 +60,13 @@ def test_no_bytes_are_an_empty_assignment() -> None:
         (9, FULL),
     ],
 )
-def test_a_reader_takes_the_fields_that_the_version_has(version: int, expected: Subscription) -> None:
+def test_decoding_a_subscription_reads_the_fields_of_its_version(version: int, expected: Subscription) -> None:
     data = struct.pack(">h", version) + encode_subscription(FULL)[2:] + (b"more" if version > 3 else b"")
     assert decode_subscription(data) == expected
 
 
 @given(st.integers(0, 60))
-def test_a_subscription_that_ends_too_soon_is_an_error(cut: int) -> None:
+def test_a_truncated_subscription_is_an_error(cut: int) -> None:
     data = encode_subscription(FULL)
     with pytest.raises(WireError):
         decode_subscription(data[: min(cut, len(data) - 1)])
@@ -80,7 +82,7 @@ def test_another_library_reads_the_same_subscription_and_assignment() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_what_another_library_writes_is_understood(version: int) -> None:
+def test_subscriptions_and_assignments_of_another_library_decode(version: int) -> None:
     owned = [ConsumerProtocolSubscription.TopicPartition(version=max(version, 1), topic="a", partitions=[0, 3])]
     told = ConsumerProtocolSubscription(
         version=version, topics=["b", "a"], user_data=b"data", owned_partitions=owned, generation_id=7, rack_id="r"
@@ -94,12 +96,12 @@ def test_what_another_library_writes_is_understood(version: int) -> None:
     )
 
 
-def test_another_library_reads_what_a_sticky_member_had() -> None:
+def test_another_library_reads_the_user_data_of_a_sticky_member() -> None:
     told = StickyAssignorUserData.decode(encode_sticky_data((("a", 0), ("a", 3), ("b", 1)), 7), version=1, header=False)
     assert [(had.topic, had.partitions) for had in told.previous_assignment] == [("a", [0, 3]), ("b", [1])]
     assert told.generation == 7
 
 
-def test_an_old_sticky_member_does_not_tell_its_generation() -> None:
+def test_user_data_of_an_old_sticky_member_has_no_generation() -> None:
     data = encode_sticky_data((("a", 0),), 7)
     assert decode_sticky_data(data[:-4]) == ((("a", 0),), -1)

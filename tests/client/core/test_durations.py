@@ -1,4 +1,4 @@
-"""Durations of ISO 8601: those that Java's `Duration.parse` takes, and weeks."""
+"""Durations in ISO 8601: those that Java's `Duration.parse` accepts, and weeks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from kraft.client.core.durations import parse_iso_duration_ms
         ("P99999999999D", 8_639_999_999_913_600_000),
     ],
 )
-def test_what_java_takes_for_a_duration_is_one(text: str, expected: int) -> None:
+def test_durations_that_java_accepts_are_parsed(text: str, expected: int) -> None:
     assert parse_iso_duration_ms(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "-P", "T1H", "P1H", "PT1D", "PT1.5M", "PT.5S", "P1Y", "P1M", " PT1S", "PT1S\n"]
 )
-def test_what_it_does_not_is_none(text: str) -> None:
+def test_parsing_a_text_that_java_rejects_as_a_duration_returns_none(text: str) -> None:
     assert parse_iso_duration_ms(text) is None
 
 
 @pytest.mark.parametrize("text", ["-PT1S", "PT-0.0001S", "P-1D", "PT1H-61M", "-P1W"])
-def test_a_negative_one_is_none_either(text: str) -> None:
+def test_a_negative_duration_gives_none(text: str) -> None:
     assert parse_iso_duration_ms(text) is None

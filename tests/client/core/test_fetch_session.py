@@ -1,4 +1,4 @@
-"""A fetch session names what changed and nothing else, and the broker's idea of it stays equal to ours."""
+"""A fetch session names only the changes, and the broker's state of it equals the client's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.client.core.fetch_session import FetchSession, SessionRequest
+from kraft.client.core.fetch_session import FetchSessionHandler, SessionRequest
 from kraft.client.core.records import TopicPartition
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.messages.fetch import FetchPartition
@@ -24,8 +24,8 @@ def named(request: SessionRequest) -> dict[TopicPartition, int]:
     return {(topic or "", p.partition): p.fetch_offset for topic, _, parts in request.topics for p in parts}
 
 
-def test_the_first_request_names_everything_and_the_next_only_what_moved() -> None:
-    session = FetchSession()
+def test_the_first_fetch_request_is_full_and_the_next_names_only_changes() -> None:
+    session = FetchSessionHandler()
     wanted: Wanted = {("orders", 0): at(0, 5), ("orders", 1): at(1, 7)}
     first = session.request(wanted)
     assert (first.session_id, first.session_epoch, named(first)) == (0, 0, {("orders", 0): 5, ("orders", 1): 7})
@@ -36,16 +36,16 @@ def test_the_first_request_names_everything_and_the_next_only_what_moved() -> No
     assert second.forgotten == []
 
 
-def test_what_is_not_wanted_any_more_is_forgotten() -> None:
-    session = FetchSession()
+def test_partitions_no_longer_wanted_are_in_the_forgotten_list() -> None:
+    session = FetchSessionHandler()
     session.request({("orders", 0): at(0, 5), ("orders", 1): at(1, 7)})
     session.answered(ErrorCode.NONE, 99)
     request = session.request({("orders", 1): at(1, 7)})
     assert (named(request), request.forgotten) == ({}, [("orders", ORDERS, [0])])
 
 
-def test_a_topic_that_was_made_anew_is_forgotten_and_named_again() -> None:
-    session = FetchSession()
+def test_a_recreated_topic_is_forgotten_and_added_with_its_new_id() -> None:
+    session = FetchSessionHandler()
     session.request({("orders", 0): at(0, 5)})
     session.answered(ErrorCode.NONE, 99)
     request = session.request({("orders", 0): at(0, 5, UUID(int=2))})
@@ -53,9 +53,9 @@ def test_a_topic_that_was_made_anew_is_forgotten_and_named_again() -> None:
     assert [topic_id for _, topic_id, _ in request.topics] == [UUID(int=2)]
 
 
-def test_whatever_goes_wrong_the_next_request_is_a_full_one() -> None:
+def test_the_fetch_request_after_any_session_error_is_a_full_one() -> None:
     for answer in ((ErrorCode.INVALID_FETCH_SESSION_EPOCH, 99), (ErrorCode.NONE, 0), None):
-        session = FetchSession()
+        session = FetchSessionHandler()
         wanted: Wanted = {("orders", 0): at(0, 5)}
         session.request(wanted)
         session.answered(ErrorCode.NONE, 99)
@@ -68,8 +68,8 @@ def test_whatever_goes_wrong_the_next_request_is_a_full_one() -> None:
         assert (again.session_id, again.session_epoch, named(again)) == (99, 0, {("orders", 0): 5})
 
 
-def test_topics_are_known_by_name_and_by_id() -> None:
-    session = FetchSession()
+def test_a_fetch_session_finds_topics_by_name_and_by_id() -> None:
+    session = FetchSessionHandler()
     session.request({("orders", 0): at(0, 5)})
     assert session.topic_of("orders", None) == "orders"
     assert session.topic_of(None, ORDERS) == "orders"
@@ -78,8 +78,8 @@ def test_topics_are_known_by_name_and_by_id() -> None:
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 4), st.integers(0, 3), max_size=5), max_size=10))
-def test_the_brokers_partitions_are_those_that_were_wanted_last(steps: list[dict[int, int]]) -> None:
-    session = FetchSession()
+def test_the_brokers_session_state_equals_the_partitions_requested_last(steps: list[dict[int, int]]) -> None:
+    session = FetchSessionHandler()
     broker: dict[TopicPartition, int] = {}
     for step in steps:
         request = session.request({("orders", number): at(number, offset) for number, offset in step.items()})

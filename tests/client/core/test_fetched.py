@@ -1,4 +1,4 @@
-"""From fetched bytes to records: partial batches, positions inside a batch, aborted transactions, damage."""
+"""Decoding fetched bytes into records: incomplete batches, positions inside a batch, aborted transactions, damage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(
     aborted: tuple[tuple[int, int], ...] = (),
     read_committed: bool = False,
 ) -> tuple[list[ConsumerRecord], FetchPosition]:
-    """All visible records, and where reading goes on."""
+    """Return all visible records and the final position."""
     fetched = FetchedBytes(data, position, aborted=aborted, read_committed=read_committed)
     end = fetched.end_position()
     found: list[ConsumerRecord] = []
@@ -66,7 +66,7 @@ def values_of(
     return [(record.offset, record.value) for record in found]
 
 
-def test_every_record_comes_with_its_place_time_and_epoch() -> None:
+def test_decoded_records_have_partition_offset_time_and_epoch() -> None:
     found, position = read(batch(5, b"a", b"b", epoch=3), FetchPosition(5))
     assert [(r.topic, r.partition, r.offset, r.timestamp_ms, r.leader_epoch) for r in found] == [
         ("orders", 0, 5, 1_000, 3),
@@ -75,25 +75,25 @@ def test_every_record_comes_with_its_place_time_and_epoch() -> None:
     assert position == FetchPosition(7, 3)
 
 
-def test_records_before_the_position_are_left_out() -> None:
+def test_records_before_the_fetch_position_are_left_out() -> None:
     data = batch(0, b"a", b"b") + batch(2, b"c", b"d")
     assert values_of(data, 3) == [(3, b"d")]
 
 
 @pytest.mark.parametrize("cut", range(1, 61, 7))
-def test_a_partial_last_batch_is_for_the_next_fetch(cut: int) -> None:
+def test_a_partial_last_batch_is_left_to_the_next_fetch(cut: int) -> None:
     whole, torn = batch(0, b"a"), batch(1, b"b")
     found, position = read(whole + torn[:cut])
     assert [record.value for record in found] == [b"a"]
     assert position.offset == 1
 
 
-def test_no_bytes_leave_the_position_where_it_was() -> None:
+def test_an_empty_fetch_leaves_the_position_unchanged() -> None:
     found, position = read(b"", FetchPosition(9, 4))
     assert (found, position) == ([], FetchPosition(9, 4))
 
 
-def test_a_damaged_batch_is_an_error_that_names_it() -> None:
+def test_a_damaged_batch_is_an_error_with_its_offset() -> None:
     data = bytearray(batch(0, b"abc"))
     data[-1] ^= 1
     with pytest.raises(WireError, match=r"orders-0: the batch at offset 0"):
@@ -101,12 +101,12 @@ def test_a_damaged_batch_is_an_error_that_names_it() -> None:
 
 
 LAST_OFFSET_DELTA = 23
-"""Where its bytes begin in a batch."""
+"""Byte position of the field lastOffsetDelta in a batch."""
 
 
 @pytest.mark.parametrize("position", [3, 4])
-def test_a_damaged_batch_that_denies_its_own_records_is_not_passed_over(position: int) -> None:
-    """Its last offset seems to lie before what is wanted."""
+def test_a_damaged_batch_with_a_too_small_last_offset_is_not_skipped(position: int) -> None:
+    """The damaged header claims a last offset that is before the requested position."""
     data = bytearray(batch(3, b"a", b"b", b"c") + batch(6, b"d"))
     data[LAST_OFFSET_DELTA] |= 0x80
     with pytest.raises(WireError, match=r"orders-0: the batch at offset 3 fails its CRC-32C"):
@@ -123,22 +123,22 @@ TRANSACTIONS = (
 )
 
 
-def test_read_committed_drops_what_was_aborted_and_nothing_else() -> None:
+def test_read_committed_skips_aborted_transactions_and_nothing_else() -> None:
     found = values_of(TRANSACTIONS, read_committed=True, aborted=((2, 1),))
     assert found == [(0, b"kept"), (4, b"later"), (5, b"plain")]
 
 
-def test_read_uncommitted_gives_everything_but_the_markers() -> None:
+def test_read_uncommitted_returns_all_records_except_markers() -> None:
     assert [offset for offset, _ in values_of(TRANSACTIONS)] == [0, 1, 4, 5]
 
 
-def test_markers_move_the_position() -> None:
+def test_transaction_markers_move_the_position() -> None:
     data = batch(0, b"a", producer=1, transactional=True) + marker(1, 1, ControlRecordType.COMMIT)
     found, position = read(data, FetchPosition(1), read_committed=True)
     assert (found, position.offset) == ([], 2)
 
 
-def test_each_transaction_of_a_producer_is_aborted_or_not_on_its_own() -> None:
+def test_each_transaction_of_a_producer_is_skipped_only_if_it_was_aborted() -> None:
     data = (
         batch(0, b"first", producer=2, transactional=True)
         + marker(1, 2, ControlRecordType.ABORT)
@@ -150,7 +150,7 @@ def test_each_transaction_of_a_producer_is_aborted_or_not_on_its_own() -> None:
     assert values_of(data, read_committed=True, aborted=((2, 4), (2, 0))) == [(2, b"second")]
 
 
-def test_without_checking_checksums_a_damaged_value_is_given() -> None:
+def test_a_damaged_record_value_is_returned_if_crc_checks_are_disabled() -> None:
     data = bytearray(batch(0, b"abc"))
     data[-2] ^= 1
     records = FetchedBytes(bytes(data), FetchPosition(0), check_crcs=False).next_batch(TP)
@@ -171,7 +171,7 @@ def test_without_checking_checksums_a_damaged_value_is_given() -> None:
     ),
     st.sampled_from(list(Compression)),
 )
-def test_records_are_what_the_general_codec_reads(given_records: list, compression: Compression) -> None:
+def test_decoded_records_equal_those_of_the_general_codec(given_records: list, compression: Compression) -> None:
     written = [Record(0, time, key, value, heads) for key, value, heads, time in given_records]
     data = bytes(encode_batch(written, base_offset=40, leader_epoch=3, compression=compression))
     found, _ = read(data, FetchPosition(40))
@@ -180,7 +180,7 @@ def test_records_are_what_the_general_codec_reads(given_records: list, compressi
 
 
 @given(st.integers(61, 200), st.integers(0, 255))
-def test_damaged_records_are_an_error_or_other_records_and_nothing_else(at: int, byte: int) -> None:
+def test_damaged_records_raise_wire_error_or_decode_and_never_crash(at: int, byte: int) -> None:
     data = bytearray(batch(0, b"abc" * 10, b"def" * 10, b"ghi" * 20))
     data[min(at, len(data) - 1)] = byte
     fetched = FetchedBytes(bytes(data), FetchPosition(0), check_crcs=False)
@@ -190,7 +190,7 @@ def test_damaged_records_are_an_error_or_other_records_and_nothing_else(at: int,
         assert fetched.position.offset == 0
 
 
-def test_a_batch_of_very_many_records_is_read_in_pieces_in_order_and_from_within() -> None:
+def test_a_batch_of_very_many_records_is_decoded_in_pieces_from_any_offset() -> None:
     count = 2 * PIECE_RECORDS_MAX + 1
     data = bytes(encode_batch([Record(0, 1_000, None, b"v")] * count, compression=Compression.ZSTD)) + batch(
         count, b"z"
@@ -205,7 +205,7 @@ def test_a_batch_of_very_many_records_is_read_in_pieces_in_order_and_from_within
         assert fetched.position.offset == count + 1
 
 
-def test_damage_within_a_batch_of_very_many_records_stops_before_it_each_time() -> None:
+def test_decoding_a_very_large_batch_stops_before_damage_each_time() -> None:
     count = PIECE_RECORDS_MAX + 2
     data = bytearray(encode_batch([Record(0, 1_000, None, b"v")] * count))
     data[-1] = 2

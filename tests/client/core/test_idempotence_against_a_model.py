@@ -1,9 +1,12 @@
-"""An idempotent producer against a broker that keeps Kafka's rules and loses what a network and a bad day may lose.
+"""An idempotent producer against a model broker that follows Kafka's rules, over a network that loses requests and
+responses.
 
-The model broker has one partition: a log, and per producer id the epoch and the last batches. Of a producer that it
-does not know it takes whatever sequence comes first (KIP-360). Requests travel in order over a connection that may
-break at any moment, with what is on it. Whatever happens: what was acknowledged is in the log once, at its offset and
-in send order; what certainly failed is not in it.
+The model broker has one partition. It keeps a log and, for each producer id, the epoch and the last batches. From a
+producer without state it accepts any first sequence number (KIP-360). Requests arrive in order over a connection that
+may break at any time and lose the requests that are in flight.
+
+In every run, an acknowledged record is in the log once, at its offset and in send order. A record that certainly failed
+is not in the log.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
-from kraft.client.core.batch import Batch, ProducerIdentity, RecordInBatch, record_bytes_max
+from kraft.client.core.batch import OutgoingBatch, ProducerIdentity, RecordInBatch, record_bytes_max
 from kraft.client.core.records import DeliveryFailed
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import decode_batch, read_header
@@ -71,7 +74,7 @@ class ModelBroker:
 
 
 class Play:
-    """The producer, the wire and the broker; `now_ms` is the producer's clock."""
+    """The producer, the network and the broker in one run; `now_ms` is the producer's clock."""
 
     def __init__(self) -> None:
         self.broker = ModelBroker()
@@ -79,8 +82,8 @@ class Play:
             AccumulatorSettings(batch_bytes=140, delivery_timeout_ms=100), ProducerIdentity(1, 0)
         )
         self.sent: list[tuple[bytes, RecordInBatch]] = []
-        self.wire: deque[tuple[Batch, bytes]] = deque()
-        self.answers: deque[tuple[Batch, ErrorCode, int]] = deque()
+        self.wire: deque[tuple[OutgoingBatch, bytes]] = deque()
+        self.answers: deque[tuple[OutgoingBatch, ErrorCode, int]] = deque()
         self.route = object()
         self.now_ms = 0
         self.ids = 1
@@ -119,11 +122,11 @@ class Play:
         if self.producer.needs_identity(TP):
             self.ids += 1
             self.producer.identity = ProducerIdentity(self.ids, 0)
-        if self.producer.may_go(TP, self.route):
+        if self.producer.may_send_on(TP, self.route):
             self.wire.append(self.producer.take(TP, self.route))
 
     def break_connection(self, arrived: int) -> None:
-        """The first `arrived` requests on the wire arrive all the same, but no answer does."""
+        """Deliver the first `arrived` requests in flight, then break the connection, so that no response arrives."""
         lost = [batch for batch, _, _ in self.answers] + [batch for batch, _ in self.wire]
         for _, data in list(self.wire)[:arrived]:
             self.broker.produce(data)
@@ -134,7 +137,7 @@ class Play:
             self.producer.answered(batch, ErrorCode.NETWORK_EXCEPTION)
 
     def settle(self) -> None:
-        """No more trouble: everything that is left gets through."""
+        """End the faults: deliver everything that is pending."""
         for _ in range(4 * len(self.sent) + 10):
             for name in ("take", "arrive", "answer"):
                 self.step(name)
@@ -154,7 +157,7 @@ REFUSED_BY_A_BROKER_THAT_TAKES_THE_NEXT_ONE = [
 @example(DOUBTFUL_BEHIND_AN_EXPIRED_ONE)
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(STEPS), min_size=10, max_size=120))
-def test_what_is_acknowledged_is_in_the_log_once_and_in_order_whatever_happens(steps: list[str]) -> None:
+def test_acknowledged_records_are_in_the_log_once_and_in_order_under_faults(steps: list[str]) -> None:
     play = Play()
     for name in steps:
         play.step(name)

@@ -1,4 +1,6 @@
-"""Where records go: keys as every Kafka client sends them, records without a key stick to one partition at a time."""
+"""The partitioner: a key's partition equals that of other Kafka clients, and records without a key stick to one
+partition at a time.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ KNOWN = {
     b"abc": 479470107,
     b"": 275646681,
 }
-"""Hashes that Kafka's own clients give, as signed integers."""
+"""Hashes computed by Kafka's own clients, as signed integers."""
 BATCH = 1_000
 
 
 @pytest.mark.parametrize("key", KNOWN)
-def test_murmur2_is_the_one_of_kafkas_clients(key: bytes) -> None:
+def test_murmur2_equals_that_of_kafkas_clients(key: bytes) -> None:
     assert murmur2(key) == KNOWN[key] & 0xFFFFFFFF
 
 
@@ -33,7 +35,7 @@ def test_a_key_goes_to_its_hash_without_the_sign_bit_modulo_the_partitions(key: 
     assert partition_for_key(key, partitions) == (KNOWN[key] & 0x7FFFFFFF) % partitions
 
 
-def test_keys_of_every_length_have_a_partition() -> None:
+def test_keys_of_every_length_get_a_valid_partition() -> None:
     assert {partition_for_key(bytes(range(length)), 7) for length in range(40)} == set(range(7))
 
 
@@ -47,7 +49,7 @@ def drawn(made: StickyPartitioner, topic: str = "orders", partitions: tuple[int,
     return made.draw(topic, partitions) if chosen is None else chosen
 
 
-def test_records_without_a_key_stick_to_a_partition_until_a_batch_full_of_bytes_went_there() -> None:
+def test_records_without_a_key_stick_to_a_partition_for_batch_size_bytes() -> None:
     draws = iter([2, 0])
     made = sticky(lambda bound: next(draws))
     assert drawn(made) == 2
@@ -57,7 +59,7 @@ def test_records_without_a_key_stick_to_a_partition_until_a_batch_full_of_bytes_
     assert drawn(made) == 0
 
 
-def test_a_batch_is_completed_first_unless_twice_its_size_went_there() -> None:
+def test_the_sticky_partition_changes_after_a_complete_batch_or_twice_batch_size() -> None:
     draws = iter([2, 0])
     made = sticky(lambda bound: next(draws))
     drawn(made)
@@ -67,7 +69,7 @@ def test_a_batch_is_completed_first_unless_twice_its_size_went_there() -> None:
     assert drawn(made) == 0
 
 
-def test_what_goes_to_another_partition_changes_nothing() -> None:
+def test_records_for_other_partitions_do_not_change_the_sticky_partition() -> None:
     made = sticky(lambda bound: 0)
     assert drawn(made) == 0
     made.sent("orders", 1, 10 * BATCH, completes_batch=True)
@@ -76,20 +78,20 @@ def test_what_goes_to_another_partition_changes_nothing() -> None:
     assert made.current("orders") == 0
 
 
-def test_a_partition_is_the_likelier_the_less_waits_for_it() -> None:
+def test_partitions_with_fewer_waiting_bytes_are_drawn_more_often() -> None:
     waiting = {0: 3 * BATCH, 1: 0, 2: BATCH}
     counts = Counter(drawn(sticky(lambda bound, at=at: at, waiting)) for at in range(1 + 4 + 3))
     assert counts == {0: 1, 1: 4, 2: 3}
 
 
-def test_a_partition_that_lost_its_leader_is_left() -> None:
+def test_the_sticky_partition_is_dropped_when_it_loses_its_leader() -> None:
     made = sticky(lambda bound: 0)
     assert drawn(made) == 0
     made.forget("orders", 0)
     assert drawn(made, partitions=(1, 2)) == 1
 
 
-def test_topics_stick_independently() -> None:
+def test_each_topic_has_its_own_sticky_partition() -> None:
     draws = iter([0, 1])
     made = sticky(lambda bound: next(draws))
     assert (drawn(made), drawn(made, "payments"), drawn(made)) == (0, 1, 0)

@@ -1,4 +1,4 @@
-"""Plans of replicas: even, within racks, and with few moves."""
+"""Replica plans are even, spread over racks, and need few moves."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ def even(partitions: int, brokers: int, factor: int = 3) -> Assignment:
     return {("t", at): tuple((at + step) % brokers + 1 for step in range(factor)) for at in range(partitions)}
 
 
-def test_what_is_even_stays_as_it_is() -> None:
+def test_an_even_replica_placement_is_not_changed() -> None:
     before = even(6, 3)
     assert plan_replicas(before, {1: None, 2: None, 3: None}) == before
 
 
-def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
+def test_a_new_broker_gets_its_share_of_replicas_and_nothing_else_moves() -> None:
     before = even(8, 3)
     after = plan_replicas(before, {1: None, 2: None, 3: None, 4: None})
     assert sorted(spread(after).values()) == [6, 6, 6, 6]
     assert moved(before, after) == 6
 
 
-def test_a_broker_that_is_left_out_gives_all_it_has() -> None:
+def test_a_removed_broker_gives_up_all_its_replicas() -> None:
     before = even(8, 4)
     after = plan_replicas(before, {1: None, 2: None, 3: None})
     assert 4 not in spread(after)
     assert moved(before, after) == spread(before)[4]
 
 
-def test_replicas_are_spread_over_racks() -> None:
+def test_planned_replicas_are_spread_over_racks() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
     after = plan_replicas({("t", at): (1, 2) for at in range(4)}, racks)
     assert all({racks[broker] for broker in replicas} == {"a", "b"} for replicas in after.values())
     assert sorted(spread(after).values()) == [2, 2, 2, 2]
 
 
-def test_the_number_of_replicas_can_grow_and_shrink() -> None:
+def test_a_plan_can_increase_and_decrease_the_replication_factor() -> None:
     before = even(6, 3, factor=2)
     assert all(len(replicas) == 3 for replicas in plan_replicas(before, NO_RACKS, 3).values())
     fewer = plan_replicas(before, NO_RACKS, 1)
     assert all(len(replicas) == 1 for replicas in fewer.values())
 
 
-def test_of_too_many_replicas_those_in_a_shared_rack_go_first() -> None:
+def test_surplus_replicas_in_a_shared_rack_are_removed_first() -> None:
     after = plan_replicas({("t", 0): (1, 2, 3)}, {1: "a", 2: "a", 3: "b"}, 2)
     assert after == {("t", 0): (1, 3)}
 
 
 @pytest.mark.parametrize(("brokers", "factor"), [({}, None), ({1: None}, None), ({1: None, 2: None}, 3)])
-def test_too_few_brokers_are_refused(brokers: dict[int, str | None], factor: int | None) -> None:
+def test_a_replica_plan_with_too_few_brokers_is_an_error(brokers: dict[int, str | None], factor: int | None) -> None:
     with pytest.raises(ValueError, match="t-0 needs"):
         plan_replicas({("t", 0): (1, 2)}, brokers, factor)
 
@@ -77,7 +77,7 @@ def test_too_few_brokers_are_refused(brokers: dict[int, str | None], factor: int
     ),
     brokers=st.sets(st.integers(1, 8), min_size=3),
 )
-def test_every_plan_is_even_and_legal(current: Assignment, brokers: set[int]) -> None:
+def test_every_replica_plan_is_even_and_valid(current: Assignment, brokers: set[int]) -> None:
     after = plan_replicas(current, dict.fromkeys(brokers))
     assert after.keys() == current.keys()
     for partition, replicas in after.items():
@@ -85,4 +85,4 @@ def test_every_plan_is_even_and_legal(current: Assignment, brokers: set[int]) ->
         assert set(replicas) <= brokers
     load = spread(after)
     assert max(load[one] for one in brokers) - min(load[one] for one in brokers) <= 1
-    assert moved(after, plan_replicas(after, dict.fromkeys(brokers))) == 0, "what is even stays"
+    assert moved(after, plan_replicas(after, dict.fromkeys(brokers))) == 0, "an even plan is not changed"

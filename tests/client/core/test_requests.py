@@ -1,4 +1,4 @@
-"""The client's requests survive the wire, and answers are read as they were written, in every version spoken."""
+"""The client's requests and the responses of brokers survive encoding and decoding in every supported version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kraft.client.core.fetch_session import FetchSession
+from kraft.client.core.fetch_session import FetchSessionHandler
 from kraft.client.core.requests import (
     fetch_request,
     list_offsets_request,
@@ -16,7 +16,7 @@ from kraft.client.core.requests import (
     read_list_offsets_response,
     read_produce_response,
 )
-from kraft.client.core.topology import Broker, Leader
+from kraft.client.core.topology import BrokerEndpoint, LeaderAndEpoch
 from kraft.seam import Address
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -43,14 +43,14 @@ def test_a_produce_request_names_every_batch_once(version: int) -> None:
     }
 
 
-def test_topics_are_named_by_id_when_all_ids_are_known() -> None:
+def test_a_produce_request_uses_topic_ids_when_all_are_known() -> None:
     assert produce_version(13, TOPIC_IDS) == 13
     assert produce_version(13, {**TOPIC_IDS, "c": None}) == 12
     assert produce_version(9, TOPIC_IDS) == produce_version(9, {"c": None}) == 9
 
 
 @pytest.mark.parametrize("version", [9, 10, 12, 13])
-def test_a_produce_answer_gives_offsets_and_the_leader_that_it_names(version: int) -> None:
+def test_a_produce_response_gives_offsets_and_the_new_leader(version: int) -> None:
     rows = [
         ProduceResult(0, 0, 42, 1000, 7),
         ProduceResult(1, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), current_leader=CurrentLeader(3, 9)),
@@ -64,8 +64,8 @@ def test_a_produce_answer_gives_offsets_and_the_leader_that_it_names(version: in
     refused = answers["a", 1]
     assert refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 10:
-        assert refused.leader == Leader(3, 9)
-        assert refused.leader_broker == Broker(3, Address("host", 9094), "r")
+        assert refused.leader == LeaderAndEpoch(3, 9)
+        assert refused.leader_broker == BrokerEndpoint(3, Address("host", 9094), "r")
     else:
         assert refused.leader is None
 
@@ -74,8 +74,8 @@ TOPIC_ID = UUID(int=77)
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 18])
-def test_a_fetch_request_asks_from_each_position(version: int) -> None:
-    session = FetchSession().request(
+def test_a_fetch_request_has_the_position_of_each_partition(version: int) -> None:
+    session = FetchSessionHandler().request(
         {
             ("t", 1): (TOPIC_ID, FetchPartition(1, 6, 50, 4, -1, 1000)),
             ("t", 0): (TOPIC_ID, FetchPartition(0, -1, 10, -1, -1, 1000)),
@@ -91,7 +91,7 @@ def test_a_fetch_request_asks_from_each_position(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 16])
-def test_a_fetch_answer_gives_records_marks_and_aborted_transactions(version: int) -> None:
+def test_a_fetch_response_gives_records_watermarks_and_aborted_transactions(version: int) -> None:
     row = FetchResult(2, 0, 30, 20, 5, [(77, 15)], -1, [b"abc", b"def"], (3, 12), CurrentLeader(1, 8))
     chunks = encode_fetch_response(
         version, [("t", TOPIC_ID, [row])], session_id=5, node_endpoints=[NodeEndpoint(1, "host", 9094)]
@@ -103,17 +103,17 @@ def test_a_fetch_answer_gives_records_marks_and_aborted_transactions(version: in
     assert (part.high_watermark, part.last_stable_offset, part.aborted) == (30, 20, ((77, 15),))
     assert answer.session_id == (5 if version >= 7 else 0)
     if version >= 12:
-        assert (part.diverging, part.leader) == ((3, 12), Leader(1, 8))
+        assert (part.diverging, part.leader) == ((3, 12), LeaderAndEpoch(1, 8))
     if version >= 16:
-        assert part.leader_broker == Broker(1, Address("host", 9094))
+        assert part.leader_broker == BrokerEndpoint(1, Address("host", 9094))
 
 
-def test_what_a_fetch_answer_says_of_topics_that_were_not_asked_for_is_left_out() -> None:
+def test_topics_in_a_fetch_response_that_were_not_requested_are_ignored() -> None:
     body = b"".join(bytes(c) for c in encode_fetch_response(13, [(None, TOPIC_ID, [FetchResult(0)])]))
     assert read_fetch_response(13, body, lambda name, topic_id: None).partitions == {}
 
 
-def test_list_offsets_asks_and_reads_each_partition() -> None:
+def test_list_offsets_request_and_response_cover_each_partition() -> None:
     request = list_offsets_request({("t", 0): (-1, 4), ("t", 1): (-2, -1)}, read_committed=True)
     asked = {p.partition_index: (p.timestamp, p.current_leader_epoch) for t in request.topics for p in t.partitions}
     assert asked == {0: (-1, 4), 1: (-2, -1)}

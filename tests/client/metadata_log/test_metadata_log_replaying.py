@@ -1,4 +1,6 @@
-"""A point of the metadata log, replayed in one pass or gone on to from another, is what the history says."""
+"""A point of the metadata log equals the history's image there, whether it was replayed in one pass or continued from
+another point.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.client.metadata_log.entries import BatchMark, LogBatch, entries_between, whole_batches
+from kraft.client.metadata_log.entries import BatchIdentity, LogBatch, entries_between, whole_batches
 from kraft.client.metadata_log.errors import MetadataLogError
 from kraft.client.metadata_log.history import History
-from kraft.client.metadata_log.replaying import NO_TIME, Created, LogPoint, Replay, Until
+from kraft.client.metadata_log.replaying import NO_TIME, LogPoint, Replay, TopicCreation, Until
 from kraft.image import Event, MetadataImage, encode_event, events
 from kraft.seam import WireError
 from kraft.wire.records import Record, encode_batch
@@ -23,7 +25,8 @@ IDS = [topic.topic_id for topic in TOPICS if isinstance(topic, events.Topic)]
 
 
 def made_log(sizes: Sequence[int], times: Sequence[int]) -> bytes:
-    """Four topics with a partition each, then changes, in batches of these sizes; 0: a control batch."""
+    """Return a log with four topics of one partition each and further changes. `sizes` are the numbers of events in its
+    batches; 0 stands for a control batch."""
     partitions = [events.Partition(one, 0, (1, 2), (1, 2), leader=1) for one in IDS]
     changes = [events.PartitionChange(IDS[at % 4], 0, leader=at % 3) for at in range(40)]
     pending: list[Event] = [*TOPICS, *partitions, *changes]
@@ -57,7 +60,7 @@ logs = st.builds(
 
 
 @given(logs, st.data())
-def test_a_point_at_an_offset_is_the_image_of_the_history_there(log: bytes, data: st.DataObject) -> None:
+def test_a_replay_to_an_offset_equals_the_historys_image(log: bytes, data: st.DataObject) -> None:
     batches = list(whole_batches(log))
     end = batches[-1].header.next_offset
     history = History(MetadataImage(), tuple(entries_between(batches, 0)), end)
@@ -71,7 +74,7 @@ def test_a_point_at_an_offset_is_the_image_of_the_history_there(log: bytes, data
 
 
 @given(logs, st.data())
-def test_a_point_at_a_time_is_the_image_of_the_history_there(log: bytes, data: st.DataObject) -> None:
+def test_a_replay_to_a_time_equals_the_historys_image(log: bytes, data: st.DataObject) -> None:
     batches = list(whole_batches(log))
     end = batches[-1].header.next_offset
     history = History(MetadataImage(), tuple(entries_between(batches, 0)), end)
@@ -87,31 +90,35 @@ def test_a_point_at_a_time_is_the_image_of_the_history_there(log: bytes, data: s
 
 
 @given(logs, st.integers(0, 60), st.integers(0, 60))
-def test_the_events_of_a_range_are_those_at_its_offsets(log: bytes, start: int, end: int) -> None:
+def test_entries_between_two_offsets_are_the_events_in_that_range(log: bytes, start: int, end: int) -> None:
     batches = list(whole_batches(log))
     everything = list(entries_between(batches, 0))
     assert list(entries_between(batches, start, end)) == [one for one in everything if start <= one.offset < end]
 
 
-def test_a_point_knows_where_topics_were_created_and_the_batch_that_it_ends_in() -> None:
+def test_a_log_point_knows_topic_creation_offsets_and_its_last_batch() -> None:
     log = leader_change(0) + batch(TOPICS[:2], 1, time_ms=100) + batch(TOPICS[2:], 3, epoch=2, time_ms=90)
     batches = list(whole_batches(log))
     point = replayed(batches, Until(offset=4))
-    assert dict(point.created) == {IDS[0]: Created(1, 100), IDS[1]: Created(2, 100), IDS[2]: Created(3, 90)}
+    assert dict(point.created) == {
+        IDS[0]: TopicCreation(1, 100),
+        IDS[1]: TopicCreation(2, 100),
+        IDS[2]: TopicCreation(3, 90),
+    }
     assert (point.newest_ms, point.last_ms) == (100, 90)
-    assert point.last == BatchMark.of(batches[2].header)
+    assert point.last == BatchIdentity.of(batches[2].header)
     nothing = replayed(batches, Until(offset=1))
-    assert (nothing.last_ms, nothing.last) == (NO_TIME, BatchMark.of(batches[0].header))
+    assert (nothing.last_ms, nothing.last) == (NO_TIME, BatchIdentity.of(batches[0].header))
 
 
-def test_records_of_several_times_in_a_batch_are_told_apart() -> None:
+def test_a_replay_to_a_time_can_end_inside_a_batch() -> None:
     records = [Record(0, 10 * at, None, encode_event(topic)) for at, topic in enumerate(TOPICS)]
     log = bytes(encode_batch(records, base_offset=0, leader_epoch=1))
     assert [one.timestamp_ms for one in entries_between(whole_batches(log), 0)] == [0, 10, 20, 30]
     assert sorted(replayed(list(whole_batches(log)), Until(timestamp_ms=15)).image.topics.names) == ["a", "b"]
 
 
-def test_a_batch_with_a_wrong_checksum_is_an_error() -> None:
+def test_a_metadata_batch_with_a_wrong_checksum_is_an_error() -> None:
     log = bytearray(batch(TOPICS, 7))
     log[-1] ^= 1
     with pytest.raises(WireError, match="the batch at offset 7 has a wrong checksum"):
@@ -126,14 +133,14 @@ def test_a_batch_with_a_wrong_checksum_is_an_error() -> None:
         (encode_event(events.RemoveTopic(IDS[0])), "does not fit the metadata image"),
     ],
 )
-def test_an_event_that_cannot_be_replayed_is_an_error_that_names_its_offset(value: bytes, said: str) -> None:
+def test_an_event_that_cannot_be_replayed_is_an_error_with_its_offset(value: bytes, said: str) -> None:
     log = bytes(encode_batch([Record(0, 1, None, value)], base_offset=5, leader_epoch=1))
     with pytest.raises(MetadataLogError, match=said) as failure:
         replayed(list(whole_batches(log)), Until(offset=6))
     assert "at offset 5" in str(failure.value)
 
 
-def test_a_history_goes_on_reading_where_a_folder_has_grown(tmp_path: Path) -> None:
+def test_a_replay_continues_from_a_point_after_the_log_has_grown(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020}.log"
     path.write_bytes(batch(TOPICS[:1], 0))
     point = replayed(list(whole_batches(path.read_bytes())), Until(offset=1))

@@ -1,4 +1,4 @@
-"""Metadata as a tree: browsing, comparing, printing."""
+"""Cluster metadata as a tree: find a value, compare two trees, print a tree."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def config(name: str, value: str, resource: str = "orders") -> Event:
     return events.Config(resource_type=ConfigResourceType.TOPIC, resource_name=resource, name=name, value=value)
 
 
-def test_a_path_leads_to_a_value() -> None:
+def test_find_returns_the_value_at_a_path() -> None:
     tree = tree_of(image(*ORDERS, config("retention.ms", "5")))
     assert find(tree, "topics/orders/partitions/0/isr") == [1, 2]
     assert find(tree, "/configs/topic/orders/retention.ms/") == "5"
     assert find(tree, "") is tree
 
 
-def test_a_name_with_slashes_can_be_found() -> None:
+def test_find_handles_names_that_contain_slashes() -> None:
     assert find({"topics": {"a/b": {"id": "x"}}}, "topics/a/b/id") == "x"
 
 
@@ -50,16 +50,16 @@ def test_a_name_with_slashes_can_be_found() -> None:
     [
         ("topic", "there is no topic; there are cluster, features"),
         ("topics/nothing/id", "there is no nothing; there are orders"),
-        ("topics/orders/id/more", "more is behind a value"),
+        ("topics/orders/id/more", "there is no more below a value"),
         ("brokers/1", "there is no 1; there are none"),
     ],
 )
-def test_a_path_that_leads_nowhere_says_where_it_ends(path: str, expected: str) -> None:
+def test_an_unknown_path_is_an_error_that_names_its_existing_part(path: str, expected: str) -> None:
     with pytest.raises(PathNotFound, match=expected):
         find(tree_of(image(*ORDERS)), path)
 
 
-def test_secrets_are_hidden() -> None:
+def test_secrets_are_hidden_in_the_metadata_tree() -> None:
     hidden = events.Config(
         resource_type=ConfigResourceType.BROKER, resource_name="1", name="ssl.key.password", value="geheim"
     )
@@ -68,7 +68,7 @@ def test_secrets_are_hidden() -> None:
     assert "geheim" not in str(tree)
 
 
-def test_only_what_differs_is_told() -> None:
+def test_differences_contain_only_changed_paths() -> None:
     old = image(*ORDERS, config("retention.ms", "5"))
     change = events.PartitionChange(topic_id=TOPIC_ID, partition_id=0, isr=(2,), leader=2)
     new = replay(old, [change, config("segment.ms", "9")], 9, 2)
@@ -85,12 +85,12 @@ def test_only_what_differs_is_told() -> None:
     assert list(differences(tree_of(old), tree_of(old))) == []
 
 
-def test_a_topic_that_came_is_one_change() -> None:
+def test_an_added_topic_is_one_change() -> None:
     paths = [one.path for one in differences(tree_of(image()), tree_of(image(*ORDERS)))]
     assert [path for path in paths if not path.startswith("cluster/")] == ["topics/orders"]
 
 
-def test_a_change_is_a_line() -> None:
+def test_a_change_is_rendered_as_one_line() -> None:
     assert render_change(Change("a/isr", [1, 2], [2])) == "~ a/isr  [1,2] → [2]"
     assert render_change(Change("topics/t", None, {"id": "x", "partitions": {"0": {}, "1": {}}})) == (
         "+ topics/t  id=x  partitions: 2"
@@ -98,7 +98,7 @@ def test_a_change_is_a_line() -> None:
     assert render_change(Change("a", "x", None)) == "- a  x"
 
 
-def test_a_tree_is_printed_with_indentation() -> None:
+def test_a_metadata_tree_is_rendered_with_indentation() -> None:
     state = {"leader": 1, "isr": [1]}
     assert list(render({"t": {"id": "x", "partitions": {"0": state, "10": state}}})) == [
         "t",
@@ -111,7 +111,7 @@ def test_a_tree_is_printed_with_indentation() -> None:
     assert list(render([1, 2])) == ["[1,2]"]
 
 
-def test_every_field_of_a_partition_that_says_something_is_shown() -> None:
+def test_every_non_empty_field_of_a_partition_is_shown() -> None:
     quiet = PartitionState((1,), (1,), -1, 0, 0)
     assert quiet.elr == ()
     change = events.PartitionChange(topic_id=TOPIC_ID, partition_id=0, isr=(), leader=-1, elr=(1, 2))

@@ -1,4 +1,4 @@
-"""What happens to topics while they are read: they grow, are truncated, deleted, and recreated."""
+"""Functions that change topics while tests read them: growth, truncation, deletion, and recreation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.client.spark.topic_records import SECONDS_MAX, create_topic
 
 
 def grow_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Wait until all of its partitions have a leader."""
+    """Add partitions to a topic, and wait until all of them have a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(SECONDS_MAX)
     while True:
@@ -23,7 +23,7 @@ def grow_topic(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 def truncate_partition(bootstrap: str, topic: str, partition: int, before: int) -> None:
-    """Delete the records below an offset."""
+    """Delete the records of a partition below an offset."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = TopicPartition(topic, partition, before)
     for future in admin.delete_records([wanted]).values():
@@ -31,7 +31,7 @@ def truncate_partition(bootstrap: str, topic: str, partition: int, before: int) 
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """Wait until no broker knows it."""
+    """Delete a topic, and wait until no broker has it in its metadata."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(SECONDS_MAX)
     deadline = time.monotonic() + SECONDS_MAX
@@ -40,14 +40,14 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 
 def recreate_topic(bootstrap: str, topic: str, *, partitions: int = 1) -> None:
-    """Delete it and create one of the same name."""
+    """Delete a topic, and create another one with the same name."""
     delete_topic(bootstrap, topic)
     create_topic(bootstrap, topic, partitions=partitions)
 
 
 def group_offsets(bootstrap: str, group_id: str, topic: str) -> dict[int, tuple[int, str]]:
-    """What the group has committed for a topic: (offset, metadata) by partition. By kafka-python: confluent-kafka reads
-    metadata beyond its end."""
+    """Return (offset, metadata) by partition as the group has committed them for a topic. Uses kafka-python, because
+    confluent-kafka reads beyond the end of the metadata."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=group_id, enable_auto_commit=False)
     with closing(consumer):
         partitions = consumer.partitions_for_topic(topic) or ()

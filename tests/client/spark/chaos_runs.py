@@ -1,4 +1,4 @@
-"""Folders of chaos runs made by hand: the files that `kraft chaos` leaves, judged as it judges them."""
+"""Hand-made folders of chaos runs, with the files that `kraft chaos` writes and the verdict that it gives."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import Any
 
 from kraft.sim.chaos.history import line_of
 from kraft.sim.chaos.judge.verdict import decide_verdict, verdict_to_json
-from kraft.sim.chaos.run.run_folder import FaultRecord, RunFolder, Sample
-from tests.chaos.judge.histories import P, Told, info_of, samples_of
+from kraft.sim.chaos.run.run_folder import ClusterSample, FaultRecord, RunFolder
+from tests.chaos.judge.histories import HistoryBuilder, P, info_of, samples_of
 
 
-def besides(told: Told) -> Told:
-    """The history with a success in another partition, and a final reader that came to the end."""
+def besides(reported: HistoryBuilder) -> HistoryBuilder:
+    """Add to the history a successful send to another partition, and a final reader that reached the end of that
+    partition. Return the history."""
     other = P._replace(partition=1)
-    told.send("producer-0/besides", 0, place=other)
-    told.final((0, "producer-0/besides"), place=other)
-    return told
+    reported.send("producer-0/besides", 0, place=other)
+    reported.final((0, "producer-0/besides"), place=other)
+    return reported
 
 
 def write_run(
     into: Path,
     name: str,
-    told: Told,
+    reported: HistoryBuilder,
     *,
     faults: Sequence[FaultRecord] = (),
-    samples: Sequence[Sample] | None = None,
+    samples: Sequence[ClusterSample] | None = None,
     **info: Any,
 ) -> RunFolder:
-    """Write and judge a run. `info`: values of its RunInfo."""
+    """Write the files of a run and its verdict. `info`: values of the run's RunInfo."""
     folder = RunFolder(into / name)
     folder.path.mkdir(parents=True)
     about = info_of(**{"healed_ms": 0.0, **info})
     seen = samples_of() if samples is None else samples
     folder.write_info(about)
-    folder.history.write_text("".join(map(line_of, told.events)))
+    folder.history.write_text("".join(map(line_of, reported.events)))
     folder.write_rows("faults", faults)
     folder.write_rows("samples", seen)
-    folder.verdict.write_text(verdict_to_json(decide_verdict(about, told.events, faults, seen)))
+    folder.verdict.write_text(verdict_to_json(decide_verdict(about, reported.events, faults, seen)))
     return folder

@@ -1,8 +1,8 @@
-"""One Spark session for the whole test run, and clusters to read from and write to.
+"""Fixtures: one Spark session for the whole test run, and clusters to read from and write to.
 
-Tests that take `spark` are marked interop: a session costs some ten CPU seconds and 500 MB. It has filters pushed down
-and Spark's own Kafka connector; change settings for a while with `with_settings`. What needs another master, or a
-session that may break, runs in a process of its own (`own_process`).
+Tests that take `spark` are marked interop, because a session costs about ten CPU seconds and 500 MB. The session has
+filters pushed down and Spark's own Kafka connector. Change its settings temporarily with `with_settings`. A test that
+needs another master, or may break its session, uses a separate process (`own_process`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark_ready() -> None:
-    """Skip the test, with the reason, where Spark cannot run; in continuous integration (CI=true) that is a failure."""
+    """Skip the test, with the reason, if Spark cannot run; in continuous integration (CI=true) fail instead."""
     try:
         check_packages()
         find_java()
@@ -37,7 +37,8 @@ def spark_ready() -> None:
 
 @pytest.fixture(scope="session")
 def spark(spark_ready: None) -> Iterator[SparkSession]:
-    """The session that all tests share. Temporary views and streaming queries are the test's to remove."""
+    """The session that all tests share. A test must remove the temporary views and streaming queries that
+    it creates."""
     from tests.client.spark.sessions import connector_jars, session_running
 
     with session_running("local[2]", {"spark.jars": connector_jars()}) as session:
@@ -49,7 +50,8 @@ WithSettings = Callable[[dict[str, str]], AbstractContextManager[None]]
 
 @pytest.fixture
 def with_settings(spark: SparkSession) -> WithSettings:
-    """`with with_settings({name: value}): …`: these settings of the session hold in the block alone."""
+    """Return a context manager, used as `with with_settings({name: value}): …`, that changes settings of the session
+    inside the block only."""
 
     @contextmanager
     def changed(settings: dict[str, str]) -> Iterator[None]:
@@ -70,19 +72,20 @@ def with_settings(spark: SparkSession) -> WithSettings:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Three controllers and three brokers of ours, as processes, for the tests of one module."""
+    """Three controllers and three brokers of pykraft, as processes, for the tests of one module."""
     with running(settings=["group.initial.rebalance.delay.ms=0"]) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def apache_kafka(spark_ready: None) -> Iterator[str]:
-    """One node of Apache Kafka for the whole run; gives where it listens. Leave no broker settings changed."""
+    """Start one node of Apache Kafka for the whole test run, and return its address. Tests must restore broker settings
+    that they change."""
     with kafka_running() as bootstrap:
         yield bootstrap
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name for a topic that no other test uses; the topic does not exist yet."""
+    """Name for a topic that does not exist yet, unique per test."""
     return f"{re.sub('[^a-z0-9]+', '-', request.node.name)[:60]}-{secrets.token_hex(4)}"

@@ -1,9 +1,10 @@
-"""Queries of the tests of executors, run as `python -m` in a process of their own, which prints their result as JSON.
+"""Queries for the tests of executors, run as `python -m` in a separate process, which prints the result as JSON.
 
-count MASTER BOOTSTRAP TOPIC                 how many records each executor process reads
-ship MASTER BOOTSTRAP TOPIC ZIP              first the error of the same query, then its result with the zip shipped
-gated MASTER BOOTSTRAP TOPIC FOLDER          the same as count; each task reports its start in FOLDER, and waits there
-                                             after its first rows until the file `go` exists
+count MASTER BOOTSTRAP TOPIC                 return how many records each executor process has read
+ship MASTER BOOTSTRAP TOPIC ZIP              return the error of `count` without pykraft on executors, then its result
+                                             with the zip shipped to them
+gated MASTER BOOTSTRAP TOPIC FOLDER          like `count`, but each task reports its start in FOLDER, and waits after
+                                             its first rows until the file `go` exists there
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Summarize = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 def summarize(folder: str | None) -> Summarize:
-    """A row for each batch of a task: which process of an executor's JVM runs it, and the partition and offsets in it.
-    With `folder` the task reports its start there, and waits there after its first batch."""
+    """Yield a row for each Arrow batch of a task: the process id of its executor's JVM, and the batch's partition and
+    offsets. With `folder`, the task reports its start in that folder, and waits after its first batch."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import psutil
@@ -50,7 +51,8 @@ def summarize(folder: str | None) -> Summarize:
         schema = pyarrow.schema(
             {"executor": pyarrow.int32(), "partition": pyarrow.int32(), "offsets": pyarrow.list_(pyarrow.int64())}
         )
-        executor = psutil.Process(os.getppid()).ppid()  # a worker is a child of the daemon that the JVM has started
+        # a Python worker is a child of the daemon that the executor's JVM has started
+        executor = psutil.Process(os.getppid()).ppid()
         for batch in batches:
             partition, offsets = batch.column("partition")[0].as_py(), batch.column("offset").to_pylist()
             row = {"executor": executor, "partition": partition, "offsets": offsets}
@@ -70,7 +72,7 @@ def summarize(folder: str | None) -> Summarize:
 
 
 def read(spark: SparkSession, bootstrap: str, topic: str, folder: str | None = None) -> list[dict[str, Any]]:
-    """The rows of `summarize` for all records of the topic."""
+    """Return the rows of `summarize` for all records of the topic."""
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "arrowRows": "200"}
     frame = spark.read.format("kraft").options(**options).load()
     schema = "executor INT, partition INT, offsets ARRAY<BIGINT>"
@@ -90,7 +92,8 @@ def main(job: str, master: str, bootstrap: str, topic: str, *rest: str) -> None:
             except PySparkException as failure:
                 result["error"] = str(failure)
             spark.sparkContext.addPyFile(rest[0])
-            kraft_spark.register(spark)  # a format has the files that were shipped before it was registered
+            # a data source has only the files that were shipped before the data source was registered
+            kraft_spark.register(spark)
         result["rows"] = read(spark, bootstrap, topic, rest[0] if job == "gated" else None)
     print(json.dumps(result))
 

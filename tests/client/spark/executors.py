@@ -1,4 +1,4 @@
-"""Spark over several processes of this machine: a standalone master with workers, and jobs with a driver each."""
+"""Run Spark in several processes of this machine: a standalone master with workers, and jobs with one driver each."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ JOB_SECONDS_MAX = 200
 RUN_MODULE = (
     "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
-"""Like `python -m`, but from a folder in which `kraft` cannot be imported just because it is the current one."""
+"""Python code that runs a module like `python -m`, but does not import `kraft` merely because it is in the current
+folder."""
 
 
 @contextmanager
 def job_running(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
-    """A job of `executor_jobs`, with its driver, in a process that ends with the block. `folder`: of its messages."""
+    """Run a job of `executor_jobs`, with its driver, in a process that ends with the block. `folder`: where the process
+    writes its output."""
     command = [sys.executable, "-c", RUN_MODULE, str(ROOT), "tests.client.spark.executor_jobs", *arguments]
     home = _linked_home(folder / "spark-home")
     with (
@@ -52,7 +54,7 @@ def job_running(folder: Path, *arguments: str, environment: Mapping[str, str] | 
 
 
 def _linked_home(home: Path) -> Path:
-    """Spark's files in a folder of their own, because workers of `local-cluster` write into the folder of Spark."""
+    """Link Spark's files into a separate folder, because workers of `local-cluster` write into Spark's folder."""
     home.mkdir()
     for entry in SPARK_HOME.iterdir():
         if entry.name != "work":
@@ -62,38 +64,39 @@ def _linked_home(home: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job."""
+    """A running job of `executor_jobs`."""
 
     process: subprocess.Popen[str]
     messages: Path
 
     def result(self) -> Any:
-        """Its result, once it has ended. AssertionError with its messages if it has failed."""
+        """Wait until the job has ended, and return its result. Raises AssertionError, with the job's output, if it has
+        failed."""
         printed, _ = self.process.communicate(timeout=JOB_SECONDS_MAX)
         self.require_sound()
         return json.loads(printed.splitlines()[-1])
 
     def require_sound(self) -> None:
-        """AssertionError with its messages if it has failed."""
+        """Raise AssertionError with the job's output if it has failed."""
         assert not self.process.poll(), self.messages.read_text()[-20_000:]
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneCluster:
-    """A master, and workers of one core each that are processes of this one."""
+    """A running standalone cluster: a master, and workers with one core each, as child processes of this one."""
 
     url: str
     workers: tuple[subprocess.Popen[str], ...]
 
     def worker_of(self, executor: int) -> subprocess.Popen[str]:
-        """The worker whose executor has this process id."""
+        """Return the worker to which the executor with this process id belongs."""
         parent = psutil.Process(executor).ppid()
         return next(worker for worker in self.workers if worker.pid == parent)
 
 
 @contextmanager
 def standalone_running(workers: int) -> Iterator[StandaloneCluster]:
-    """Spark's own cluster manager on free ports of the loopback interface. Nothing of it outlives the block."""
+    """Start Spark's standalone cluster manager on free loopback ports. All of its processes end with the block."""
     environment = {
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -128,7 +131,7 @@ def _start(leash: Leash, command: list[str], folder: Path, environment: Mapping[
 
 
 def _wait_line(process: subprocess.Popen[str], pattern: str) -> str:
-    """The first group of the first line of its log that matches; the rest of the log is read and dropped."""
+    """Return group 1 of the first line of the log that matches. Later lines are read and discarded."""
     found: queue.Queue[str | None] = queue.Queue()
     lines: list[str] = []
 
@@ -153,13 +156,14 @@ def _wait_line(process: subprocess.Popen[str], pattern: str) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill it with all that it has started, among them executors of workers, which would stay for some seconds."""
+    """Kill a process and all its children. Executors are children of workers, and would otherwise remain for some
+    seconds."""
     kill_tree(process)
     process.wait()
 
 
 def kill_tree(process: subprocess.Popen[str]) -> None:
-    """kill -9 of a process and of all that it has started, as if their machine were gone."""
+    """Kill a process and all its children with SIGKILL, as if their machine had failed."""
     try:
         parent = psutil.Process(process.pid)
         family = [parent, *parent.children(recursive=True)]

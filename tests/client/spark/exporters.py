@@ -1,4 +1,4 @@
-"""An exporter of Prometheus metrics on loopback."""
+"""A scripted exporter of Prometheus metrics on loopback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def exporter(body: str, status: int = 200) -> Iterator[str]:
-    """An exporter that answers with this; gives where it listens."""
+    """Run an exporter that responds with this text, and return its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,5 +1,6 @@
-"""A cluster of brokers on real sockets whose answers the test decides: for refusals that a real cluster gives only by
-chance."""
+"""A cluster of brokers on real sockets whose responses the test chooses, to produce errors that a real cluster returns
+only by chance.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +27,21 @@ OTHER_ID = UUID(int=0x5678)
 EARLIEST, LATEST = -2, -1
 
 OnFetch = Callable[[int, FetchPartition, FetchRequest], FetchResult]
-"""(node, the partition asked for, the request) -> the answer."""
+"""Type: function from (node, fetched partition, request) to the result for that partition."""
 
 
 def batch(*offsets: int, epoch: int = 0, **more: Any) -> bytes:
-    """One batch with a record at each of these offsets, `key-N` and `value-N`, and the time N in ms."""
+    """Return one batch with a record at each of these offsets: `key-N`, `value-N`, and the time N in ms."""
     records = [Record(0, offset, b"key-%d" % offset, b"value-%d" % offset) for offset in offsets]
     return bytes(encode_batch(records, base_offset=offsets[0], offsets=list(offsets), leader_epoch=epoch, **more))
 
 
 @dataclass
 class Brokers:
-    """What the brokers say. A topic `t` with one partition; a test changes the fields as it goes on.
+    """State of the scripted brokers, for a topic `t` with one partition. A test may change the fields at any time.
 
-    `offsets`: what ListOffsets gives per timestamp. `asked`: each request, as (node, API). `fetched`: the fetch
-    offsets, as (node, offset)."""
+    `offsets`: results of ListOffsets per timestamp. `asked`: each received request, as (node, API). `fetched`: each
+    fetch, as (node, offset)."""
 
     on_fetch: OnFetch = field(default=lambda node, part, request: FetchResult(part.partition))
     leader: int = 0
@@ -49,7 +50,7 @@ class Brokers:
     topic_error: ErrorCode = ErrorCode.NONE
     offsets: dict[int, int] = field(default_factory=lambda: {EARLIEST: 0, LATEST: 0})
     offset_errors: list[ErrorCode] = field(default_factory=list)
-    """What the next answers to ListOffsets are, one each, before they give offsets."""
+    """Errors that the next ListOffsets responses return, one each, before responses return offsets."""
     append_time: bool = False
     endpoints: tuple[NodeEndpoint, ...] = ()
     addresses: list[Address] = field(default_factory=list)
@@ -58,9 +59,9 @@ class Brokers:
     fetched: list[tuple[int, int]] = field(default_factory=list)
     fetches: list[FetchRequest] = field(default_factory=list)
     hang_up: set[int] = field(default_factory=set)
-    """Nodes that close the connection when they are asked for anything."""
+    """Nodes that close the connection when they receive a request."""
     hung: set[int] = field(default_factory=set)
-    """Nodes that accept connections and answer nothing."""
+    """Nodes that accept connections but never respond."""
     versions: dict[ApiKey, tuple[int, int]] = field(default_factory=lambda: dict(RANGES))
 
     @property
@@ -68,7 +69,7 @@ class Brokers:
         return tuple(self.addresses)
 
     def serve(self, node: int, conversation: Conversation) -> None:
-        """Answer until the client goes away."""
+        """Respond to requests until the client disconnects."""
         if node in self.hung:
             conversation.wait_closed()
             return
@@ -132,7 +133,7 @@ class Brokers:
 
 @contextmanager
 def scripted_brokers(brokers: Brokers, count: int = 1, *, tls: ssl.SSLContext | None = None) -> Iterator[Brokers]:
-    """The brokers as listeners; node N is at `addresses[N]`."""
+    """Run the scripted brokers as listeners; node N is at `addresses[N]`."""
     with ExitStack() as stack:
         for node in range(count):
 
@@ -144,7 +145,7 @@ def scripted_brokers(brokers: Brokers, count: int = 1, *, tls: ssl.SSLContext | 
 
 
 def serve_log(*batches: bytes, high_watermark: int) -> OnFetch:
-    """Answer with the first of these batches that holds the offset or lies behind it, one batch an answer."""
+    """Return a function that answers each Fetch with the first of these batches that ends after the fetch offset."""
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
         found = [one for one in batches if read_header(one).next_offset > part.fetch_offset]

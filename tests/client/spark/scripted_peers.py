@@ -1,4 +1,4 @@
-"""Peers on real sockets that follow a script of the test, for clients that block."""
+"""Peers on real sockets that follow a script, to test the blocking connection."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ RANGES = {key: (one.min, one.max) for key, one in CLIENT_APIS.items()}
 
 
 class Conversation:
-    """One accepted connection: requests in, bytes out."""
+    """One accepted connection: reads requests and writes bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
 
     def read_request(self) -> tuple[ApiKey, int, int, bytes]:
-        """(key, version, correlation id, what comes after the fixed part of the header). EOFError when it is closed."""
+        """Return (key, version, correlation id, the bytes after the fixed part of the header). Raises EOFError when the
+        connection is closed."""
         (size,) = struct.unpack(">i", self._read(4))
         frame = self._read(size)
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
@@ -34,7 +35,7 @@ class Conversation:
         self.connection.sendall(data)
 
     def answer(self, correlation_id: int, body: bytes) -> None:
-        """A whole frame, with a header of version 0."""
+        """Send a complete response, with a header of version 0."""
         self.send(frame(correlation_id, body))
 
     def negotiate(self, ranges: dict[ApiKey, tuple[int, int]] | None = None) -> None:
@@ -44,7 +45,7 @@ class Conversation:
         self.answer(correlation_id, api_versions(version, RANGES if ranges is None else ranges))
 
     def wait_closed(self) -> None:
-        """Until the client has closed its side."""
+        """Wait until the client has closed the connection."""
         while self.connection.recv(65536):
             pass
 
@@ -62,12 +63,12 @@ Script = Callable[[Conversation], None]
 
 
 def frame(correlation_id: int, body: bytes) -> bytes:
-    """An answer, with its size in front."""
+    """Return a response preceded by its size."""
     return struct.pack(">ii", len(body) + 4, correlation_id) + body
 
 
 def api_versions(version: int, ranges: dict[ApiKey, tuple[int, int]], error_code: int = 0) -> bytes:
-    """The body of an answer to ApiVersions."""
+    """Return the body of an ApiVersions response."""
     keys = tuple({"api_key": int(key), "min_version": low, "max_version": high} for key, (low, high) in ranges.items())
     message = messages.build(messages.response_class(ApiKey.API_VERSIONS), api_keys=keys, error_code=error_code)
     return messages.encode_response(ApiKey.API_VERSIONS, version, message)
@@ -75,8 +76,8 @@ def api_versions(version: int, ranges: dict[ApiKey, tuple[int, int]], error_code
 
 @contextmanager
 def scripted_peer(*scripts: Script, tls: ssl.SSLContext | None = None) -> Iterator[Address]:
-    """A listener whose n-th connection follows the n-th script, and further ones the last. An assertion
-    that fails in a script is raised when the block ends."""
+    """Run a listener whose connection n follows script n, or the last script if there are fewer. A failed assertion in
+    a script is raised when the block ends."""
     failures: list[AssertionError] = []
     connections: list[socket.socket] = []
     threads: list[threading.Thread] = []

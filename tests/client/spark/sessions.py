@@ -1,4 +1,6 @@
-"""Real Spark sessions for tests: small, on the loopback interface, and gone when their process is, however it ends."""
+"""Real Spark sessions for tests: small, on the loopback interface, and ended together with their process, however that
+ends.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,14 @@ from tests.stages.started_clusters import held_folder
 
 JARS_SCRIPT = Path(__file__).parents[2] / "interop" / "spark.sh"
 QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""The first compiler alone: a session and its first queries take 40 % less CPU. Not for benchmarks."""
+"""JVM options that use only the first-tier compiler, with which a session and its first queries take 40 % less CPU. Not
+for benchmarks."""
 END_SECONDS_MAX = 60
 
 
 def connector_jars() -> str:
-    """Spark's own Kafka connector, as the setting `spark.jars` takes it. Fetched if it is not here yet."""
+    """Return the files of Spark's own Kafka connector, as a value of the setting `spark.jars`. Download
+    missing files."""
     try:
         found = subprocess.run([JARS_SCRIPT], check=True, stdout=subprocess.PIPE, text=True, timeout=600)
     except subprocess.CalledProcessError as failure:
@@ -34,10 +38,11 @@ def connector_jars() -> str:
 
 
 def small_session_settings(folder: Path) -> dict[str, str]:
-    """Settings for little memory and CPU, and for files that are written below `folder` alone."""
+    """Return settings with which a session uses little memory and CPU, and keeps all files below `folder`."""
     return {
         "spark.driver.memory": "1g",
-        "spark.kafka.producer.cache.timeout": "5s",  # the connector's; the next cluster may listen on the same ports
+        # cached consumers of the connector; the next cluster may listen on the same ports
+        "spark.kafka.producer.cache.timeout": "5s",
         "spark.kafka.producer.cache.evictorThreadRunInterval": "5s",
         "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Djava.io.tmpdir={folder}",
         "spark.local.dir": str(folder / "local"),
@@ -51,9 +56,10 @@ def small_session_settings(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def session_running(master: str, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session and its JVM, which end with the block, and also if this process is killed. Only one at a time."""
+    """Start a session and its JVM, which end with the block, or with this process if it is killed. Only one session can
+    run at a time."""
     assert SparkContext._gateway is None, "this process has a session already"
-    interrupt = signal.getsignal(signal.SIGINT)  # pyspark sets its own, which needs the session
+    interrupt = signal.getsignal(signal.SIGINT)  # pyspark installs a signal handler of its own, which needs the session
     with held_folder("kraft-spark-") as (folder, leash):
         spark = start_session(master, "pykraft tests", {**small_session_settings(folder), **(settings or {})})
         jvm: subprocess.Popen[Any] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
@@ -66,7 +72,7 @@ def session_running(master: str, settings: Mapping[str, str] | None = None) -> I
 
 
 def _end(spark: SparkSession, jvm: subprocess.Popen[Any]) -> None:
-    """Python workers end with their JVM, as does everything else that it has started."""
+    """End the JVM, and with it its Python workers and all its other children."""
     children = psutil.Process(jvm.pid).children(recursive=True)
     for query in spark.streams.active:
         query.stop()
@@ -75,7 +81,7 @@ def _end(spark: SparkSession, jvm: subprocess.Popen[Any]) -> None:
     assert gateway is not None
     gateway.shutdown()
     assert jvm.stdin is not None
-    jvm.stdin.close()  # the JVM ends when this pipe does
+    jvm.stdin.close()  # the JVM ends when this pipe is closed
     try:
         jvm.wait(END_SECONDS_MAX)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Rows of tables as Arrow batches have the types that Spark asks for, and the values that the rows had."""
+"""Tests that Arrow batches of table rows have the types that Spark expects, and the values of the rows."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
-def test_arrow_schema_of_each_table_is_the_one_that_spark_asks_for(table: Table) -> None:
+def test_arrow_schema_of_each_table_equals_the_one_that_spark_expects(table: Table) -> None:
     simple = [column.name for column in table.columns if column.type in OF_SPARK]
     declared = types.StructType([types.StructField(name, OF_SPARK[table.column(name).type]) for name in simple])
     assert arrow_schema(table, simple) == to_arrow_schema(declared, timezone="UTC")
 
 
-def test_a_column_of_structs_has_no_arrow_schema() -> None:
+def test_table_columns_with_structs_have_no_arrow_schema() -> None:
     assert arrow_schema(TABLES["brokers"], ("broker_id", "endpoints")) is None
 
 
-def test_rows_come_back_from_arrow_in_order_with_their_nulls() -> None:
+def test_table_rows_survive_conversion_to_arrow_in_order_with_nulls() -> None:
     columns = ("topic", "partition", "leader", "isr", "is_offline", "end_offset", "as_of")
     rows = [
         ("t", 0, 1, [1, 2], False, 7, NOW),
@@ -49,7 +49,7 @@ def test_rows_come_back_from_arrow_in_order_with_their_nulls() -> None:
     assert [tuple(row.values()) for row in batch.to_pylist()] == rows
 
 
-def test_many_rows_are_cut_into_batches_and_no_rows_make_none() -> None:
+def test_table_rows_beyond_the_batch_limit_become_several_arrow_batches_and_no_rows_give_no_batch() -> None:
     schema = pa.schema([pa.field("offset", pa.int64())])
     sizes = [batch.num_rows for batch in arrow_rows(((number,) for number in range(ROWS + 1)), schema)]
     assert sizes == [ROWS, 1]

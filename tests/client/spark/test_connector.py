@@ -1,4 +1,6 @@
-"""Spark's own Kafka connector cannot tell our cluster from Apache Kafka: batches and streams, read and written."""
+"""Tests that Spark's own Kafka connector works with pykraft as with Apache Kafka: reading and writing, batches and
+streams.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ STREAM_SECONDS_MAX = 120
 
 
 def connector_frame(spark: SparkSession, cluster: LocalCluster, **options: Any) -> DataFrame:
-    """What the connector reads in a batch with these options."""
+    """Return a batch DataFrame that Spark's connector reads with these options."""
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", cluster.bootstrap)
     return reader.options(**options).load()
 
 
 def stored(row: Row) -> StoredRecord:
-    """The record of a row that was read with headers."""
+    """Return the stored record that a row, read with headers, represents."""
     return StoredRecord(
         topic=row.topic,
         partition=row.partition,
@@ -80,7 +82,7 @@ def test_connector_batch_reads_every_codec_with_keys_times_and_headers(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_connector_batch_writes_records_that_others_read_as_written(
+def test_connector_batch_writes_records_that_other_clients_read_unchanged(
     spark: SparkSession, cluster: LocalCluster, topic: str, codec: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=4, replication_factor=3)
@@ -131,7 +133,7 @@ def test_connector_batch_with_offsets_reads_exactly_that_range(
     assert found == {*((0, n) for n in range(5)), *((1, n) for n in range(7, 30)), (2, 29)}
 
 
-def test_connector_batch_of_assigned_partitions_in_splits_reads_those_alone(
+def test_connector_batch_with_option_assign_reads_only_those_partitions_in_several_splits(
     spark: SparkSession, cluster: LocalCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=3, replication_factor=3)
@@ -141,7 +143,7 @@ def test_connector_batch_of_assigned_partitions_in_splits_reads_those_alone(
     assert values(frame) == numbered_values(n for n in range(90) if n % 3 != 1)
 
 
-def test_connector_batch_by_time_starts_and_ends_at_the_first_records_not_older(
+def test_connector_batch_by_time_starts_and_ends_at_the_first_records_at_or_after(
     spark: SparkSession, cluster: LocalCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=2, replication_factor=3)
@@ -154,7 +156,7 @@ def test_connector_batch_by_time_starts_and_ends_at_the_first_records_not_older(
     assert values(frame) == numbered_values([*even, *odd])
 
 
-def test_connector_batch_by_time_after_the_newest_record_fails_or_reads_nothing_as_asked(
+def test_connector_batch_that_starts_after_the_newest_record_fails_or_is_empty_by_strategy_option(
     spark: SparkSession, cluster: LocalCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1, replication_factor=3)
@@ -166,7 +168,8 @@ def test_connector_batch_by_time_after_the_newest_record_fails_or_reads_nothing_
 
 
 def copy_once(spark: SparkSession, cluster: LocalCluster, source: str, target: str, checkpoint: Path) -> int:
-    """Copy what is new in `source` to `target`, 50 records a batch, and end; gives the number of batches with rows."""
+    """Copy the new records of `source` to `target`, 50 per micro-batch, then end. Return the number of nonempty
+    micro-batches."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", cluster.bootstrap)
     frame = reader.options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="50").load()
     writer = frame.select("key", "value").writeStream.format("kafka").option("topic", target)
@@ -176,7 +179,7 @@ def copy_once(spark: SparkSession, cluster: LocalCluster, source: str, target: s
     return sum(1 for one in query.recentProgress if one.numInputRows)
 
 
-def test_connector_stream_copies_a_topic_in_batches_and_goes_on_where_it_ended(
+def test_connector_stream_copies_a_topic_in_batches_and_resumes_from_its_checkpoint(
     spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     target = f"{topic}.copy"
@@ -190,7 +193,7 @@ def test_connector_stream_copies_a_topic_in_batches_and_goes_on_where_it_ended(
     assert sorted(copied) == sorted((one.key, one.value) for one in numbered(230))
 
 
-def test_connector_stream_reads_and_writes_on_while_brokers_are_killed(
+def test_connector_stream_continues_to_read_and_write_while_brokers_are_killed(
     spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     target = f"{topic}.copy"

@@ -1,4 +1,6 @@
-"""The demo's last step: an answer where Spark can run, a way to get it where it cannot, and never a failure."""
+"""Tests of the last step of `kraft demo`: a query where Spark can run, installation advice where it cannot, and never a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from tests.demo.spark_query import METADATA_LOG, show_who_led, shown_command
 
 
-def test_demo_without_java_says_how_to_get_it(
+def test_demo_query_without_java_prints_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -19,14 +21,18 @@ def test_demo_without_java_says_how_to_get_it(
     assert "Spark needs Java 17 or newer" in capsys.readouterr().out
 
 
-def test_demo_of_a_run_that_kept_no_data_asks_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_demo_query_of_a_run_that_kept_no_data_starts_no_spark_query(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert show_who_led(tmp_path) is False
     assert shown_command(tmp_path) not in capsys.readouterr().out
 
 
 @pytest.mark.interop
 @pytest.mark.timeout(300)
-def test_demo_shows_who_led_what_and_when(spark_ready: None, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_demo_query_shows_the_leaders_of_partitions_over_time(
+    spark_ready: None, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     from tests.client.spark.topic_records import create_topic
     from tests.stages.started_clusters import running
 

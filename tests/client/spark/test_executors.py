@@ -1,6 +1,6 @@
-"""Topics are read by several executors, each a process; what these need; and what happens when one of them dies.
+"""Tests of topics read by several executor processes: what executors need, and what happens when one is killed.
 
-Each test has a driver of its own: the session that other tests share has no executors.
+Each test has its own driver, because the session that other tests share has no executors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300), pytest.mark.usefixt
 PARTITIONS = 4
 RECORDS = 2_000
 LARGE_VALUE = bytes(16 * 1024)
-"""Values of this size: a partition has more than the buffers between a broker and a query's last step can hold."""
+"""Size of values in bytes. It is large enough that a partition does not fit into all buffers between a broker and a
+query's last step."""
 LARGE_RECORDS = 6_000
 TWO_EXECUTORS = "local-cluster[2,1,1024]"
 BOTH_STARTED_SECONDS_MAX = 120
@@ -48,9 +49,7 @@ def require_each_record_once(rows: list[dict[str, Any]], partitions: int, record
     assert set(read.values()) == {1}
 
 
-def test_rows_of_a_topic_come_from_two_executor_processes(
-    cluster: LocalCluster, full_topic: str, tmp_path: Path
-) -> None:
+def test_topic_is_read_by_two_executor_processes(cluster: LocalCluster, full_topic: str, tmp_path: Path) -> None:
     with job_running(tmp_path, "count", TWO_EXECUTORS, cluster.bootstrap, full_topic) as job:
         rows = job.result()["rows"]
     require_each_record_once(rows, PARTITIONS, RECORDS)
@@ -58,8 +57,8 @@ def test_rows_of_a_topic_come_from_two_executor_processes(
 
 
 def python_without_pykraft_on_executors(folder: Path) -> Path:
-    """A program for PYSPARK_PYTHON: this environment on the driver, and one that lacks pykraft alone where the variable
-    ON_EXECUTOR is set."""
+    """Write a program for PYSPARK_PYTHON that runs this environment's Python on the driver, and on executors, where
+    ON_EXECUTOR is set, the same Python without pykraft."""
     venv.create(folder / "bare", with_pip=False, symlinks=True)
     packages = next((folder / "bare" / "lib").glob("python*/site-packages"))
     for entry in SITE.iterdir():
@@ -73,7 +72,7 @@ def python_without_pykraft_on_executors(folder: Path) -> Path:
 
 
 def shipped_package(folder: Path) -> Path:
-    """pykraft as a zip, made of its wheel as users make it."""
+    """Make a zip of pykraft from its wheel, as users do, and return its path."""
     source = folder / "source"
     ignored = shutil.ignore_patterns(
         ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "dist", "build", "tests"
@@ -97,7 +96,7 @@ def shipped_package(folder: Path) -> Path:
     return target
 
 
-def test_executors_without_pykraft_fail_with_its_name_until_it_is_shipped_to_them(
+def test_executors_without_pykraft_fail_until_the_package_is_shipped_to_them(
     cluster: LocalCluster, full_topic: str, tmp_path: Path
 ) -> None:
     program, package = python_without_pykraft_on_executors(tmp_path), shipped_package(tmp_path)
@@ -112,13 +111,13 @@ def test_executors_without_pykraft_fail_with_its_name_until_it_is_shipped_to_the
 
 
 def reads_from(cluster: LocalCluster, executor: int) -> bool:
-    """Whether a Python worker of this executor has a connection to a broker."""
+    """Whether a Python worker of this executor process has an open connection to a broker."""
     ports = {port for _, port in cluster.addresses}
     workers = psutil.Process(executor).children(recursive=True)
     return any(one.raddr and one.raddr.port in ports for worker in workers for one in worker.net_connections())
 
 
-def test_a_read_whose_worker_is_killed_in_the_middle_gives_each_record_once(
+def test_topic_read_returns_each_record_once_if_a_spark_worker_is_killed_halfway(
     cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=2)
@@ -143,7 +142,8 @@ def test_a_read_whose_worker_is_killed_in_the_middle_gives_each_record_once(
 
 
 def wait_for_two_executors(gate: Path, job: Job) -> list[tuple[int, int]]:
-    """(partition, executor) of tasks that have read their first rows, as soon as each of two executors has one."""
+    """Wait until two executors each have a task that has read its first rows. Return (partition, executor) of such
+    tasks."""
     deadline = time.monotonic() + BOTH_STARTED_SECONDS_MAX
     while time.monotonic() < deadline:
         job.require_sound()

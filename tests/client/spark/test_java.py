@@ -1,4 +1,4 @@
-"""What Spark needs of a machine is checked before it is started, and each error says what to do."""
+"""Tests of the checks, before Spark is started, that a machine has what Spark needs. Each error explains what to do."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("printed", "version", "major"), PRINTED)
-def test_version_of_each_form_that_java_prints_is_found(printed: str, version: str, major: int) -> None:
+def test_java_version_is_found_in_each_form_that_java_prints(printed: str, version: str, major: int) -> None:
     assert version_of(printed) == version
     assert major_of(version) == major
 
 
 @pytest.mark.parametrize("printed", ["", "Error: could not find libjvm.so\n", 'openjdk version "unknown"\n'])
-def test_version_of_other_text_is_none(printed: str) -> None:
+def test_java_version_of_text_without_a_version_is_none(printed: str) -> None:
     assert version_of(printed) is None
 
 
 def fake_java(folder: Path, printed: str, code: int = 0) -> Path:
-    """A folder such as JAVA_HOME names, with a program that prints this where Java prints its version."""
+    """Make a folder for JAVA_HOME whose `java` prints this text as its version."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     (folder / "printed").write_text(printed)
@@ -46,7 +46,7 @@ def fake_java(folder: Path, printed: str, code: int = 0) -> Path:
     return folder
 
 
-def test_find_java_on_path_gives_its_program_and_version(tmp_path: Path) -> None:
+def test_find_java_on_path_returns_its_program_and_version(tmp_path: Path) -> None:
     home = fake_java(tmp_path, 'openjdk version "21.0.4" 2024-07-16\n')
     found = find_java({"PATH": f"/nowhere:{home / 'bin'}"})
     assert (found.path, found.version, found.major) == (home / "bin" / "java", "21.0.4", 21)
@@ -61,21 +61,21 @@ def test_find_java_with_java_home_ignores_path(tmp_path: Path) -> None:
     assert f"needs Java 17 or newer, but {old}/bin/java (JAVA_HOME is {old}) is Java 1.8.0_392" in str(refused.value)
 
 
-def test_find_java_without_any_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraft.client.spark.java._KEPT_TOGETHER", tmp_path / "nothing")
+def test_find_java_without_any_java_tells_how_to_install_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraft.client.spark.java._JAVA_FOLDER", tmp_path / "nothing")
     with pytest.raises(JavaMissing) as missing:
         find_java({"PATH": str(tmp_path)})
     assert "PATH has no java and JAVA_HOME is not set" in str(missing.value)
     assert "apt install openjdk-17-jre-headless" in str(missing.value)
 
 
-def test_find_java_names_the_newest_fit_one_that_is_installed_elsewhere(
+def test_find_java_error_names_the_newest_suitable_java_that_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in ("11.0.22", "21.0.4", "17.0.15"):
         home = fake_java(tmp_path / version, f'openjdk version "{version}"\n')
         (home / "release").write_text(f'IMPLEMENTOR="Debian"\nJAVA_VERSION="{version}"\n')
-    monkeypatch.setattr("kraft.client.spark.java._KEPT_TOGETHER", tmp_path)
+    monkeypatch.setattr("kraft.client.spark.java._JAVA_FOLDER", tmp_path)
     with pytest.raises(JavaTooOld) as refused:
         find_java({"PATH": str(tmp_path / "11.0.22" / "bin")})
     assert f"export JAVA_HOME={tmp_path / '21.0.4'}" in str(refused.value)
@@ -88,27 +88,29 @@ def test_find_java_with_java_home_of_an_empty_folder_names_the_missing_program(t
 
 
 @pytest.mark.parametrize(("printed", "code"), [("Error: could not find libjvm.so\n", 1), ("hello\n", 0)])
-def test_find_java_of_a_program_that_is_no_java_shows_what_it_printed(tmp_path: Path, printed: str, code: int) -> None:
+def test_find_java_error_for_a_program_that_is_not_java_shows_the_output_of_the_program(
+    tmp_path: Path, printed: str, code: int
+) -> None:
     with pytest.raises(JavaMissing) as missing:
         find_java({"JAVA_HOME": str(fake_java(tmp_path, printed, code))})
     assert printed.strip() in str(missing.value)
 
 
-def test_find_java_of_a_file_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
+def test_find_java_rejects_a_file_that_cannot_be_run(tmp_path: Path) -> None:
     home = fake_java(tmp_path, "")
     (home / "bin" / "java").write_bytes(b"\x7fELF of another machine")
     with pytest.raises(JavaMissing, match="does not run"):
         find_java({"JAVA_HOME": str(home)})
 
 
-def test_needed_packages_are_those_of_the_extra() -> None:
+def test_checked_package_ranges_equal_those_of_the_spark_extra() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
     ends = {name: f",<{needed.first_unfit}" if needed.first_unfit else "" for name, needed in NEEDED.items()}
     needed = [f"{name}>={needed.oldest}{ends[name]}" for name, needed in NEEDED.items()]
     assert declared[: len(NEEDED)] == needed, "others are for reports"
 
 
-def test_packages_of_this_environment_fit() -> None:
+def test_installed_packages_of_this_environment_pass_the_check() -> None:
     check_packages()
 
 
@@ -122,7 +124,7 @@ FIT = [
 
 
 @pytest.mark.parametrize(("name", "found"), FIT)
-def test_check_package_in_the_range_passes(name: str, found: str) -> None:
+def test_check_package_accepts_each_version_in_the_supported_range(name: str, found: str) -> None:
     check_package(name, found)
 
 
@@ -130,14 +132,16 @@ UNFIT = [("pyspark", "3.5.9"), ("pyspark", "4.1.4"), ("pyspark", "4.4.0"), ("pan
 
 
 @pytest.mark.parametrize(("name", "found"), UNFIT)
-def test_check_package_outside_the_range_names_both_versions_and_the_command(name: str, found: str) -> None:
+def test_check_package_error_for_an_unsupported_version_names_found_and_supported_versions(
+    name: str, found: str
+) -> None:
     with pytest.raises(PackageUnfit) as unfit:
         check_package(name, found)
     assert f"{name} {found} is installed, but {NEEDED[name].oldest} or newer" in str(unfit.value)
     assert "pip install 'pykraft[spark]'" in str(unfit.value)
 
 
-def test_check_package_that_is_not_installed_names_it_and_the_command() -> None:
+def test_check_package_error_for_a_missing_package_names_the_package_and_the_install_command() -> None:
     with pytest.raises(PackageMissing, match=r"pandas is not installed.*pip install 'pykraft\[spark\]'"):
         check_package("pandas", None)
 
@@ -152,7 +156,7 @@ except Exception as failure:
 
 
 def started_with(tmp_path: Path, **environment: str) -> str:
-    """What a fresh process prints that starts a session with this environment alone."""
+    """Start a session in a new process with only these environment variables, and return the output."""
     folders = os.pathsep.join([str(tmp_path / "packages"), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", START],

@@ -1,4 +1,4 @@
-"""The table `metrics`, against exporters that listen on loopback."""
+"""Tests of the table `metrics`, against exporters that listen on loopback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(*endpoints: str) -> list[tuple[Any, ...]]:
     return list(rows_of(StateRequest("metrics", COLUMNS, Bounds(), settings)))
 
 
-def test_each_sample_of_each_endpoint_is_a_row() -> None:
+def test_table_metrics_has_a_row_per_sample_of_each_endpoint() -> None:
     with exporter(TEXT) as one, exporter("up 1\n") as two:
         labels = {"broker_id": "2", "topic": 'or"ders'}
         assert read(one, f"http://{two}/metrics") == [
@@ -36,9 +36,9 @@ def test_each_sample_of_each_endpoint_is_a_row() -> None:
         ]
 
 
-def test_an_endpoint_that_does_not_answer_is_an_error_that_names_it() -> None:
+def test_table_metrics_error_for_an_endpoint_that_does_not_respond_names_the_endpoint() -> None:
     with exporter(TEXT) as one, socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens there
+        held.bind(("127.0.0.1", 0))  # the bound port is given to no other process, and nothing listens on it
         silent = f"127.0.0.1:{held.getsockname()[1]}"
         with pytest.raises(StateError, match=f"endpoint http://{silent}/metrics does not answer"):
             read(one, silent)
@@ -46,12 +46,12 @@ def test_an_endpoint_that_does_not_answer_is_an_error_that_names_it() -> None:
         read(broken)
 
 
-def test_an_endpoint_that_answers_with_something_else_is_an_error_that_names_it() -> None:
+def test_table_metrics_error_for_a_response_that_is_not_prometheus_text_names_the_endpoint() -> None:
     with exporter("<html>no</html>\n") as page, pytest.raises(StateError, match=f"{page}/metrics does not answer with"):
         read(page)
 
 
-def test_no_endpoint_and_other_schemes_are_refused() -> None:
+def test_table_metrics_without_endpoint_or_with_another_url_scheme_is_rejected() -> None:
     with pytest.raises(StateError, match="needs option metrics"):
         read()
     with pytest.raises(StateError, match="give HOST:PORT"):

@@ -1,4 +1,6 @@
-"""The pages about Spark say what happens: their code runs, from top to bottom, against a real cluster."""
+"""Tests that the code on the documentation pages about Spark runs, from top to bottom, against a real cluster, with the
+documented results.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chaos.judge.histories import KILLED, Told, fault_of, samples_of, steady_history
+from tests.chaos.judge.histories import KILLED, HistoryBuilder, fault_of, samples_of, steady_history
 from tests.chaos.judge.test_anomalies import CASES
 from tests.client.spark.chaos_runs import besides, write_run
 from tests.client.spark.topic_records import Record, create_topic, read_records, write_records
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 FIRST_MS = 1_795_255_200_000
-"""2026-11-21T10:00:00Z."""
+"""2026-11-21T10:00:00Z in ms since 1970."""
 COUNT, CUSTOMERS, PARTITIONS = 180, ("ada", "grace"), 3
 NAMES = ("cluster-health", "incident-timeline", "chaos-analysis", "windowed-aggregation", "archive", "replay")
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def orders() -> list[Record]:
-    """Three minutes of orders, one a second, of two customers in turn, each partition in turn."""
+    """Return three minutes of orders, one per second, alternating between two customers and between partitions."""
     return [
         Record(
             key=CUSTOMERS[number % 2].encode(),
@@ -45,7 +47,7 @@ def orders() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[LocalCluster]:
-    """A cluster with orders, and empty topics for the results."""
+    """A cluster with a topic of orders, and empty topics for the results."""
     with running(settings=["group.initial.rebalance.delay.ms=0"]) as cluster:
         for name in ("orders", "orders-per-minute", "orders-again", "orders-paced", "new-orders"):
             create_topic(cluster.bootstrap, name, partitions=PARTITIONS, replication_factor=3)
@@ -54,17 +56,17 @@ def shop() -> Iterator[LocalCluster]:
 
 
 def write_chaos_runs(folder: Path) -> None:
-    """A run with a fault, and one in which a record was lost."""
+    """Write the folders of two chaos runs: one with a fault, and one with a lost record."""
     write_run(
         folder, "demo", steady_history(silent=((4_000, 7_000),)), faults=[fault_of()], samples=samples_of(*KILLED)
     )
-    lost = Told()
+    lost = HistoryBuilder()
     CASES["lost write"].bad(lost)
     write_run(folder, "lost", besides(lost))
 
 
 def run_page(path: Path, spark: SparkSession, cluster: LocalCluster, folder: Path) -> dict[str, Any]:
-    """Run the code of a page; gives the names that it has defined."""
+    """Run the code of a documentation page, and return the variables that it has defined."""
     names: dict[str, Any] = {"spark": spark}
     for block in _BLOCK.findall(path.read_text()):
         code = block.replace("localhost:9092", cluster.bootstrap)
@@ -99,7 +101,7 @@ def check_chaos(names: Mapping[str, Any], cluster: LocalCluster, folder: Path) -
 
 def check_windows(names: Mapping[str, Any], cluster: LocalCluster, folder: Path) -> None:
     found = [json.loads(record.value or b"") for record in read_records(cluster.bootstrap, "orders-per-minute")]
-    whole_minutes = range(2)  # the watermark has not passed the end of the third
+    whole_minutes = range(2)  # the watermark has not passed the end of the third window
     expected = {
         (f"2026-11-21T10:0{minute}:00.000Z", customer): (
             30,
@@ -145,7 +147,7 @@ CHECKS: dict[str, Callable[[Mapping[str, Any], LocalCluster, Path], None]] = dic
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_page_of_a_pipeline_runs_and_shows_what_it_says(
+def test_code_on_a_pipelines_page_runs_and_gives_the_documented_results(
     name: str, spark: SparkSession, shop: LocalCluster, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -154,12 +156,14 @@ def test_page_of_a_pipeline_runs_and_shows_what_it_says(
     CHECKS[name](names, shop, tmp_path)
 
 
-def test_front_page_runs_from_top_to_bottom(spark: SparkSession, shop: LocalCluster, tmp_path: Path) -> None:
+def test_code_on_the_spark_front_page_runs_from_top_to_bottom(
+    spark: SparkSession, shop: LocalCluster, tmp_path: Path
+) -> None:
     (tmp_path / "data").mkdir()
     run_page(ROOT / "docs" / "spark.md", spark, shop, tmp_path)
 
 
-def test_every_pipeline_has_a_page() -> None:
+def test_every_spark_pipeline_has_a_documentation_page() -> None:
     from kraft.client.spark.jobs.registry import JOBS
 
     assert tuple(JOBS) == NAMES

@@ -1,4 +1,4 @@
-"""Pushed filters as bounds: a row that satisfies all filters is always admitted."""
+"""Tests of pushed filters as bounds: a row that satisfies all filters is always admitted."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Not:
 
 
 def satisfied(row: dict[str, Any], one: Any) -> bool | None:
-    """A naive twin: the filter in SQL's logic, None for unknown."""
+    """Evaluate a filter on a row by SQL's three-valued logic, as the reference for bounds. None means unknown."""
     if isinstance(one, Not):
         inner = satisfied(row, one.child)
         return None if inner is None else not inner
@@ -134,7 +134,7 @@ rows = st.fixed_dictionaries({name: st.none() | value for name, value in VALUES.
 
 
 @given(st.lists(filters(), max_size=6), st.lists(rows, max_size=20))
-def test_a_row_that_satisfies_all_filters_is_admitted(conjunction: list[Any], some: list[dict[str, Any]]) -> None:
+def test_bounds_admit_each_row_that_satisfies_all_filters(conjunction: list[Any], some: list[dict[str, Any]]) -> None:
     bounds, _ = bounds_of(conjunction, ("offset", "topic"), inexact=("timestamp",))
     for row in some:
         if all(satisfied(row, one) is True for one in conjunction):
@@ -147,7 +147,7 @@ def test_a_row_that_satisfies_all_filters_is_admitted(conjunction: list[Any], so
 
 
 @given(st.lists(filters(), max_size=6), st.lists(rows, max_size=20))
-def test_a_row_that_is_admitted_satisfies_every_filter_that_was_kept(
+def test_rows_admitted_by_bounds_satisfy_every_filter_that_was_not_returned_to_spark(
     conjunction: list[Any], some: list[dict[str, Any]]
 ) -> None:
     bounds, rest = bounds_of(conjunction, tuple(VALUES))
@@ -157,14 +157,14 @@ def test_a_row_that_is_admitted_satisfies_every_filter_that_was_kept(
             assert all(satisfied(row, one) is True for one in kept)
 
 
-def test_filters_on_inexact_columns_narrow_and_are_given_back() -> None:
+def test_filters_on_inexact_columns_narrow_the_bounds_and_are_returned_to_spark() -> None:
     late = GreaterThanOrEqual(("timestamp",), EPOCH)
     bounds, rest = bounds_of([late], ("offset",), inexact=("timestamp",))
     assert bounds.range("timestamp") == (EPOCH, None)
     assert rest[0] is late
 
 
-def test_filters_of_other_columns_structs_and_forms_are_given_back() -> None:
+def test_filters_on_unpushable_columns_struct_fields_or_of_unknown_kinds_are_returned_to_spark() -> None:
     given_back = [
         EqualTo(("key",), b"x"),
         EqualTo(("offset", "x"), 1),
@@ -182,7 +182,7 @@ def test_filters_of_other_columns_structs_and_forms_are_given_back() -> None:
     assert bounds.admits("offset", 7)
 
 
-def test_a_range_and_a_list_leave_the_values_in_both() -> None:
+def test_bounds_of_a_range_filter_and_an_in_filter_have_the_listed_values_within_the_range() -> None:
     bounds, rest = bounds_of(
         [IsNotNull(("partition",)), In(("partition",), [1, 5, 9]), GreaterThan(("partition",), 1)], ("partition",)
     )
@@ -191,7 +191,7 @@ def test_a_range_and_a_list_leave_the_values_in_both() -> None:
     assert bounds.range("partition") == (5, 9)
 
 
-def test_open_ends_of_whole_numbers_become_inclusive() -> None:
+def test_bounds_convert_exclusive_limits_of_whole_numbers_to_inclusive_limits() -> None:
     bounds, _ = bounds_of([GreaterThan(("offset",), 3), LessThan(("offset",), 9)], ("offset",))
     assert bounds.range("offset") == (4, 8)
 
@@ -206,7 +206,7 @@ def test_open_ends_of_whole_numbers_become_inclusive() -> None:
         [In(("topic",), [])],
     ],
 )
-def test_filters_that_exclude_each_other_leave_nothing(conjunction: list[Any]) -> None:
+def test_contradictory_filters_give_empty_bounds(conjunction: list[Any]) -> None:
     assert bounds_of(conjunction, ("offset", "topic"))[0].is_empty
 
 

@@ -1,4 +1,4 @@
-"""Sessions of Spark as `start_session` makes them, and as the tests hold them."""
+"""Tests of Spark sessions as `start_session` makes them, and as the tests run them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ with session_running("local[1]") as spark:
 """
 
 
-def test_session_uses_this_python_and_the_loopback_interface_alone(spark: SparkSession) -> None:
+def test_spark_session_uses_this_python_and_only_the_loopback_interface(spark: SparkSession) -> None:
     assert spark.sparkContext.pythonExec == os.environ["PYSPARK_PYTHON"] == sys.executable
     gateway = spark.sparkContext._gateway
     assert gateway is not None
@@ -45,7 +45,7 @@ def test_session_uses_this_python_and_the_loopback_interface_alone(spark: SparkS
     assert listening == {"127.0.0.1"}
 
 
-def test_start_session_where_one_runs_gives_it_with_the_format_and_filter_pushdown(
+def test_start_session_returns_a_running_session_with_format_and_filter_pushdown(
     spark: SparkSession, with_settings: WithSettings
 ) -> None:
     with with_settings({FILTER_PUSHDOWN: "false"}):
@@ -57,7 +57,7 @@ def test_start_session_where_one_runs_gives_it_with_the_format_and_filter_pushdo
     assert formats.sessionState().dataSourceManager().dataSourceExists("kraft")
 
 
-def test_session_of_a_killed_process_leaves_no_process_and_no_file(spark_ready: None) -> None:
+def test_spark_session_of_a_killed_process_leaves_no_process_and_no_file(spark_ready: None) -> None:
     reads, writes = os.pipe()
     try:
         command = [sys.executable, "-c", HELD, str(reads)]

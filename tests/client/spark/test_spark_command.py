@@ -1,4 +1,4 @@
-"""`kraft spark` as users type it, in the tests' session: what it prints, writes and refuses."""
+"""Tests of the command `kraft spark`, called in the tests' session: its output, its writes and its errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Kraft = Callable[..., str]
 
 @pytest.fixture
 def kraft(spark: SparkSession, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> Kraft:
-    """Runs `kraft spark` with these words; gives what it prints."""
+    """Run `kraft spark` with these arguments, and return its output."""
 
     def run(*words: str, bootstrap: str = cluster.bootstrap) -> str:
         capsys.readouterr()
@@ -36,9 +36,7 @@ def kraft(spark: SparkSession, cluster: LocalCluster, capsys: pytest.CaptureFixt
     return run
 
 
-def test_sql_over_tables_and_a_topic_prints_tables_csv_and_json(
-    kraft: Kraft, cluster: LocalCluster, topic: str
-) -> None:
+def test_kraft_spark_sql_prints_tables_csv_and_json(kraft: Kraft, cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=2, replication_factor=3)
     write_records(cluster.bootstrap, topic, numbered(10, partitions=2))
     found = json.loads(
@@ -54,7 +52,9 @@ def test_sql_over_tables_and_a_topic_prints_tables_csv_and_json(
     assert [line.strip() for line in table] == ["RECORDS", "10"]
 
 
-def test_sql_of_the_past_shows_the_past(kraft: Kraft, cluster: LocalCluster, topic: str) -> None:
+def test_kraft_spark_sql_with_an_as_of_option_shows_a_past_state(
+    kraft: Kraft, cluster: LocalCluster, topic: str
+) -> None:
     events = f"select max(offset) as offset from metadata_events where topic = '{topic}'"
     create_topic(cluster.bootstrap, topic, partitions=1)
     [last] = json.loads(kraft("sql", "--json", events))
@@ -65,7 +65,7 @@ def test_sql_of_the_past_shows_the_past(kraft: Kraft, cluster: LocalCluster, top
     assert json.loads(kraft("sql", "--json", "--from", "1", change)) == [{"change": "added"}]
 
 
-def test_sql_from_a_folder_needs_no_broker(kraft: Kraft, cluster: LocalCluster) -> None:
+def test_kraft_spark_sql_from_a_folder_needs_no_broker(kraft: Kraft, cluster: LocalCluster) -> None:
     query = "select broker_id from brokers order by 1"
     found = kraft("sql", "--json", "--folder", str(cluster.folder), query, bootstrap="127.0.0.1:1")
     assert [row["broker_id"] for row in json.loads(found)] == [1, 2, 3]
@@ -79,7 +79,7 @@ def test_sql_from_a_folder_needs_no_broker(kraft: Kraft, cluster: LocalCluster) 
         ("select * from topics", ("--as-of", "99999999"), "99999999", 1),
     ],
 )
-def test_sql_that_cannot_be_answered_is_refused_in_one_sentence(
+def test_kraft_spark_sql_rejects_an_invalid_query_in_one_sentence(
     kraft: Kraft, query: str, words: tuple[str, ...], said: str, code: int
 ) -> None:
     with pytest.raises(CommandFailed) as failure:
@@ -89,13 +89,13 @@ def test_sql_that_cannot_be_answered_is_refused_in_one_sentence(
     assert failure.value.code == code
 
 
-def test_sql_where_no_broker_answers_names_the_address(kraft: Kraft) -> None:
+def test_kraft_spark_sql_without_a_reachable_broker_names_the_address(kraft: Kraft) -> None:
     with pytest.raises(CommandFailed, match=r"127\.0\.0\.1:1\b") as failure:
         kraft("sql", "--timeout", "1", "select * from brokers", bootstrap="127.0.0.1:1")
     assert failure.value.code == 3
 
 
-def test_pipelines_run_from_the_command_and_say_what_they_have_made(
+def test_kraft_spark_run_runs_pipelines_and_prints_their_results(
     kraft: Kraft, cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     again = f"{topic}-again"
@@ -116,7 +116,7 @@ def test_pipelines_run_from_the_command_and_say_what_they_have_made(
     assert report.read_text().startswith("<!doctype html>")
 
 
-def test_shell_has_tables_and_topics(spark: SparkSession, cluster: LocalCluster) -> None:
+def test_kraft_spark_shell_has_views_of_tables_and_topics(spark: SparkSession, cluster: LocalCluster) -> None:
     from kraft.deploy.cli.spark.shell import shell_names
 
     names = shell_names(spark, {"bootstrap": cluster.bootstrap})
@@ -125,7 +125,7 @@ def test_shell_has_tables_and_topics(spark: SparkSession, cluster: LocalCluster)
     assert names["read"]().option("table", "brokers").load().count() == 3
 
 
-def test_progress_of_a_stream_that_runs_is_told(
+def test_kraft_spark_run_prints_the_progress_of_a_running_stream(
     spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     from kraft.deploy.cli.spark.progress_bar import stream_note, tasks_of

@@ -1,4 +1,4 @@
-"""Which views a query needs, and what each is given of the options."""
+"""Tests of the views that a SQL query needs, and of the options with which each view is read."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CLUSTER = {"bootstrap": "h:1", "kafka.security.protocol": "SSL"}
         ("select count(*) as `topic_my count`, 1 as `topic_a,b` from TOPIC_orders", ["TOPIC_orders"]),
     ],
 )
-def test_views_of_a_query_are_the_tables_and_topics_that_it_names(query: str, expected: list[str]) -> None:
+def test_views_of_a_sql_query_are_the_tables_and_topics_that_it_names(query: str, expected: list[str]) -> None:
     assert views_in(query) == expected
 
 
-def test_options_of_a_view_are_those_that_its_table_has_a_use_for() -> None:
+def test_view_options_are_the_given_options_that_its_table_supports() -> None:
     timed = {**CLUSTER, "asOfOffset": "7", "fromOffset": "3", "toTimestamp": "9"}
     assert options_of("partitions", timed) == {"table": "partitions", **CLUSTER, "asOfOffset": "7"}
     assert options_of("metadata_diff", timed) == {
@@ -42,17 +42,17 @@ def test_options_of_a_view_are_those_that_its_table_has_a_use_for() -> None:
     assert options_of("topic_web.clicks", timed) == {"subscribe": "web.clicks", **CLUSTER}
 
 
-def test_options_of_a_view_with_a_folder_name_no_broker_where_the_folder_has_the_table() -> None:
+def test_view_options_with_a_folder_omit_the_brokers_for_tables_that_the_folder_has() -> None:
     given = {**CLUSTER, "folder": "/data", "asOfOffset": "7"}
     assert options_of("topics", given) == {"table": "topics", "folder": "/data", "asOfOffset": "7"}
     assert options_of("metadata_events", given) == {"table": "metadata_events", "folder": "/data"}
     assert options_of("group_offsets", given) == {"table": "group_offsets", **CLUSTER}
 
 
-def test_network_options_leave_out_folders_and_times() -> None:
+def test_view_network_options_omit_folders_and_times() -> None:
     assert network_options({**CLUSTER, "folder": "/data", "asOfTimestamp": "1h", "toOffset": "9"}) == CLUSTER
 
 
-def test_two_topics_that_differ_in_case_alone_are_refused() -> None:
-    with pytest.raises(ValueError, match="topic_Orders and topic_orders differ in the case"):
+def test_views_of_two_topics_whose_names_differ_only_in_case_are_rejected() -> None:
+    with pytest.raises(ValueError, match="topic_Orders and topic_orders differ only in upper and lower case"):
         create_views(None, CLUSTER, ["topic_Orders", "topic_orders"])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Records of topics for the tests of Spark: written by librdkafka and read back by it, from any cluster."""
+"""Records of topics for the tests of Spark: functions that write and read them by librdkafka, with any cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ QUICK_RECONNECT = {"reconnect.backoff.max.ms": 100}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record to write. `partition` None: by the key, or any. `timestamp_ms` None: the time of writing."""
+    """A record to write. `partition` None: chosen by the key, or at random. `timestamp_ms` None: the time
+    of writing."""
 
     value: bytes | None
     key: bytes | None = None
@@ -30,7 +31,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
-    """A record as it is stored. `timestamp_type` as in Kafka: 0 is the time of creation, 1 that of appending."""
+    """A record as stored. `timestamp_type` as in Kafka: 0 is the creation time, 1 the append time."""
 
     topic: str
     partition: int
@@ -45,8 +46,9 @@ class StoredRecord:
 def numbered(
     count: int, *, start: int = 0, partitions: int | None = None, timestamp_ms: int | None = None
 ) -> list[Record]:
-    """Records with the values `value-0`, …, keys `key-0` to `key-9`, and a header with the number. With `partitions`
-    they go round these; with `timestamp_ms` the first has that time and each next one is a millisecond newer."""
+    """Return records with values `value-0`, …, keys `key-0` to `key-9`, and a header with the record's number. With
+    `partitions`, they are distributed round-robin. With `timestamp_ms`, the first record has that time, and each later
+    one is a millisecond newer than the previous one."""
     return [
         Record(
             key=b"key-%d" % (number % 10),
@@ -62,8 +64,9 @@ def numbered(
 def create_topic(
     bootstrap: str, topic: str, *, partitions: int = 4, replication_factor: int = 1, **configs: str | int
 ) -> None:
-    """Create it and wait until each partition has a leader. Settings with `_` for `.`: `cleanup_policy="compact"`.
-    Records of old times stay, unless `retention_ms` says otherwise."""
+    """Create a topic, and wait until each partition has a leader. Settings have `_` for `.`:
+    `cleanup_policy="compact"`. Retention by time is off unless `retention_ms` is given, so that records with old
+    timestamps are kept."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     named = {"retention.ms": "-1"} | {name.replace("_", "."): str(value) for name, value in configs.items()}
     new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=named)
@@ -77,8 +80,8 @@ def create_topic(
 def write_records(
     bootstrap: str, topic: str, records: Iterable[Record], *, codec: str = "none", **settings: Any
 ) -> list[tuple[int, int]]:
-    """Write them in this order and wait for all acknowledgements; gives (partition, offset) of each. `settings` are
-    librdkafka's with `_` for `.`, for example `batch_num_messages=10`."""
+    """Write records in this order, and wait for all acknowledgements. Return (partition, offset) of each record.
+    `settings` are librdkafka's, with `_` for `.`, for example `batch_num_messages=10`."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": True}
@@ -114,13 +117,13 @@ def write_records(
 
 
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
-    """The high watermark of each partition."""
+    """Return the high watermark of each partition."""
     with closing(_consumer(bootstrap)) as consumer:
         return {partition: end for partition, _, end in _bounds(consumer, topic)}
 
 
 def read_records(bootstrap: str, topic: str, *, isolation: str = "read_uncommitted") -> list[StoredRecord]:
-    """All that the topic has now, in the order of partitions and offsets."""
+    """Return all present records of the topic, ordered by partition and offset."""
     with closing(_consumer(bootstrap, isolation)) as consumer:
         bounds = [(partition, start, end) for partition, start, end in _bounds(consumer, topic) if start < end]
         found = [one for bound in bounds for one in _read_partition(consumer, topic, *bound)]
@@ -149,7 +152,8 @@ def _bounds(consumer: confluent_kafka.Consumer, topic: str) -> Iterator[tuple[in
 def _read_partition(
     consumer: confluent_kafka.Consumer, topic: str, partition: int, start: int, end: int
 ) -> Iterator[StoredRecord]:
-    """Up to the end of the partition, which librdkafka reports: the last offsets may be those of markers."""
+    """Read a partition up to the end that librdkafka reports, because the last offsets may be those of transaction
+    markers."""
     consumer.assign([TopicPartition(topic, partition, start)])
     while True:
         message = consumer.poll(SECONDS_MAX)
@@ -166,7 +170,7 @@ def _read_partition(
             partition=partition,
             offset=offset,
             timestamp_ms=timestamp_ms,
-            timestamp_type=kind - 1,  # librdkafka counts from "not available"
+            timestamp_type=kind - 1,  # librdkafka's type 0 is "not available", so its numbers are higher by one
             key=message.key(),
             value=message.value(),
             headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or ())),

@@ -1,4 +1,4 @@
-"""The kraft command, as a user runs it: nodes and their folders, what it completes, its exit codes."""
+"""The kraft command as a user runs it: nodes and their folders, completion, exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def test_status_shows_every_node(up: Command, home: Path) -> None:
 
 
 def completed(kraft: Command, line: str) -> str:
-    """What bash is offered for the end of a line. A shell would not wait so long for the cluster's answer."""
+    """Return the candidates that bash offers for the end of a line. A real shell would not wait this long for the
+    cluster."""
     asked = {"_KRAFT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     environment = {**os.environ, "XDG_STATE_HOME": str(kraft.state), **asked}
     command = [sys.executable, "-c", PATIENT_COMPLETION]
@@ -76,7 +77,7 @@ def test_nodes_are_completed_from_the_cluster(up: Command, line: str, offered: s
     assert completed(up, f"kraft {line}") == offered
 
 
-def test_all_clusters_that_were_started_are_listed(up: Command, home: Path) -> None:
+def test_status_lists_all_clusters_that_were_started(up: Command, home: Path) -> None:
     (row,) = up.json("status", "--all")
     assert (row["data"], row["up"]) == (str(home / "data"), True)
 
@@ -86,20 +87,20 @@ def test_a_node_is_killed_and_started(up: Command) -> None:
     assert "does not run" in up.run("kill", "2", code=4)
     shown, said = up.both("logdirs")
     assert [line.split()[0] for line in shown.splitlines()] == ["BROKER", "1"]
-    assert said == "not up, and so not shown: broker 2\n"
+    assert said == "not running, so not shown: broker 2\n"
     assert up.json("start", "2")["done"] == "started"
     assert "already runs" in up.run("start", "2", code=1)
     assert up.json("pause", "2")["pid"] == up.json("resume", "2")["pid"]
     assert "node 2 was not paused" in up.run("resume", "2")
 
 
-def test_logs_are_shown(up: Command) -> None:
+def test_logs_shows_the_lines_of_all_nodes(up: Command) -> None:
     assert "the node starts" in up.run("logs", "1")
     lines = [json.loads(line) for line in up.run("logs", "--json").splitlines()]
     assert {line["node"] for line in lines} == {101, 1, 2}
 
 
-def test_files_are_dumped_as_text_and_as_json(up: Command, home: Path) -> None:
+def test_log_dump_prints_files_as_text_and_as_json(up: Command, home: Path) -> None:
     up.run("topics", "create", "dumped", "--partitions", "1", "--replication-factor", "2")
     up.run("produce", "dumped", text="hello\n")
     segment = home / "data" / "1" / "data" / "dumped-0" / "00000000000000000000.log"
@@ -114,7 +115,7 @@ def test_files_are_dumped_as_text_and_as_json(up: Command, home: Path) -> None:
     assert "meta.properties" not in up.run("log", "dump", home / "data" / "1" / "data" / "dumped-0")
 
 
-def test_storage_says_whose_a_folder_is(up: Command, home: Path) -> None:
+def test_storage_info_shows_the_cluster_and_node_of_a_folder(up: Command, home: Path) -> None:
     config = home / "data" / "1" / "server.properties"
     (row,) = up.json("storage", "info", "--config", config)
     assert (row["state"], row["node_id"]) == ("formatted", 1)
@@ -122,13 +123,13 @@ def test_storage_says_whose_a_folder_is(up: Command, home: Path) -> None:
     assert up.json("storage", "format", "--config", config, "--cluster-id", row["cluster_id"], "--ignore-formatted")
 
 
-def test_a_second_start_on_one_folder_says_what_to_do(up: Command, home: Path) -> None:
+def test_a_second_up_on_one_folder_is_refused_with_advice(up: Command, home: Path) -> None:
     assert "kraft status" in up.spawn("up", "--data", home / "data", "--background", code=1)
     said = up.run("up", "--data", home / "data", "--brokers", "7", code=2)
     assert "has brokers=2, not 7" in said
 
 
-def test_a_start_that_fails_leaves_its_logs_and_is_not_the_one_started_last(up: Command, home: Path) -> None:
+def test_a_failed_up_keeps_its_logs_and_does_not_become_the_default_cluster(up: Command, home: Path) -> None:
     port = str(free_port(ClusterLayout(combined=1)))
     bad = ("--combined", "1", "--port", port, "--set", "log.dirs=/proc/nowhere", "--background")
     assert "node 1 did not start: " in up.spawn("up", "--data", home / "bad", *bad, code=1)
@@ -137,7 +138,7 @@ def test_a_start_that_fails_leaves_its_logs_and_is_not_the_one_started_last(up: 
     assert row["data"] == str(home / "data")
 
 
-def test_a_cluster_that_is_down_says_how_to_start_it(kraft: Command, tmp_path: Path) -> None:
+def test_a_command_on_a_stopped_cluster_shows_how_to_start_it(kraft: Command, tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "data")
     folder.create(ClusterLayout(combined=1), "an-id")
     shown = kraft.run("status", "--data", folder.path)
@@ -145,7 +146,9 @@ def test_a_cluster_that_is_down_says_how_to_start_it(kraft: Command, tmp_path: P
     assert kraft.json("status", "--data", folder.path)["up"] is False
 
 
-def test_log_directories_begin_where_the_command_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_log_directories_start_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "server.properties").write_text(
         "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://127.0.0.1:9193\ncontroller.listener.names=CONTROLLER\n"
@@ -156,7 +159,7 @@ def test_log_directories_begin_where_the_command_is_given(tmp_path: Path, monkey
     assert config.metadata_log_dir == f"{tmp_path}/data"
 
 
-def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
+def test_storage_format_formats_a_directory_only_once(kraft: Command, tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(
         "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://127.0.0.1:9193\n"
@@ -182,7 +185,7 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("groups", "reset-offsets", "g", "--topic", "t"), 2, "where to?"),
         (("groups", "reset-offsets", "--topic", "t", "--to-latest"), 2, "which groups? give either GROUP… or --all-g"),
         (("groups", "reset-offsets", "g", "--all-groups", "--all-topics", "--to-latest"), 2, "which groups?"),
-        (("groups", "remove-members", "g"), 2, "whom?"),
+        (("groups", "remove-members", "g"), 2, "which members?"),
         (("consume", "t", "--follow", "--until", "now"), 2, "--follow has no end"),
         (("consume", "t:1", "--partition", "1"), 2, "either with --partition or as"),
         (("produce", "t", "--key-separator", ""), 2, "--key-separator is empty"),
@@ -196,7 +199,7 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("up", "--set", "num.partition=1"), 2, "did you mean num.partitions?"),
         (("up", "--set", "num.partitions"), 2, "expected KEY=VALUE"),
         (("up", "--set", "num.partitions=none"), 2, "is not a whole number"),
-        (("up", "--combined", "1", "--brokers", "2"), 2, "--combined stands for itself"),
+        (("up", "--combined", "1", "--brokers", "2"), 2, "--combined replaces --controllers"),
         (("up", "--profile", "prod"), 2, "expected dev or kafka"),
         (("node", "--config", "/nowhere/server.properties"), 2, "cannot read"),
         (("log", "dump", "/nowhere"), 4, "there is no /nowhere"),
@@ -224,7 +227,7 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("produce", "t", "--file", "x", "-K", ":"), 2, "--file and --key-separator: "),
         (("produce", "t", "--file", "x", "--null", "-"), 2, "--file and --null: "),
         (("produce", "t", "--file", "x", "--from-json"), 2, "--file and --from-json: "),
-        (("consume", "t", "--group", "g", "--since", "0"), 2, "--group reads on where the group stands"),
+        (("consume", "t", "--group", "g", "--since", "0"), 2, "--group continues at the committed offsets"),
         (("groups", "reset-offsets", "g", "--from-file", "x", "--topic", "t"), 2, "--from-file names the partitions"),
         (("groups", "reset-offsets", "g", "--from-file", "x", "--all-topics"), 2, "--from-file names the partitions"),
         (("perf", "produce", "t", "--partitions", "3"), 2, "for a topic of the measurement's own, not for t"),
@@ -248,31 +251,33 @@ def test_storage_is_formatted_once(kraft: Command, tmp_path: Path) -> None:
         (("quorum", "--json", "add-controller", "--config", "/nowhere"), 2, "--json stands before add-controller"),
     ],
 )
-def test_what_cannot_be_done_says_why(kraft: Command, arguments: tuple[str, ...], code: int, expected: str) -> None:
+def test_impossible_requests_are_refused_with_the_reason(
+    kraft: Command, arguments: tuple[str, ...], code: int, expected: str
+) -> None:
     assert expected in kraft.run(*arguments, code=code)
 
 
-def test_the_command_as_a_process_says_the_same(kraft: Command) -> None:
+def test_the_kraft_process_prints_the_same_messages(kraft: Command) -> None:
     assert "start one with kraft up" in kraft.spawn("status", code=4)
     assert "Start a cluster on this machine" in kraft.spawn("--help")
 
 
-def test_a_file_of_an_unknown_kind_is_refused(kraft: Command, tmp_path: Path) -> None:
+def test_log_dump_of_an_unknown_file_kind_is_refused(kraft: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     assert "not a file that kraft writes" in kraft.run("log", "dump", tmp_path / "thesis.tex", code=2)
 
 
-def test_a_setting_without_effect_is_told_as_one(kraft: Command, tmp_path: Path) -> None:
+def test_a_setting_without_effect_is_warned_of(kraft: Command, tmp_path: Path) -> None:
     said = kraft.run("up", "--set", "background.threads=5", "--profile", "prod", "--data", tmp_path / "data", code=2)
     assert "background.threads has no effect: " in said
 
 
-def test_help_has_a_short_name(kraft: Command) -> None:
+def test_help_has_the_short_option_h(kraft: Command) -> None:
     assert kraft.run("-h") == kraft.run("--help")
     assert kraft.run("topics", "list", "-h") == kraft.run("topics", "list", "--help")
 
 
-def test_a_cluster_that_is_not_there_gives_its_own_exit_code_after_the_time_that_was_given(kraft: Command) -> None:
+def test_an_unreachable_cluster_gives_exit_code_3_after_the_timeout(kraft: Command) -> None:
     assert "no broker answered within 300 ms" in kraft.run("topics", "list", "-b", NOWHERE, "--timeout", "0.3", code=3)
 
 
@@ -292,7 +297,7 @@ READMES_FILE = README[README.index("    process.roles=") :].partition("\n\n")[0]
 
 
 @pytest.mark.parametrize("properties", [KAFKAS_FILE, READMES_FILE], ids=["Kafka's own", "the README's"])
-def test_the_readmes_way_to_one_node_works(properties: str, kraft: Command, tmp_path: Path) -> None:
+def test_the_readme_commands_for_a_single_node_work(properties: str, kraft: Command, tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(properties.replace("log.dirs=/tmp/kafka-data", f"log.dirs={tmp_path}/data"))
     (line,) = [line.split("$ kraft ")[1] for line in README.splitlines() if "$ kraft storage format" in line]

@@ -1,4 +1,4 @@
-"""The kraft command that asks controllers themselves: of a cluster of one controller and two brokers."""
+"""The kraft command with --bootstrap-controller, on a cluster of one controller and two brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.stages.kraft_command import Command
 
 @pytest.fixture
 def controller(up: Command, home: Path) -> str:
-    """The address of the only controller."""
+    """Address of the only controller."""
     layout, _ = ClusterFolder(home / "data").read()
     return next(f"127.0.0.1:{plan.controller_port}" for plan in layout.nodes() if plan.controller_port is not None)
 
@@ -38,17 +38,17 @@ def test_loggers_of_a_controller_are_the_same_through_brokers(up: Command, contr
     assert through == levels(up, controller)
 
 
-def test_loggers_of_a_node_that_brokers_do_not_know_say_how_to_ask_controllers(up: Command) -> None:
+def test_loggers_of_a_node_unknown_to_brokers_give_advice_to_use_bootstrap_controller(up: Command) -> None:
     assert "--bootstrap-controller" in up.run("configs", "describe", "--loggers", "107", code=4)
 
 
-def test_the_quorum_and_features_are_those_that_brokers_show(up: Command, controller: str) -> None:
+def test_quorum_and_features_are_the_same_through_controllers_and_brokers(up: Command, controller: str) -> None:
     there = ("--bootstrap-controller", controller)
     assert up.json("features", "describe", *there) == up.json("features", "describe")
     assert up.json("quorum", *there)["leader"] == up.json("quorum")["leader"] == 101
 
 
-def test_a_controller_asked_for_anything_but_loggers_is_refused_before_it_is_asked(up: Command) -> None:
+def test_configs_other_than_loggers_are_refused_for_controllers_before_any_request(up: Command) -> None:
     nowhere = ("--bootstrap-controller", "127.0.0.1:1")
     said = up.run("configs", "describe", "--broker", "1", *nowhere, code=2)
     assert "--loggers" in said

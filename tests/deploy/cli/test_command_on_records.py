@@ -1,4 +1,4 @@
-"""The kraft command, as a user runs it: records, those who read and send them, and groups."""
+"""The kraft command as a user runs it: records, their consumers and producers, and groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from tests.stages.kraft_command import Command
 
 
-def test_records_go_in_and_come_out(up: Command) -> None:
+def test_kraft_produce_and_consume_pass_records_through(up: Command) -> None:
     up.run("topics", "create", "records", "--partitions", "1")
     sent = up.json("produce", "records", "--key-separator", ":", text="a:1\nb:2\nc:3\n")
     assert [report["offset"] for report in sent] == [0, 1, 2]
@@ -27,11 +27,11 @@ def test_records_go_in_and_come_out(up: Command) -> None:
     assert up.run("consume", "records:0", "--key", "[ac]", "--format", "%o=%s ") == "0=1 2=3 "
     assert up.run("consume", "records", "--until", "-1h") == ""
     printed, said = up.both("consume", "records", "--since", "2999-01-01")
-    assert (printed, "--since 2999-01-01 has not come yet" in said) == ("", True)
+    assert (printed, "--since 2999-01-01 is in the future" in said) == ("", True)
     assert up.both("consume", "records", "--since", "-1m", "-n", "1") == ("a\t1\n", "")
 
 
-def test_records_are_copied_as_json_lines_with_all_that_they_have(up: Command) -> None:
+def test_records_are_copied_as_json_lines_with_all_their_fields(up: Command) -> None:
     up.run("topics", "create", "original", "copy", "--partitions", "2")
     options = ("--header", "h=1", "--timestamp", "7000", "--null", "NULL", "--compression", "lz4")
     up.run("produce", "original", "--key-separator", ":", "--partition", "0", *options, text="a:1\nb:NULL\n")
@@ -43,7 +43,7 @@ def test_records_are_copied_as_json_lines_with_all_that_they_have(up: Command) -
     assert [json.loads(line)["value"] for line in up.run("consume", "copy:0", "--json").splitlines()] == ["1", None]
 
 
-def test_words_of_the_command_line_may_be_bytes_that_are_no_text(up: Command) -> None:
+def test_keys_and_headers_on_the_command_line_may_be_non_utf_8_bytes(up: Command) -> None:
     up.run("topics", "create", "bytes", "--partitions", "1")
     key, header = os.fsdecode(b"\xff"), os.fsdecode(b"h=\xfe")
     up.run("produce", "bytes", "--key", key, "--header", header, text="found\n")
@@ -63,12 +63,12 @@ def test_words_of_the_command_line_may_be_bytes_that_are_no_text(up: Command) ->
         ("produce",),
     ],
 )
-def test_a_name_that_is_not_utf_8_is_told_with_its_bytes(up: Command, verb: tuple[str, ...]) -> None:
+def test_a_name_that_is_not_utf_8_is_refused_with_its_bytes_escaped(up: Command, verb: tuple[str, ...]) -> None:
     said = up.run(*verb, os.fsdecode(b"na\xffme"), text="1\n", code=2)
-    assert said == "kraft: na\\xffme: not UTF-8, as all names in a cluster are\n"
+    assert said == "kraft: na\\xffme: not UTF-8, but names in a cluster must be\n"
 
 
-def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
+def test_produce_sends_whole_files_as_records(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "files", "--partitions", "1")
     (tmp_path / "a").write_text("one\ntwo")
     up.run("produce", "files", "--file", tmp_path / "a")
@@ -76,7 +76,7 @@ def test_whole_files_are_records(up: Command, tmp_path: Path) -> None:
     assert "No such file" in up.run("produce", "files", "--file", tmp_path / "b", code=2)
 
 
-def test_client_settings_come_from_a_file_and_from_the_line(up: Command, tmp_path: Path) -> None:
+def test_client_settings_come_from_a_file_and_from_the_command_line(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "set", "--partitions", "1")
     config = tmp_path / "client.properties"
     config.write_text(f"bootstrap.servers={up.json('status')['bootstrap']}\nlinger.ms=1\n")
@@ -135,7 +135,7 @@ def test_a_member_is_shown_with_its_partitions_and_can_be_removed(up: Command) -
         member.close()
 
 
-def test_an_empty_group_has_no_members_left_to_remove(up: Command) -> None:
+def test_removing_all_members_of_an_empty_group_succeeds(up: Command) -> None:
     up.run("topics", "create", "empty", "--partitions", "1")
     up.run("groups", "reset-offsets", "deserted", "--topic", "empty", "--to-earliest", "--execute")
     assert up.run("groups", "remove-members", "deserted", "--all") == "0 members removed from group deserted\n"
@@ -144,7 +144,7 @@ def test_an_empty_group_has_no_members_left_to_remove(up: Command) -> None:
     assert "(members: none)" in up.run("groups", "remove-members", "deserted", "--member", "x", code=1)
 
 
-def test_a_reset_of_all_groups_is_shown_before_it_is_done(up: Command) -> None:
+def test_a_reset_of_all_groups_is_shown_without_execute_and_done_with_it(up: Command) -> None:
     up.run("topics", "create", "everybodys", "--partitions", "1")
     up.run("produce", "everybodys", text="1\n2\n")
     for group in ("all-1", "all-2"):
@@ -156,7 +156,7 @@ def test_a_reset_of_all_groups_is_shown_before_it_is_done(up: Command) -> None:
     assert up.json("groups", "describe", "all-1")["lag"] == 0
 
 
-def test_each_of_several_groups_is_described_also_when_one_is_not_there(up: Command) -> None:
+def test_describing_several_groups_shows_the_others_if_one_is_missing(up: Command) -> None:
     up.run("topics", "create", "halfway", "--partitions", "1")
     for group in ("first", "second"):
         up.run("groups", "reset-offsets", group, "--topic", "halfway", "--to-earliest", "--execute")
@@ -174,7 +174,7 @@ def test_each_of_several_groups_is_described_also_when_one_is_not_there(up: Comm
     assert {"first", "second"} <= {row["group_id"] for row in up.json("groups", "describe")}
 
 
-def test_a_topic_that_is_not_there_is_not_one_in_which_a_group_has_nothing(up: Command) -> None:
+def test_describing_groups_for_a_missing_topic_is_an_error(up: Command) -> None:
     up.run("topics", "create", "heeded", "--partitions", "1")
     up.run("topics", "create", "unread", "--partitions", "1")
     up.run("groups", "reset-offsets", "reader", "--topic", "heeded", "--to-earliest", "--execute")
@@ -190,7 +190,7 @@ def test_a_topic_that_is_not_there_is_not_one_in_which_a_group_has_nothing(up: C
     assert (len(printed.splitlines()), told) == (3, "")
 
 
-def test_a_group_that_has_committed_nothing_is_not_said_to_lag_by_0(up: Command) -> None:
+def test_a_group_without_commits_is_not_reported_with_lag_0(up: Command) -> None:
     up.run("topics", "create", "uncommitted", "--partitions", "1")
     up.run("produce", "uncommitted", text="1\n2\n")
     settings = {"group.id": "idle", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -205,7 +205,7 @@ def test_a_group_that_has_committed_nothing_is_not_said_to_lag_by_0(up: Command)
         member.close()
 
 
-def test_a_transactional_producer_is_told_at_once_that_there_are_no_transactions(up: Command) -> None:
+def test_a_transactional_id_is_refused_at_once(up: Command) -> None:
     settings = {"bootstrap.servers": up.json("status")["bootstrap"], "transactional.id": "t", "log_level": 0}
     producer = Producer(settings)
     with pytest.raises(KafkaException) as refused:
@@ -215,7 +215,7 @@ def test_a_transactional_producer_is_told_at_once_that_there_are_no_transactions
     assert "this cluster has no transactions yet" in problem.str()
 
 
-def test_ctrl_c_ends_a_reader_without_a_word(up: Command) -> None:
+def test_ctrl_c_ends_consume_without_a_message(up: Command) -> None:
     up.run("topics", "create", "endless", "--partitions", "1")
     up.run("produce", "endless", text="1\n")
     with up.start("consume", "endless", "--follow") as reader:
@@ -226,7 +226,7 @@ def test_ctrl_c_ends_a_reader_without_a_word(up: Command) -> None:
         assert (reader.returncode, said) == (130, "")
 
 
-def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
+def test_a_group_member_leaves_its_group_on_sigterm(up: Command) -> None:
     up.run("topics", "create", "left", "--partitions", "1")
     up.run("produce", "left", text="1\n")
     with up.start("consume", "left", "--group", "leavers", "--follow") as reader:
@@ -239,7 +239,7 @@ def test_a_member_that_is_terminated_leaves_its_group(up: Command) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_measurement_that_is_told_to_end_takes_its_topic_with_it(up: Command, number: signal.Signals) -> None:
+def test_perf_deletes_its_topic_when_it_is_terminated(up: Command, number: signal.Signals) -> None:
     with up.start("perf", "produce", "-n", "100000000") as sender:
         while not (topics := up.json("topics", "list", "kraft-perf")):
             assert sender.poll() is None
@@ -252,12 +252,10 @@ def test_a_measurement_that_is_told_to_end_takes_its_topic_with_it(up: Command, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_member_whose_pager_has_stopped_leaves_its_group_when_it_is_told_to_end(
-    up: Command, number: signal.Signals
-) -> None:
+def test_a_group_member_with_a_blocked_pager_leaves_its_group_on_sigterm(up: Command, number: signal.Signals) -> None:
     topic, line = f"paged-{number:d}", "x" * 1_000 + "\n"
     up.run("topics", "create", topic, "--partitions", "1")
-    up.run("produce", topic, text=line * 1_000)  # more than a pipe holds
+    up.run("produce", topic, text=line * 1_000)  # more than a pipe can hold
     with up.start("consume", topic, "--group", topic) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == line
@@ -268,7 +266,7 @@ def test_a_member_whose_pager_has_stopped_leaves_its_group_when_it_is_told_to_en
     assert up.json("groups", "members", topic) == []
 
 
-def test_a_member_whose_pager_has_gone_leaves_its_group_without_a_word(up: Command) -> None:
+def test_a_group_member_whose_pager_has_ended_leaves_its_group_silently(up: Command) -> None:
     up.run("topics", "create", "quit", "--partitions", "1")
     up.run("produce", "quit", text="1\n")
     with up.start("consume", "quit", "--group", "quitters") as reader:
@@ -282,7 +280,7 @@ def test_a_member_whose_pager_has_gone_leaves_its_group_without_a_word(up: Comma
     assert up.json("groups", "members", "quitters") == []
 
 
-def test_a_reader_of_the_output_that_reads_no_further_has_what_it_wanted(up: Command) -> None:
+def test_consume_ends_with_success_when_the_reader_of_its_output_ends(up: Command) -> None:
     up.run("topics", "create", "many", "--partitions", "1")
     up.run("produce", "many", text="".join(f"{number:0999}\n" for number in range(1_000)))
     for verb in (("consume", "many"), ("consume", "many", "--json")):
@@ -295,7 +293,7 @@ def test_a_reader_of_the_output_that_reads_no_further_has_what_it_wanted(up: Com
             assert reader.stderr.read() == ""
 
 
-def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
+def test_a_group_continues_at_its_committed_offsets(up: Command) -> None:
     up.run("topics", "create", "shared", "--partitions", "1")
     up.run("produce", "shared", text="1\n2\n3\n")
     read = ("consume", "shared", "--group", "goers", "-n")
@@ -305,7 +303,7 @@ def test_a_group_goes_on_where_it_stopped(up: Command) -> None:
     assert "see kraft groups reset-offsets" in up.run(*read, "1", "--offset", "5", code=2)
 
 
-def test_a_new_group_begins_where_a_setting_says_unless_the_command_line_does(up: Command) -> None:
+def test_a_new_group_starts_at_auto_offset_reset_unless_offset_is_given(up: Command) -> None:
     up.run("topics", "create", "begun", "--partitions", "1")
     up.run("produce", "begun", "--timestamp", "-2h", text="old\n")
     up.run("produce", "begun", text="new\n")
@@ -315,13 +313,13 @@ def test_a_new_group_begins_where_a_setting_says_unless_the_command_line_does(up
     assert "such as by_duration:PT1H30M" in up.run(*recent, "none", "-X", "auto.offset.reset=by_duration:1h", code=2)
 
 
-def test_a_topic_that_comes_to_be_by_the_first_record_is_told(up: Command) -> None:
+def test_produce_reports_a_topic_that_the_brokers_created(up: Command) -> None:
     assert up.run("produce", "mistyped", text="x\n").startswith("1 record sent to mistyped (topic created")
     assert up.run("produce", "mistyped", text="x\n") == "1 record sent to mistyped\n"
     assert up.run("produce", "never", text="") == "0 records sent to never\n"
 
 
-def test_what_was_sent_before_a_bad_line_is_told(up: Command) -> None:
+def test_produce_reports_the_records_sent_before_an_invalid_line(up: Command) -> None:
     up.run("topics", "create", "lines", "--partitions", "1")
     said = up.run("produce", "lines", "--key-separator", ":", text="a:1\nb:2\nnone\nc:3\n", code=2)
     assert "line 3: no ':' between key and value: b'none'; 2 records sent to lines before it" in said
@@ -329,9 +327,7 @@ def test_what_was_sent_before_a_bad_line_is_told(up: Command) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_a_sender_that_waits_for_lines_after_what_it_read(
-    up: Command, number: signal.Signals
-) -> None:
+def test_an_interrupted_produce_delivers_the_lines_already_read(up: Command, number: signal.Signals) -> None:
     topic = f"typed-{number:d}"
     up.run("topics", "create", topic, "--partitions", "1")
     with up.start("produce", topic) as sender, up.watch("consume", topic, "--follow") as records:
@@ -340,6 +336,6 @@ def test_an_interrupt_ends_a_sender_that_waits_for_lines_after_what_it_read(
         sender.stdin.flush()
         assert [records.readline() for _ in range(2)] == ["1\n", "2\n"]
         sender.send_signal(number)
-        assert sender.wait(30) == 130  # though nobody has closed its input
+        assert sender.wait(30) == 130  # although its input is still open
         printed, said = sender.communicate()
         assert (printed, said) == (f"2 records sent to {topic}\n", "")

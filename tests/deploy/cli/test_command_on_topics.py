@@ -1,4 +1,4 @@
-"""The kraft command, as a user runs it: topics, partitions, settings, brokers and metadata."""
+"""The kraft command as a user runs it: topics, partitions, settings, brokers and metadata."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_topic_is_created_described_grown_and_deleted(up: Command) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in up.run("topics", "describe", "life", code=4)
 
 
-def test_each_of_several_names_is_told_of_also_when_one_fails(up: Command) -> None:
+def test_a_command_on_several_names_reports_each_of_them_if_one_fails(up: Command) -> None:
     up.run("topics", "create", "one", "two")
     assert "TOPIC_ALREADY_EXISTS" in up.run("topics", "create", "one", "three", code=1)
     shown = up.spawn("topics", "describe", "nope", "three", code=4)
@@ -43,7 +43,7 @@ def test_each_of_several_names_is_told_of_also_when_one_fails(up: Command) -> No
     assert "give --yes" in up.run("topics", "delete", "__consumer_offsets", code=2)
 
 
-def test_a_topic_that_exists_is_refused(up: Command) -> None:
+def test_creating_an_existing_topic_is_refused(up: Command) -> None:
     up.run("topics", "create", "twice")
     said = up.run("topics", "create", "twice", code=1)
     assert "TOPIC_ALREADY_EXISTS" in said
@@ -51,7 +51,7 @@ def test_a_topic_that_exists_is_refused(up: Command) -> None:
     assert "is there already" in up.run("topics", "create", "twice", "--if-not-exists")
 
 
-def test_json_tells_what_was_only_asked_from_what_was_done(up: Command) -> None:
+def test_json_output_distinguishes_validated_changes_from_done_ones(up: Command) -> None:
     assert up.json("topics", "create", "perhaps", "--validate-only")["created"] is False
     assert up.json("topics", "list", "perhaps") == []
     assert up.json("topics", "create", "perhaps")["created"] is True
@@ -62,7 +62,7 @@ def test_json_tells_what_was_only_asked_from_what_was_done(up: Command) -> None:
     assert up.json(*change) == {"changed": ["retention.ms"]}
 
 
-def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:
+def test_partitions_list_shows_the_offsets_of_chosen_partitions(up: Command) -> None:
     up.run("topics", "create", "parts", "--replica-assignment", "1:2,2:1,1:2")
     up.run("produce", "parts", "--partition", "1", "--timestamp", "5000", text="a\nb\n")
     rows = up.json("partitions", "list", "parts:1-2")
@@ -76,7 +76,7 @@ def test_partitions_are_chosen_and_their_offsets_shown(up: Command) -> None:
     assert [row["partition"] for row in up.json("partitions", "producers", "parts")] == [1]
 
 
-def test_records_are_deleted_from_all_partitions_that_are_named_or_from_none(up: Command) -> None:
+def test_delete_records_deletes_from_all_named_partitions_or_from_none(up: Command) -> None:
     up.run("topics", "create", "uneven", "--partitions", "2")
     up.run("produce", "uneven", "--partition", "0", text="a\nb\nc\n")
     up.run("produce", "uneven", "--partition", "1", text="a\n")
@@ -87,7 +87,7 @@ def test_records_are_deleted_from_all_partitions_that_are_named_or_from_none(up:
     assert [row["first_offset"] for row in up.json("partitions", "list", "uneven")] == [0, 0]
 
 
-def test_partitions_are_found_that_refuse_writes_for_want_of_replicas_or_would_with_one_less(up: Command) -> None:
+def test_describe_finds_partitions_under_or_at_min_isr(up: Command) -> None:
     for name, replicas, least in (("under", "1", 2), ("at", "1:2", 2), ("over", "1:2", 1)):
         up.run("topics", "create", name, "--replica-assignment", replicas, "--config", f"min.insync.replicas={least}")
     for name in ("under", "at"):
@@ -101,7 +101,8 @@ def test_partitions_are_found_that_refuse_writes_for_want_of_replicas_or_would_w
 
 @pytest.fixture
 def one_broker_short(up: Command) -> Iterator[Command]:
-    """The cluster while broker 2 is down: topic `halved` has lost a replica, and `torn` the leader of partition 1."""
+    """A cluster while broker 2 is down: topic `halved` has lost a replica, and partition 1 of topic `torn` has lost its
+    leader."""
     up.run("topics", "create", "halved", "--replica-assignment", "1:2", "--config", "min.insync.replicas=2")
     up.run("topics", "create", "torn", "--replica-assignment", "1,2")
     up.run("produce", "torn", "--partition", "0", text="a\nb\n")
@@ -118,7 +119,7 @@ def are_active(brokers: list[dict[str, Any]]) -> bool:
     return [(row["broker"], row["state"]) for row in brokers] == [(1, "active"), (2, "active")]
 
 
-def test_what_a_broker_that_is_down_leaves_behind_is_shown(one_broker_short: Command) -> None:
+def test_commands_show_the_partitions_affected_by_a_down_broker(one_broker_short: Command) -> None:
     kraft = one_broker_short
     (part,) = kraft.json("topics", "describe", "halved")["partitions"]
     assert (part["isr"], part["elr"], part["last_known_elr"]) == ([1], [2], [])
@@ -144,7 +145,7 @@ def test_what_a_broker_that_is_down_leaves_behind_is_shown(one_broker_short: Com
     ]
 
 
-def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
+def test_reassign_execute_moves_replicas_as_planned(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "movable", "--replica-assignment", "1,1,1,1")
     up.run("produce", "movable", text="a\nb\n")
     back, there = tmp_path / "back.json", tmp_path / "there.json"
@@ -163,7 +164,7 @@ def test_replicas_are_moved_as_a_plan_says(up: Command, tmp_path: Path) -> None:
     )
 
 
-def test_a_move_is_waited_for_though_another_was_refused(up: Command, tmp_path: Path) -> None:
+def test_reassign_waits_for_accepted_moves_if_another_is_refused(up: Command, tmp_path: Path) -> None:
     up.run("topics", "create", "half", "--replica-assignment", "1,1")
     plan = tmp_path / "plan.json"
     rows = [{"topic": "half", "partition": 0, "replicas": [2]}, {"topic": "half", "partition": 1, "replicas": [1, 2]}]
@@ -186,7 +187,7 @@ def test_a_move_is_waited_for_though_another_was_refused(up: Command, tmp_path: 
     up.run("partitions", "reassign", "verify", plan, code=1)
 
 
-def test_the_cluster_is_shown_in_one_view_and_its_log_directories(up: Command, home: Path) -> None:
+def test_kraft_cluster_shows_all_nodes_in_one_view_and_logdirs_shows_log_directories(up: Command, home: Path) -> None:
     view = up.json_when(lambda told: told["active_brokers"] == [1, 2] and told["without_leader"] == 0, "cluster")
     assert view["active_controller"] == 101
     assert "active brokers" in up.run("cluster")
@@ -195,14 +196,14 @@ def test_the_cluster_is_shown_in_one_view_and_its_log_directories(up: Command, h
     assert "FREE" in up.run("logdirs", "--broker", "1")
 
 
-def test_the_replicas_of_one_topic_are_shown_alone_in_either_form(up: Command) -> None:
+def test_logdirs_shows_only_the_replicas_of_one_topic_as_table_and_json(up: Command) -> None:
     up.run("topics", "create", "this", "that", "--partitions", "1")
     found = up.json("logdirs", "--topic", "this")
     assert {part["topic"] for row in found for part in row["replicas"]} == {"this"}
     assert "that" not in up.run("logdirs", "--topic", "this").split()
 
 
-def test_the_replicas_of_a_topic_that_is_not_there_are_not_shown_as_none(up: Command) -> None:
+def test_logdirs_of_a_missing_topic_is_an_error(up: Command) -> None:
     said = up.run("logdirs", "--topic", "typo", code=4)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in said
     assert "see kraft topics list" in said
@@ -211,7 +212,7 @@ def test_the_replicas_of_a_topic_that_is_not_there_are_not_shown_as_none(up: Com
     assert "on-one" not in up.run("logdirs", "--topic", "on-one", "--broker", "2")
 
 
-def test_metadata_is_browsed_as_it_was(up: Command, home: Path) -> None:
+def test_metadata_show_prints_past_states(up: Command, home: Path) -> None:
     folder = ("--folder", home / "data")
     up.run("topics", "create", "history", "--partitions", "1")
     up.run("topics", "delete", "history")
@@ -228,7 +229,7 @@ def test_metadata_is_browsed_as_it_was(up: Command, home: Path) -> None:
     assert "RegisterBroker broker_id=1" in up.run("metadata", "events", *folder, "--to", before)
 
 
-def test_the_cluster_itself_tells_the_same_history(up: Command, home: Path) -> None:
+def test_metadata_read_from_the_cluster_and_from_a_folder_is_the_same(up: Command, home: Path) -> None:
     up.run("topics", "create", "told", "--partitions", "1")
     from_cluster = up.json("metadata", "show", "topics/told")
     assert from_cluster == up.json("metadata", "show", "topics/told", "--folder", home / "data")
@@ -237,7 +238,7 @@ def test_the_cluster_itself_tells_the_same_history(up: Command, home: Path) -> N
     assert [change["path"] for change in up.json("metadata", "diff", offset)["changes"]] == ["topics/told"]
 
 
-def test_what_comes_is_shown_as_it_comes(up: Command) -> None:
+def test_metadata_events_follow_prints_new_events(up: Command) -> None:
     up.run("topics", "create", "live", "--partitions", "1")
     offset = str(up.json("metadata", "show", "cluster")["offset"])
     with up.watch("metadata", "events", "--from", offset, "--follow", "--json") as events:
@@ -250,7 +251,7 @@ def test_what_comes_is_shown_as_it_comes(up: Command) -> None:
             pass
 
 
-def test_speed_is_measured_on_a_topic_that_goes_away_again(up: Command) -> None:
+def test_perf_deletes_the_topic_that_it_created(up: Command) -> None:
     for test in ("produce", "consume", "e2e"):
         measured = up.json("perf", test, "--records", "50", "--record-size", "10")
         assert measured["records"] == 50
@@ -267,7 +268,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def settings_when(up: Command, is_due: Callable[[dict[str, Any]], bool], *options: str) -> dict[str, Any]:
-    """The topic's settings, as soon as they are so."""
+    """Wait until the topic's settings satisfy a condition, and return them."""
     describe = ("configs", "describe", "--topic", "settings", *options)
     return by_key(up.json_when(lambda rows: is_due(by_key(rows)), *describe))
 
@@ -299,7 +300,7 @@ def test_brokers_and_quorum_are_shown(up: Command) -> None:
     assert "HIGH" not in up.run("quorum")
 
 
-def test_the_quorum_is_described_as_kafkas_tool_has_it(up: Command) -> None:
+def test_quorum_describe_is_the_same_as_quorum(up: Command) -> None:
     described, shown = up.json("quorum", "describe"), up.json("quorum")
     assert described.keys() == shown.keys()
     assert {row["node"]: row["role"] for row in described["replicas"]} == {
@@ -308,14 +309,14 @@ def test_the_quorum_is_described_as_kafkas_tool_has_it(up: Command) -> None:
     assert up.run("quorum", "describe").startswith("leader 101  epoch ")
 
 
-def test_the_requests_that_a_broker_answers_are_shown(up: Command) -> None:
+def test_apis_shows_the_requests_that_a_broker_supports(up: Command) -> None:
     rows = {row["api"]: row for row in up.json("apis", "--broker", "2")}
     assert (rows["Metadata"]["key"], rows["Metadata"]["min_version"]) == (3, 0)
     assert rows["Metadata"]["newest_common"] == rows["Metadata"]["max_version"]
     assert len(rows) > 20
 
 
-def test_features_are_shown_and_changed_within_what_the_brokers_know(up: Command) -> None:
+def test_features_are_shown_and_changed_within_the_supported_levels(up: Command) -> None:
     (version,) = [row for row in up.json("features", "describe") if row["feature"] == "metadata.version"]
     same = f"metadata.version={version['level']}"
     assert "could be changed" in up.run("features", "upgrade", same, "--validate-only")
@@ -325,7 +326,7 @@ def test_features_are_shown_and_changed_within_what_the_brokers_know(up: Command
     assert "broker 7" in up.run("unregister", "7", "--yes", code=4)
 
 
-def test_an_active_broker_is_not_forgotten_by_mistake_and_one_that_was_stops_at_once(up: Command) -> None:
+def test_unregistering_an_active_broker_needs_force_and_stops_it(up: Command) -> None:
     said = up.run("unregister", "2", "--yes", code=1)
     assert "broker 2 is active" in said
     assert "kraft stop 2" in said

@@ -1,4 +1,4 @@
-"""Shells learn verbs, options and names from the command itself."""
+"""Shell completion of commands, options and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stages.kraft_command import Command
 
 
 def complete(line: str, tmp_path: Path) -> list[str]:
-    """What bash would offer for the last word of the line."""
+    """Return the candidates that bash offers for the last word of the line."""
     words = line.split(" ")
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "_KRAFT_COMPLETE": "complete_bash"}
     environment |= {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
@@ -25,13 +25,13 @@ def complete(line: str, tmp_path: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_verbs_and_options_are_completed(tmp_path: Path) -> None:
+def test_commands_and_options_are_completed(tmp_path: Path) -> None:
     assert complete("kraft to", tmp_path) == ["topics"]
     assert "reset-offsets" in complete("kraft groups ", tmp_path)
     assert complete("kraft topics describe --unav", tmp_path) == ["--unavailable"]
 
 
-def test_without_a_cluster_names_are_not_completed_and_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_cluster_completion_offers_no_names_and_prints_nothing(tmp_path: Path) -> None:
     assert complete("kraft topics delete --bootstrap-server 127.0.0.1:1 a", tmp_path) == []
 
 
@@ -70,9 +70,7 @@ def test_values_that_are_known_without_a_cluster_are_completed(tmp_path: Path, l
         ("configs alter --set retention.m", []),
     ],
 )
-def test_keys_are_completed_that_can_be_set_on_what_the_line_names(
-    tmp_path: Path, line: str, offered: list[str]
-) -> None:
+def test_completed_setting_keys_fit_the_named_topic_or_broker(tmp_path: Path, line: str, offered: list[str]) -> None:
     assert sorted(complete(f"kraft {line}", tmp_path)) == offered
 
 
@@ -85,7 +83,7 @@ def test_the_nodes_of_a_local_cluster_are_completed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
+def test_completion_prints_a_script_for_each_shell(tmp_path: Path, shell: str) -> None:
     script = Command(tmp_path).run("completion", shell)
     assert f"_KRAFT_COMPLETE=complete_{shell}" in script
     assert "kraft" in script
@@ -99,7 +97,7 @@ def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
         ("up --pro", "; --profile"),
     ],
 )
-def test_bash_puts_no_space_behind_a_key_that_wants_a_value(tmp_path: Path, words: str, answer: str) -> None:
+def test_bash_completion_adds_no_space_after_a_key_that_needs_a_value(tmp_path: Path, words: str, answer: str) -> None:
     script = Command(tmp_path).run("completion", "bash")
     asking = f"""{script}
         compopt() {{ echo -n "compopt $*"; }}
@@ -113,5 +111,5 @@ def test_bash_puts_no_space_behind_a_key_that_wants_a_value(tmp_path: Path, word
     assert done.stdout.startswith(answer)
 
 
-def test_an_unknown_shell_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_shell_is_refused_with_the_supported_shells(tmp_path: Path) -> None:
     assert "fish" in Command(tmp_path).run("completion", "tcsh", code=2)

@@ -1,4 +1,4 @@
-"""How a verb reaches a cluster: which setting wins, and what TLS settings mean."""
+"""The connection of a command to its cluster: precedence of settings, and TLS settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from kraft.deploy.cli.app import application
-from kraft.deploy.cli.connection import SHARED_OPTIONS, Connection, over_network, pair
+from kraft.deploy.cli.connection import SHARED_OPTIONS, ClusterConnection, over_network, pair
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.tls_settings import client_tls
 
@@ -18,7 +18,7 @@ LOCAL = {"up", "down", "status", "logs", "kill", "stop", "start", "pause", "resu
     "rolling-restart"
 }
 WITHOUT_JSON = {("completion",), ("run",), ("chaos", "show"), ("partitions", "reassign", "plan"), ("spark", "shell")}
-"""What these print is for a program already, or is the output of one."""
+"""Commands without --json. Their output is always for programs, or comes from another program."""
 LOCAL_GROUPS = {"storage", "log", "fault", "sim", "chaos"}
 LOCAL_OF_GROUPS = {
     ("spark", "list"),
@@ -29,18 +29,18 @@ LOCAL_OF_GROUPS = {
 }
 
 
-def connect(**given: Any) -> Connection:
-    """The connection that a verb with these options gets."""
-    seen: list[Connection] = []
+def connect(**given: Any) -> ClusterConnection:
+    """Return the connection that a command gets with these options."""
+    seen: list[ClusterConnection] = []
 
-    def verb(connection: Connection) -> None:
+    def verb(connection: ClusterConnection) -> None:
         seen.append(connection)
 
     over_network(verb)(**{name: default for name, (_, default) in SHARED_OPTIONS.items()} | given)
     return seen[0]
 
 
-def test_what_is_given_on_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+def test_settings_on_the_command_line_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=file:1\nlinger.ms=5\nacks = 1\nssl.truststore.location=/file.pem\n")
     from_file = connect(command_config=file)
@@ -58,25 +58,25 @@ def test_what_is_given_on_the_command_line_wins_over_the_file(tmp_path: Path) ->
     assert connect(command_config=file, client_settings=["bootstrap.servers=x:3"]).bootstrap_servers == "x:3"
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_a_missing_command_config_file_is_named_in_the_error() -> None:
     with pytest.raises(CommandFailed, match=r"/nowhere/x.properties: No such file"):
         connect(command_config=Path("/nowhere/x.properties"))
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_properties_file_that_is_not_text_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_bytes(b"\x93\xff")
-    with pytest.raises(CommandFailed, match=r"client\.properties: this is no text"):
+    with pytest.raises(CommandFailed, match=r"client\.properties: this is not text"):
         connect(command_config=file)
 
 
 @pytest.mark.parametrize("entry", ["acks", "=all", " = "])
-def test_a_setting_is_a_pair(entry: str) -> None:
+def test_a_client_setting_must_be_key_equals_value(entry: str) -> None:
     with pytest.raises(CommandFailed, match="expected KEY=VALUE"):
         pair(entry, "-X")
 
 
-def test_each_kind_of_client_gets_the_settings_that_it_has() -> None:
+def test_each_kind_of_client_gets_only_the_settings_it_knows() -> None:
     settings = [
         "linger.ms=5",
         "fetch.min.bytes=7",
@@ -91,7 +91,7 @@ def test_each_kind_of_client_gets_the_settings_that_it_has() -> None:
     assert reading == {"fetch_min_bytes": "7", "client_id": "me", "bootstrap_servers": "h:1"}
 
 
-def test_a_timeout_is_given_to_the_deliveries_of_a_producer_only_if_the_user_gave_one() -> None:
+def test_a_producer_gets_the_timeout_option_as_delivery_timeout_only_if_the_user_gave_it() -> None:
     patient, hurried = connect(bootstrap_server="h:1"), connect(bootstrap_server="h:1", timeout=2.5)
     assert (patient.timeout_ms, hurried.timeout_ms) == (10_000, 2_500)
     assert "delivery_timeout_ms" not in patient.producer_settings()
@@ -100,18 +100,18 @@ def test_a_timeout_is_given_to_the_deliveries_of_a_producer_only_if_the_user_gav
     assert own.producer_settings()["delivery_timeout_ms"] == "9"
 
 
-def test_an_option_wins_over_a_setting_and_one_that_is_not_given_does_not() -> None:
+def test_a_given_option_overrides_a_setting_and_an_omitted_one_does_not() -> None:
     connection = connect(bootstrap_server="h:1", client_settings=["acks=1", "compression.type=lz4"])
     settings = connection.producer_settings(acks="all", compression_type=None)
     assert (settings["acks"], settings["compression_type"]) == ("all", "lz4")
 
 
-def test_a_setting_that_no_client_has_is_refused_with_the_nearest_one() -> None:
+def test_an_unknown_client_setting_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(CommandFailed, match=r"there is no such client setting; did you mean linger\.ms\?"):
         connect(client_settings=["linger.mss=5"])
 
 
-def test_a_group_in_a_file_does_not_make_a_reader_its_member(tmp_path: Path) -> None:
+def test_a_group_id_in_a_properties_file_does_not_make_consume_join_the_group(tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("bootstrap.servers=file:1\ngroup.id=team\ngroup.instance.id=me\n")
     connection = connect(command_config=file)
@@ -122,25 +122,27 @@ def test_a_group_in_a_file_does_not_make_a_reader_its_member(tmp_path: Path) -> 
         connect(client_settings=["group.id=team"])
 
 
-def test_a_setting_in_a_file_may_be_for_another_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_setting_in_a_properties_file_is_only_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("bootstrap.servers=file:1\nkey.deserializer=org.example.Text\nfetch.min.bytes=7\n")
     assert connect(command_config=file).settings == {"fetch.min.bytes": "7"}
     assert capsys.readouterr().err == f"{file}: no effect here: key.deserializer\n"
 
 
-def test_an_empty_address_is_refused() -> None:
+def test_an_empty_bootstrap_address_is_refused() -> None:
     with pytest.raises(CommandFailed, match="--bootstrap-server is empty"):
         connect(bootstrap_server="")
 
 
-def test_without_a_protocol_there_is_no_tls() -> None:
+def test_without_security_protocol_there_is_no_tls() -> None:
     assert client_tls({}) is None
     assert client_tls({"security.protocol": "plaintext"}) is None
     assert connect(tls=True).tls() is not None
 
 
-def test_stores_are_pem_in_files_or_as_text() -> None:
+def test_tls_stores_are_pem_in_files_or_as_text() -> None:
     files = client_tls(
         {
             "security.protocol": "SSL",
@@ -172,7 +174,9 @@ def test_stores_are_pem_in_files_or_as_text() -> None:
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "stores are PEM here"),
     ],
 )
-def test_what_is_not_possible_says_what_is(settings: dict[str, str], expected: str) -> None:
+def test_unsupported_tls_settings_are_refused_with_the_supported_values(
+    settings: dict[str, str], expected: str
+) -> None:
     with pytest.raises(CommandFailed, match=expected) as failure:
         client_tls(settings)
     assert failure.value.code == 2
@@ -186,7 +190,7 @@ def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
             yield (*path, name), command
 
 
-def test_every_verb_over_the_network_has_the_shared_options_and_every_verb_has_json() -> None:
+def test_every_network_command_has_the_shared_options_and_every_command_has_json() -> None:
     for path, command in verbs(typer.main.get_command(application())):
         names = {option for item in command.params for option in item.opts}
         is_local = path[0] in LOCAL or path[0] in LOCAL_GROUPS or path in LOCAL_OF_GROUPS
@@ -196,12 +200,12 @@ def test_every_verb_over_the_network_has_the_shared_options_and_every_verb_has_j
         assert command.help, path
 
 
-def test_a_command_line_loads_its_own_verb_only() -> None:
+def test_running_a_command_imports_only_the_module_of_that_command() -> None:
     assert list(typer.main.get_command(application("kill")).commands) == ["kill"]
     assert list(typer.main.get_command(application("groups")).commands) == ["groups"]
     assert len(typer.main.get_command(application("gruops")).commands) > 20
 
 
-def test_refusals_are_waited_for_as_long_as_is_asked_for() -> None:
+def test_refused_connections_are_retried_for_2_s_or_the_given_timeout() -> None:
     assert connect().refused_ms == 2_000
     assert connect(timeout=30).refused_ms is None

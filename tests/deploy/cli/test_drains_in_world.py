@@ -1,4 +1,4 @@
-"""Drains whose brokers die, or that are interrupted: what waits, what is said, and what the next run does."""
+"""Drains that are interrupted, or whose brokers die: what the drain reports, and how the next drain continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def settings(admin: Admin, resource: ConfigResource) -> Mapping[str, str |
 
 
 async def started_drain(stage: Stage, replicas: list[int]) -> DrainPlan:
-    """Of broker 1, whose partition goes to broker 3: the target is down when the move begins."""
+    """Start to drain broker 1. Its partition is to move to broker 3, which is down when the move begins."""
     await stage.admin.topics.create(NewTopic("t", assignment={0: replicas}))
     plan = await find_drain_plan(stage.admin, 1)
     assert plan.targets == {PART: tuple(3 if one == 1 else one for one in replicas)}
@@ -42,7 +42,9 @@ async def crash(stage: Stage, node: int) -> None:
         await stage.cluster.world.sleep_ms(50)
 
 
-def test_a_drain_whose_target_dies_names_it_and_goes_on_when_it_is_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_drain_names_its_dead_target_broker_and_continues_when_that_broker_is_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         plan = await find_drain_plan(stage.admin, 1)
@@ -74,7 +76,7 @@ def test_the_next_drain_chooses_another_broker_for_a_move_whose_target_is_down()
     play(work, brokers=4)
 
 
-def test_the_next_drain_says_that_brokers_are_too_few_while_the_target_is_down() -> None:
+def test_the_next_drain_reports_too_few_brokers_while_the_target_is_down() -> None:
     async def work(stage: Stage) -> None:
         await started_drain(stage, [1, 2])
         with pytest.raises(CommandFailed, match="start another broker first"):
@@ -88,7 +90,7 @@ def test_the_next_drain_says_that_brokers_are_too_few_while_the_target_is_down()
     play(work, brokers=3)
 
 
-def test_a_drain_of_a_broker_that_dies_ends_where_another_replica_is_there() -> None:
+def test_draining_a_broker_that_dies_finishes_if_another_replica_exists() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         plan = await find_drain_plan(stage.admin, 1)
@@ -99,7 +101,7 @@ def test_a_drain_of_a_broker_that_dies_ends_where_another_replica_is_there() -> 
     play(work, brokers=3)
 
 
-def test_the_next_drain_lifts_the_throttle_that_an_interrupted_one_has_left() -> None:
+def test_the_next_drain_removes_the_throttle_left_by_an_interrupted_drain() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         plan = await find_drain_plan(stage.admin, 1)
@@ -120,7 +122,7 @@ def test_the_next_drain_lifts_the_throttle_that_an_interrupted_one_has_left() ->
     play(work, brokers=3)
 
 
-def test_a_drain_leaves_the_throttle_of_another_move_alone() -> None:
+def test_a_drain_keeps_the_throttle_of_another_move() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))
         await stage.admin.topics.create(NewTopic("other", assignment={0: [2]}))
@@ -142,7 +144,7 @@ def test_a_drain_leaves_the_throttle_of_another_move_alone() -> None:
         (Reassignment((1, 2), (), (1,)), {2}, set()),
     ],
 )
-def test_a_move_waits_for_its_targets_and_for_its_last_source(
+def test_a_replica_move_waits_for_its_target_brokers_and_for_its_last_source_broker(
     move: Reassignment, active: set[int], expected: set[int]
 ) -> None:
     assert awaited_brokers({PART: move}, active) == expected

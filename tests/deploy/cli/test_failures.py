@@ -1,4 +1,4 @@
-"""What a cluster refuses or does not answer becomes a sentence, an exit code, and what to do next."""
+"""Errors and missing responses of a cluster become a message, an exit code, and advice for the user."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kraft.deploy.cli.admin import (
     ADVICE,
     DEFAULT_BOOTSTRAP,
     IS_IT_UP,
-    explained,
+    find_bootstrap_servers,
     require_known_host,
     run_async,
     sentence,
-    whom_to_ask,
+    to_command_failed,
 )
-from kraft.deploy.cli.connection import Connection
+from kraft.deploy.cli.connection import ClusterConnection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.topics import parse_partitions
 from kraft.deploy.launch.folder import ClusterFolder, remember_last
@@ -40,7 +40,7 @@ from tests.stages.kraft_command import Command
 
 
 def run_with_closed(stream: int, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as a shell starts it whose user closed one of its streams."""
+    """Run the command with one of its standard streams closed, as a shell can start a command."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
     shell = ["sh", "-c", f'"$@" {stream}>&-', "sh", *command]
@@ -62,48 +62,50 @@ def run_with_closed(stream: int, tmp_path: Path, *arguments: str) -> subprocess.
         (CommandFailed("said already", code=7), 7),
     ],
 )
-def test_each_failure_has_its_exit_code(failure: Exception, code: int) -> None:
-    told = explained(failure)
+def test_each_kind_of_failure_has_its_exit_code(failure: Exception, code: int) -> None:
+    told = to_command_failed(failure)
     assert told is not None
     assert told.code == code
 
 
-def test_the_address_of_a_controller_is_told_as_such() -> None:
+def test_a_controller_address_given_as_bootstrap_server_is_recognized() -> None:
     for said in (
         VersionMismatch("the broker does not know METADATA"),
         KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller's listener"),
     ):
-        told = str(explained(said))
+        told = str(to_command_failed(said))
         assert "give a broker's address with --bootstrap-server" in told
         assert "kraft status shows the ports" in told
 
 
-def test_a_cluster_that_is_down_is_not_asked_but_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_local_cluster_is_named_in_the_advice_and_not_contacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert whom_to_ask(None) == (DEFAULT_BOOTSTRAP, IS_IT_UP)
+    assert find_bootstrap_servers(None) == (DEFAULT_BOOTSTRAP, IS_IT_UP)
     folder = ClusterFolder(tmp_path / "data")
     folder.create(ClusterLayout(brokers=1, port=24000), "an-id")
     remember_last(folder)
-    servers, if_silent = whom_to_ask(None)
+    servers, if_unreachable = find_bootstrap_servers(None)
     assert servers == DEFAULT_BOOTSTRAP
     start = f"start it with kraft up --background --data {folder.path}, or give --bootstrap-server"
-    assert if_silent == f"the cluster in {folder.path} is down; {start}"
+    assert if_unreachable == f"the cluster in {folder.path} is down; {start}"
     me = identify(os.getpid())
     assert me is not None
     write_identity(folder.node(1), me)
-    assert whom_to_ask(None) == ("127.0.0.1:24000", IS_IT_UP)
-    assert whom_to_ask("elsewhere:1") == ("elsewhere:1", IS_IT_UP)
+    assert find_bootstrap_servers(None) == ("127.0.0.1:24000", IS_IT_UP)
+    assert find_bootstrap_servers("elsewhere:1") == ("elsewhere:1", IS_IT_UP)
 
 
-def test_what_to_do_is_said_where_nobody_answers() -> None:
+def test_an_unreachable_cluster_is_reported_with_advice() -> None:
     async def ask() -> None:
         raise ClusterUnreachable("nobody")
 
     with pytest.raises(CommandFailed, match="nobody; start it"):
-        Connection("127.0.0.1:1", {}, None, "start it").run_async(ask)
+        ClusterConnection("127.0.0.1:1", {}, None, "start it").run_async(ask)
 
 
-def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_is_reported_before_a_client_connects(monkeypatch: pytest.MonkeyPatch) -> None:
     def lookup(host: str, *arguments: object, **options: object) -> list[object]:
         if host == "there.example":
             return []
@@ -114,19 +116,19 @@ def test_an_unknown_host_is_named_before_a_client_asks(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     with pytest.raises(CommandFailed, match=r"unknown host: nobody\.example; correct --bootstrap-server") as failure:
-        Connection("nobody.example:9092,nobody.example:9093", {}, None, "").run_async(ask)
+        ClusterConnection("nobody.example:9092,nobody.example:9093", {}, None, "").run_async(ask)
     assert failure.value.code == 3
-    assert Connection("nobody.example:9092,there.example:9092", {}, None, "").run_async(ask) == "asked"
+    assert ClusterConnection("nobody.example:9092,there.example:9092", {}, None, "").run_async(ask) == "asked"
 
 
 @pytest.mark.parametrize("host", ["a..b", ".example", "x" * 70])
-def test_a_host_that_can_be_no_name_is_unknown(host: str) -> None:
+def test_an_invalid_host_name_is_reported_as_unknown(host: str) -> None:
     with pytest.raises(CommandFailed, match="unknown host: ") as failure:
         require_known_host(f"{host}:9092")
     assert failure.value.code == 3
 
 
-def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> None:
+def test_configs_keys_lists_all_keys_or_those_that_match_a_regular_expression(tmp_path: Path) -> None:
     kraft = Command(tmp_path)
     found = kraft.json("configs", "keys", "^retention")
     assert [(row["key"], row["resource"]) for row in found] == [("retention.ms", "topic"), ("retention.bytes", "topic")]
@@ -140,18 +142,18 @@ def test_keys_are_listed_and_found_by_a_regular_expression(tmp_path: Path) -> No
     assert "startingOffsets" in {row["option"] for row in kraft.json("spark", "options")}
 
 
-def test_a_random_id_is_one_that_format_takes(tmp_path: Path) -> None:
+def test_storage_random_uuid_prints_an_id_that_format_accepts(tmp_path: Path) -> None:
     kraft = Command(tmp_path)
     drawn = kraft.run("storage", "random-uuid").strip()
     assert is_cluster_id(drawn)
     assert drawn != kraft.json("storage", "random-uuid")["uuid"]
 
 
-def test_a_fault_of_ours_is_not_explained_away() -> None:
-    assert explained(ZeroDivisionError()) is None
+def test_a_bug_is_not_turned_into_a_user_error() -> None:
+    assert to_command_failed(ZeroDivisionError()) is None
 
 
-def test_a_refusal_names_what_why_and_what_to_do() -> None:
+def test_a_kafka_error_is_reported_with_subject_reason_and_advice() -> None:
     told = sentence(KafkaError(ErrorCode.NON_EMPTY_GROUP, "group g: it has members"))
     assert told == (
         "group g: it has members (NON_EMPTY_GROUP); stop its members first, or see kraft groups remove-members"
@@ -179,11 +181,11 @@ def test_a_refusal_names_what_why_and_what_to_do() -> None:
         ("there is no topic t", "there is no topic t"),
     ],
 )
-def test_what_was_refused_is_named_once(text: str, told: str) -> None:
+def test_a_kafka_error_names_its_subject_only_once(text: str, told: str) -> None:
     assert sentence(KafkaError(ErrorCode.INVALID_CONFIG, text)) == f"{told} (INVALID_CONFIG)"
 
 
-def test_a_failure_inside_of_a_nursery_is_explained_all_the_same() -> None:
+def test_a_failure_inside_a_nursery_is_reported_like_any_other() -> None:
     async def fail() -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
 
@@ -197,7 +199,7 @@ def test_a_failure_inside_of_a_nursery_is_explained_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, BrokenPipeError])
-def test_what_ends_a_command_comes_out_of_every_nursery_as_it_is(failure: type[BaseException]) -> None:
+def test_an_interrupt_or_exit_inside_nurseries_is_raised_unwrapped(failure: type[BaseException]) -> None:
     async def fail() -> None:
         raise failure
 
@@ -211,7 +213,7 @@ def test_what_ends_a_command_comes_out_of_every_nursery_as_it_is(failure: type[B
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_comes_while_a_task_of_a_client_runs_leaves_it_its_farewell(number: signal.Signals) -> None:
+def test_a_signal_during_a_client_task_still_lets_the_member_leave_its_group(number: signal.Signals) -> None:
     done: list[str] = []
 
     async def be_interrupted_and_answer(asked: trio.Event) -> None:
@@ -235,7 +237,7 @@ def test_a_signal_that_comes_while_a_task_of_a_client_runs_leaves_it_its_farewel
     assert done == ["answered"]
 
 
-def test_what_the_client_logs_is_not_among_what_a_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_client_log_lines_are_not_mixed_with_command_output(capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> None:
         structlog.get_logger("kraft.client").warning("offsets were not committed")
 
@@ -244,7 +246,7 @@ def test_what_the_client_logs_is_not_among_what_a_verb_prints(capsys: pytest.Cap
     assert (printed.out, "offsets were not committed" in printed.err) == ("", True)
 
 
-def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
+def test_advice_in_errors_names_existing_commands(tmp_path: Path) -> None:
     advised = [text.split("kraft ", 1)[1].split() for text in ADVICE.values() if "kraft " in text]
     assert len(advised) > 5
     for words in advised:
@@ -256,18 +258,18 @@ def test_advice_names_verbs_that_there_are(tmp_path: Path) -> None:
     ("text", "expected"),
     [("t", ("t", None)), ("t:0", ("t", [0])), ("t:3,0-2,1", ("t", [0, 1, 2, 3])), ("a.b:7", ("a.b", [7]))],
 )
-def test_partitions_are_named_behind_their_topic(text: str, expected: tuple[str, list[int] | None]) -> None:
+def test_partitions_are_parsed_from_topic_colon_ranges(text: str, expected: tuple[str, list[int] | None]) -> None:
     assert parse_partitions(text) == expected
 
 
 @pytest.mark.parametrize("text", ["t:", "t:x", "t:1-", "t:-1"])
-def test_what_names_no_partition_is_refused(text: str) -> None:
+def test_an_invalid_partition_list_is_refused(text: str) -> None:
     with pytest.raises(CommandFailed, match=r"expected TOPIC or TOPIC:0,2-4"):
         parse_partitions(text)
 
 
 @pytest.mark.parametrize("text", ["t:3-1", "t:0-99999999999", "t:99999999999"])
-def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted_out(text: str) -> None:
+def test_an_absurdly_large_partition_range_is_refused_at_once(text: str) -> None:
     with pytest.raises(CommandFailed, match="is no range of partitions"):
         parse_partitions(text)
 
@@ -290,7 +292,7 @@ def test_a_range_of_partitions_that_no_topic_has_is_refused_before_it_is_counted
         (("metadata", "events", "--follow", "--to", "9"), "--follow has no end"),
     ],
 )
-def test_what_contradicts_itself_or_is_empty_is_refused_before_anybody_is_asked(
+def test_contradictory_or_empty_options_are_refused_before_any_request(
     tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
@@ -302,11 +304,11 @@ def test_what_contradicts_itself_or_is_empty_is_refused_before_anybody_is_asked(
 
 
 @pytest.mark.parametrize(("seconds", "said"), [("nan", "expected a number of seconds"), ("inf", "not in the range")])
-def test_a_time_out_that_no_request_can_carry_is_refused(tmp_path: Path, seconds: str, said: str) -> None:
+def test_a_timeout_beyond_the_protocol_field_is_refused(tmp_path: Path, seconds: str, said: str) -> None:
     assert said in Command(tmp_path).run("topics", "list", "-b", "127.0.0.1:1", "--timeout", seconds, code=2)
 
 
-def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
+def test_ctrl_c_before_a_command_starts_ends_without_a_message() -> None:
     program = (
         "import sys\n"
         "class Impatient:\n"
@@ -324,34 +326,32 @@ def test_ctrl_c_before_a_verb_has_begun_ends_without_a_word() -> None:
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("completion", "bash"), ("topics", "create", "t", "-b", "127.0.0.1:1")]
 )
-def test_a_closed_output_is_refused_in_one_line_before_anything_is_done(
+def test_a_closed_standard_output_is_refused_in_one_line_before_any_action(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     done = run_with_closed(1, tmp_path, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "kraft: standard output is closed; >/dev/null if nobody is to read it\n"
+    assert done.stderr == "kraft: standard output is closed; use >/dev/null to discard the output\n"
 
 
-def test_an_output_that_is_open_for_reading_only_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_read_only_standard_output_is_refused_in_one_line(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "kraft.deploy.cli", "completion", "bash"]
     with open(os.devnull) as nothing:
         done = subprocess.run(command, stdout=nothing, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
-    said = "kraft: standard output is open for reading only; >/dev/null if nobody is to read it\n"
+    said = "kraft: standard output is open for reading only; use >/dev/null to discard the output\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 
 @pytest.mark.parametrize(("stream", "said"), [(0, "no broker answered within 1 ms"), (2, "")])
-def test_a_verb_does_without_an_input_and_without_somebody_who_hears_of_problems(
-    tmp_path: Path, stream: int, said: str
-) -> None:
+def test_a_command_works_with_closed_standard_input_and_standard_error(tmp_path: Path, stream: int, said: str) -> None:
     done = run_with_closed(stream, tmp_path, "produce", "t", "-b", "127.0.0.1:1", "--timeout", "0.001")
     assert (done.returncode, done.stdout) == (3, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_an_output_that_does_not_take_all_characters_gets_them_in_ascii(tmp_path: Path) -> None:
+def test_unencodable_characters_are_printed_as_ascii_escapes(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
     program = (
         "import sys\n"
@@ -366,7 +366,7 @@ def test_an_output_that_does_not_take_all_characters_gets_them_in_ascii(tmp_path
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_output_that_finds_no_room_is_no_fault_of_ours(tmp_path: Path, unbuffered: str) -> None:
+def test_a_full_disk_under_standard_output_is_not_reported_as_a_bug(tmp_path: Path, unbuffered: str) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "kraft.deploy.cli", "completion", "bash"]
     with open("/dev/full", "w") as full:

@@ -1,4 +1,5 @@
-"""`kraft storage format` names the first voters of a quorum, and nodes that were formatted so become a cluster."""
+"""`kraft storage format` stores the initial voters of a quorum, and nodes that were formatted with it form a
+cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ READY_SECONDS_MAX = 60
 
 
 def properties(folder: Path, node_id: int, servers: str, port: int, *roles: str) -> Path:
-    """A node's `server.properties` that knows only bootstrap servers."""
+    """Return a node's `server.properties` with bootstrap servers in place of the voters."""
     listener = "CONTROLLER" if roles == ("controller",) else "PLAINTEXT"
     path = folder / f"{node_id}.properties"
     lines = (
@@ -40,7 +41,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 async def come_up(*paths: Path, then: Callable[[], None] = lambda: None) -> None:
-    """Start the nodes, and return when the last one is ready and `then` was called beside them."""
+    """Start the nodes, and call `then` while they start. Return when the last node is ready and `then` has returned."""
     nodes = [Started() for _ in paths]
     async with trio.open_nursery() as nursery:
         for path, started in zip(paths, nodes, strict=True):
@@ -49,11 +50,11 @@ async def come_up(*paths: Path, then: Callable[[], None] = lambda: None) -> None
             while nodes[-1].node is None:
                 await trio.lowlevel.checkpoint()
             await nodes[-1].node.wait_ready()
-        await trio.to_thread.run_sync(then)  # commands, of which each has its own time
+        await trio.to_thread.run_sync(then)  # commands that have their own timeouts
         nursery.cancel_scope.cancel()
 
 
-def test_a_controller_that_stands_alone_and_a_broker_are_a_cluster(kraft: Command, tmp_path: Path) -> None:
+def test_a_standalone_controller_and_a_broker_form_a_cluster(kraft: Command, tmp_path: Path) -> None:
     ports = hold_ports(2)
     controller = properties(tmp_path, 101, f"127.0.0.1:{ports[0]}", ports[0], "controller")
     broker = properties(tmp_path, 1, f"127.0.0.1:{ports[0]}", ports[1], "broker")
@@ -62,7 +63,7 @@ def test_a_controller_that_stands_alone_and_a_broker_are_a_cluster(kraft: Comman
     trio.run(come_up, controller, broker)
 
 
-def test_first_controllers_by_name_are_a_quorum(kraft: Command, tmp_path: Path) -> None:
+def test_controllers_formatted_with_initial_controllers_form_a_quorum(kraft: Command, tmp_path: Path) -> None:
     ports = hold_ports(4)
     servers = f"127.0.0.1:{ports[1]}"
     first = ",".join(f"10{n}@127.0.0.1:{ports[n]}:{encode_uuid(directory(n))}" for n in (1, 2, 3))
@@ -77,7 +78,7 @@ def test_first_controllers_by_name_are_a_quorum(kraft: Command, tmp_path: Path) 
     trio.run(come_up, *paths, broker)
 
 
-def test_a_controller_joins_by_command_and_is_taken_out_again(kraft: Command, tmp_path: Path) -> None:
+def test_a_controller_is_added_and_removed_as_voter_by_command(kraft: Command, tmp_path: Path) -> None:
     ports = hold_ports(3)
     servers = f"127.0.0.1:{ports[0]}"
     first, second = (properties(tmp_path, 101 + n, servers, ports[n], "controller") for n in (0, 1))
@@ -98,7 +99,7 @@ def test_a_controller_joins_by_command_and_is_taken_out_again(kraft: Command, tm
     trio.run(partial(come_up, first, second, broker, then=change))
 
 
-def test_a_controller_without_voters_is_told_its_choices(kraft: Command, tmp_path: Path) -> None:
+def test_formatting_a_controller_without_voters_lists_the_options(kraft: Command, tmp_path: Path) -> None:
     path = properties(tmp_path, 101, "127.0.0.1:9192", 9192, "controller")
     format_it = ("storage", "format", "--config", path)
     assert "--standalone" in kraft.run(*format_it, code=2)

@@ -1,4 +1,4 @@
-"""The help of every command: it fits a terminal of 80 columns."""
+"""The help of every command fits a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS_MAX = 80
 
 
 def helps(command: Any, above: Any = None, name: str = "kraft") -> Iterator[tuple[str, str]]:
-    """Each command below this one with its help."""
+    """Yield the help of each command below this one."""
     context = command.context_class(command, info_name=name, parent=above, terminal_width=COLUMNS_MAX)
     yield context.command_path, command.get_help(context)
     for below, one in getattr(command, "commands", {}).items():
@@ -29,6 +29,6 @@ def test_the_help_of_a_command_fits_80_columns(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", HELPS)
-def test_the_help_of_a_command_lists_verbs_with_whole_sentences(command: str) -> None:
+def test_command_help_lists_subcommands_with_complete_sentences(command: str) -> None:
     cut = [line for line in HELPS[command].splitlines() if line.endswith("...") and not line.startswith("Usage:")]
     assert cut == []

@@ -1,4 +1,6 @@
-"""Rolling restarts and drains that end early, by ctrl-C or because a node dies: what is left, and the next run."""
+"""Rolling restarts and drains that end early, by ctrl-C or because a node dies: their messages, and how the next one
+continues.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ SHAPE = ClusterLayout(controllers=1, brokers=3)
 LINES = [f"record {number} " + "x" * 1_000 for number in range(60)]
 END_SECONDS_MAX = 60
 SLOW_BYTES = "100"
-"""Per second, of 20 kB in each partition: a move is under way for minutes unless its throttle is lifted."""
+"""Throttle in bytes per second. Each partition has 20 kB, so a move takes minutes unless the throttle is removed."""
 INTERRUPTED = 130
 NOT_RUNNING = 4
 
 
 class Place:
-    """A cluster of one controller and three brokers, with a topic of two replicas that has records."""
+    """A cluster of one controller and three brokers, with records in a topic of replication factor 2."""
 
     def __init__(self, home: Path) -> None:
         self.kraft = Command(home / "state")
@@ -34,7 +36,8 @@ class Place:
         shape = ("--controllers", "1", "--brokers", "3", "--port", str(free_port(SHAPE)))
         self.kraft.spawn("up", *shape, "--data", self.folder, "--background")
         self.cluster = LocalCluster.find(ClusterFolder(self.folder))
-        # One replica is enough: under min.insync.replicas a new leader may not know the high watermark.
+        # One in-sync replica is enough: below min.insync.replicas, a new leader may not have learned the high
+        # watermark.
         settings = ("--partitions", "3", "--replication-factor", "2", "--config", "min.insync.replicas=1")
         self.kraft.run("topics", "create", "t", *settings)
         self.kraft.run("produce", "t", text="\n".join(LINES) + "\n")
@@ -44,7 +47,7 @@ class Place:
         return {one.node_id: one.starts for one in self.cluster.status()}
 
     def start_missing(self) -> list[int]:
-        """Start the nodes that are down; which these were."""
+        """Start the nodes that are down, and return their ids."""
         missing = [one.node_id for one in self.cluster.status() if one.pid is None]
         for node in missing:
             self.kraft.run("start", str(node))
@@ -67,26 +70,26 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def ended(process: subprocess.Popen[str], code: int) -> str:
-    """What it said on standard error; it ends with this exit code."""
+    """Wait until a command ends with this exit code. Return its standard error."""
     printed, said = process.communicate(timeout=END_SECONDS_MAX)
     assert process.returncode == code, printed + said
     return said
 
 
 def advised(said: str) -> list[str]:
-    """The words of the command that goes on, after `kraft`."""
-    found = re.search(r"Go on with kraft (rolling-restart(?: --node \d+)*)$", said, re.MULTILINE)
+    """Return the arguments, after `kraft`, of the command that the message advises."""
+    found = re.search(r"Continue with kraft (rolling-restart(?: --node \d+)*)$", said, re.MULTILINE)
     assert found is not None, said
     return found[1].split()
 
 
-def test_a_rolling_restart_interrupted_by_ctrl_c_names_what_is_left_and_the_next_run_does_it(place: Place) -> None:
+def test_an_interrupted_rolling_restart_names_the_remaining_nodes_and_the_next_run_restarts_them(place: Place) -> None:
     before = place.starts
     with place.kraft.start("rolling-restart", "--only", "brokers") as process:
         assert first_line(process) == "node 1 restarted, in sync"
         process.send_signal(signal.SIGINT)
         said = ended(process, INTERRUPTED)
-    assert "1 of 3 nodes restarted, left: 2, 3." in said
+    assert "1 of 3 nodes restarted, remaining: 2, 3." in said
     assert set(place.start_missing()) <= {2}
     place.require_all_records()
     assert "node 3 restarted, in sync" in place.kraft.run(*advised(said))
@@ -96,7 +99,7 @@ def test_a_rolling_restart_interrupted_by_ctrl_c_names_what_is_left_and_the_next
     place.require_all_records()
 
 
-def test_a_rolling_restart_ends_when_another_node_dies_and_the_next_run_goes_on(place: Place) -> None:
+def test_a_rolling_restart_stops_when_another_node_dies_and_the_next_run_continues(place: Place) -> None:
     before = place.starts
     with place.kraft.start("rolling-restart", "--only", "brokers") as process:
         assert first_line(process) == "node 1 restarted, in sync"
@@ -112,14 +115,14 @@ def test_a_rolling_restart_ends_when_another_node_dies_and_the_next_run_goes_on(
     place.require_all_records()
 
 
-def test_a_rolling_restart_ends_when_the_restarted_node_does_not_start_again(place: Place) -> None:
+def test_a_rolling_restart_stops_when_the_restarted_node_does_not_start(place: Place) -> None:
     before = place.starts
     file = place.folder / "2" / "server.properties"
     good = file.read_text()
     file.write_text(good + "num.partitions=many\n")
     said = place.kraft.run("rolling-restart", "--only", "brokers", code=1)
     assert "num.partitions" in said
-    assert "1 of 3 nodes restarted, left: 2, 3." in said
+    assert "1 of 3 nodes restarted, remaining: 2, 3." in said
     assert "kraft start 2" in said
     assert place.starts[3] == before[3]
     place.require_all_records()
@@ -131,15 +134,15 @@ def test_a_rolling_restart_ends_when_the_restarted_node_does_not_start_again(pla
     place.require_all_records()
 
 
-def test_a_drain_interrupted_by_ctrl_c_goes_on_by_itself_and_the_next_run_ends_it(place: Place) -> None:
+def test_moves_of_an_interrupted_drain_continue_and_the_next_run_finishes_the_drain(place: Place) -> None:
     with place.kraft.start("brokers", "drain", "1", "--throttle", SLOW_BYTES, "--yes") as process:
         assert "TARGET" in first_line(process)
         while not place.kraft.json("partitions", "reassign", "list"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         said = ended(process, INTERRUPTED)
-    assert "moves under way go on" in said
-    assert "kraft brokers drain 1 does the rest and lifts the throttle" in said
+    assert "moves in progress continue" in said
+    assert "kraft brokers drain 1 moves the rest and removes the throttle" in said
     assert place.kraft.json("partitions", "reassign", "list")
 
     assert place.kraft.json("brokers", "drain", "1", "--yes")["drained"] is True
@@ -151,7 +154,7 @@ def test_a_drain_interrupted_by_ctrl_c_goes_on_by_itself_and_the_next_run_ends_i
     place.require_all_records()
 
 
-def test_a_drain_whose_target_dies_says_so_and_ends_when_it_is_back(place: Place) -> None:
+def test_a_drain_reports_a_dead_target_broker_and_finishes_when_it_is_back(place: Place) -> None:
     plan = {tuple(row["target"]) for row in place.kraft.json("brokers", "drain", "1", "--plan")}
     target = max(broker for replicas in plan for broker in replicas)
     with place.kraft.start("brokers", "drain", "1", "--throttle", SLOW_BYTES, "--yes") as process:

@@ -1,4 +1,4 @@
-"""`kraft log dump` never shows what is secret."""
+"""`kraft log dump`: secrets stay hidden, and damage is reported."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def config(name: str, value: str) -> events.Config:
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_setting_that_holds_a_secret_reads_hidden(name: str) -> None:
+def test_a_secret_setting_is_dumped_as_hidden(name: str) -> None:
     assert event_fields(config(name, "geheim"))["value"] == HIDDEN
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "ssl.client.auth", "listeners"])
-def test_other_settings_are_shown(name: str) -> None:
+def test_settings_without_secrets_are_dumped_with_their_values(name: str) -> None:
     assert not is_secret_key(name)
     assert event_fields(config(name, "open"))["value"] == "open"
 
@@ -49,7 +49,7 @@ def test_a_dumped_metadata_log_holds_no_secret(tmp_path: Path) -> None:
     assert "geheim" not in str(rows)
 
 
-def test_a_batch_that_does_not_parse_is_named_and_those_behind_it_are_shown(tmp_path: Path) -> None:
+def test_log_dump_reports_an_unparsable_batch_and_shows_the_batches_after_it(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020}.log"
     bad = encode_batch([Record(0, 1, None, b"bad")])
     bad[BATCH_HEADER_BYTES] = 0x7F
@@ -61,7 +61,7 @@ def test_a_batch_that_does_not_parse_is_named_and_those_behind_it_are_shown(tmp_
     assert rows[3]["value"] == "good"
 
 
-def test_damage_is_a_failure_and_what_is_no_log_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_log_dump_fails_on_damage_and_refuses_files_that_are_not_logs(tmp_path: Path) -> None:
     kraft, folder = Command(tmp_path / "state"), tmp_path / "t-0"
     folder.mkdir()
     for name in ("zygote.log", "zygote.log.1"):
@@ -79,7 +79,7 @@ def test_damage_is_a_failure_and_what_is_no_log_is_not_taken_for_one(tmp_path: P
     assert "damage position=" in kraft.printed("log", "dump", folder, code=1)
 
 
-def test_a_batch_whose_records_do_not_fit_its_header_does_not_hide_those_after_it(tmp_path: Path) -> None:
+def test_log_dump_shows_the_batches_after_one_whose_records_contradict_its_header(tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
     folder.mkdir()
     path = folder / f"{0:020}.log"

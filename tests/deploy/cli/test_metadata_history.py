@@ -1,4 +1,4 @@
-"""`kraft metadata` on a folder: what it shows of the history, and how it fails."""
+"""`kraft metadata` on a folder: its output and its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return write_log(tmp_path)
 
 
-def test_a_time_before_the_history_is_told_as_one(folder: Path) -> None:
+def test_metadata_show_reports_a_time_that_is_before_the_beginning_of_the_history(folder: Path) -> None:
     def said(when: str) -> str:
         done = CliRunner().invoke(app, ["show", "topics/a", "--at", when, "--folder", str(folder)])
         return str(done.exception)
@@ -47,7 +47,7 @@ def test_a_time_before_the_history_is_told_as_one(folder: Path) -> None:
         ("7", "9", "there is no offset 7: the log holds 0 to 6", 4),
     ],
 )
-def test_events_between_which_there_can_be_none_are_refused(
+def test_metadata_events_with_an_empty_range_are_refused(
     folder: Path, start: str, end: str, said: str, code: int
 ) -> None:
     done = CliRunner().invoke(app, ["events", "--from", start, "--to", end, "--folder", str(folder)])
@@ -56,7 +56,7 @@ def test_events_between_which_there_can_be_none_are_refused(
     assert done.exception.code == code
 
 
-def test_who_follows_is_refused_an_end(folder: Path) -> None:
+def test_metadata_events_with_follow_and_an_end_is_refused(folder: Path) -> None:
     done = CliRunner().invoke(app, ["events", "--follow", "--to", "3", "--folder", str(folder)])
     assert isinstance(done.exception, CommandFailed)
     assert str(done.exception) == "--follow has no end: leave out --to"
@@ -73,14 +73,14 @@ def test_who_follows_is_refused_an_end(folder: Path) -> None:
         (["--to", "0"], []),
     ],
 )
-def test_the_events_between_two_offsets_are_shown(folder: Path, options: list[str], offsets: list[str]) -> None:
+def test_metadata_events_between_two_offsets_are_shown(folder: Path, options: list[str], offsets: list[str]) -> None:
     done = CliRunner().invoke(app, ["events", *options, "--folder", str(folder)])
     assert done.exit_code == 0
     assert [line.split()[0] for line in done.output.splitlines()] == offsets
 
 
 @pytest.mark.parametrize(("options", "offsets"), [([], []), (["--from", "3"], ["3", "4"])])
-def test_followed_events_begin_at_the_end_unless_told(
+def test_metadata_events_with_follow_start_at_the_end_by_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], offsets: list[str]
 ) -> None:
     began: list[int] = []
@@ -90,7 +90,7 @@ def test_followed_events_begin_at_the_end_unless_told(
     assert began == [6]
 
 
-def test_ids_are_shown_as_kafka_writes_them(folder: Path) -> None:
+def test_ids_are_shown_in_kafkas_base64_form(folder: Path) -> None:
     shown = CliRunner().invoke(app, ["show", "topics/a/id", "--folder", str(folder)]).output.strip()
     listed = CliRunner().invoke(app, ["events", "--folder", str(folder)]).output
     assert decode_uuid(shown) is not None
@@ -104,14 +104,14 @@ def test_ids_are_shown_as_kafka_writes_them(folder: Path) -> None:
         (["diff", "0", "7"], "there is no offset 7: the log holds 0 to 6"),
     ],
 )
-def test_an_offset_outside_of_the_log_ends_with_exit_code_4(folder: Path, arguments: list[str], said: str) -> None:
+def test_a_metadata_offset_outside_the_log_gives_exit_code_4(folder: Path, arguments: list[str], said: str) -> None:
     done = CliRunner().invoke(app, [*arguments, "--folder", str(folder)])
     assert isinstance(done.exception, CommandFailed)
     assert (str(done.exception), done.exception.code) == (said, 4)
 
 
 @pytest.mark.parametrize("place", ["nothing", "1/data"])
-def test_a_folder_without_a_log_ends_with_exit_code_4(tmp_path: Path, place: str) -> None:
+def test_a_folder_without_a_metadata_log_gives_exit_code_4(tmp_path: Path, place: str) -> None:
     (tmp_path / "1" / "data").mkdir(parents=True)
     done = CliRunner().invoke(app, ["show", "--folder", str(tmp_path / place)])
     assert isinstance(done.exception, CommandFailed)
@@ -119,7 +119,7 @@ def test_a_folder_without_a_log_ends_with_exit_code_4(tmp_path: Path, place: str
     assert done.exception.code == 4
 
 
-def test_an_event_of_a_later_release_ends_with_exit_code_1(folder: Path) -> None:
+def test_a_metadata_event_of_a_later_release_gives_exit_code_1(folder: Path) -> None:
     later = encode_batch([Record(0, 300, None, msgpack.packb([99, 0]))], base_offset=6, leader_epoch=2)
     (folder / f"{6:020}.log").write_bytes(later)
     for verb in ("show", "events"):

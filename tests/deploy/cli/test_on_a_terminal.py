@@ -1,4 +1,4 @@
-"""What only a terminal gets to see: progress bars and questions."""
+"""Output that appears only on a terminal: progress bars and questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ except CommandFailed as problem:
 
 
 def run_on_a_terminal(program: str, typed: str = "") -> str:
-    """What the terminal shows."""
+    """Run a Python program on a terminal. Return the text that the terminal shows."""
     screen, terminal = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", program], stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
@@ -35,7 +35,7 @@ def run_on_a_terminal(program: str, typed: str = "") -> str:
     try:
         while data := os.read(screen, 65536):
             shown += data
-    except OSError:  # what a terminal says when nobody holds its other end
+    except OSError:  # reading from a terminal whose other end is closed raises OSError
         pass
     finally:
         os.close(screen)
@@ -43,20 +43,20 @@ def run_on_a_terminal(program: str, typed: str = "") -> str:
     return shown.decode()
 
 
-def test_what_takes_long_has_a_bar() -> None:
+def test_a_long_operation_draws_a_progress_bar_on_a_terminal() -> None:
     shown = run_on_a_terminal(PROGRESS)
     assert "sending" in shown
     assert "3/3" in shown
 
 
-def test_a_line_printed_beside_a_bar_has_a_line_of_its_own() -> None:
+def test_text_printed_while_a_bar_is_shown_gets_its_own_line() -> None:
     shown = run_on_a_terminal(f"{PROGRESS}    advance(0, 'restarting node 2')\n    print('node 1 restarted')\n")
     before = shown[: shown.index("node 1 restarted")]
     assert before.endswith(("\x1b[2K", "\n")), "the bar is erased first"
     assert "restarting node 2" in shown
 
 
-def test_what_is_printed_beside_a_bar_goes_where_it_was_to_go(tmp_path: Path) -> None:
+def test_redirected_output_is_unaffected_by_a_progress_bar(tmp_path: Path) -> None:
     target = tmp_path / "printed"
     shown = run_on_a_terminal(f"import sys\nsys.stdout = open({str(target)!r}, 'w')\n{PROGRESS}    print('a record')\n")
     assert "3/3" in shown
@@ -66,7 +66,7 @@ def test_what_is_printed_beside_a_bar_goes_where_it_was_to_go(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("typed", "expected"), [("y\n", "done"), ("yes\n", "done"), ("n\n", "nothing"), ("\n", "nothing")]
 )
-def test_what_cannot_be_undone_is_asked_about(typed: str, expected: str) -> None:
+def test_an_irreversible_operation_asks_for_confirmation(typed: str, expected: str) -> None:
     shown = run_on_a_terminal(CONFIRM, typed)
     assert "delete it? [y/N]" in shown
     assert expected in shown

@@ -1,4 +1,4 @@
-"""Plans of operations by hand: the order of a rolling restart, and where a drained broker's replicas go."""
+"""Plans of operations: the order of a rolling restart, and the brokers that get the replicas of a drained broker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def partition(index: int, *replicas: int) -> PartitionDescription:
     return PartitionDescription("t", index, replicas[0], 0, replicas, replicas, ())
 
 
-def test_a_rolling_restart_takes_controllers_first_and_the_active_one_last_of_them() -> None:
+def test_a_rolling_restart_orders_controllers_before_brokers_with_the_active_controller_as_last_controller() -> None:
     assert [plan.node_id for plan in restart_order(NODES, 101)] == [102, 103, 101, 1, 2]
     assert [plan.node_id for plan in restart_order(NODES, 101, "brokers")] == [1, 2]
     assert [plan.node_id for plan in restart_order(NODES, 101, None, [1, 101])] == [101, 1]
 
 
-def test_a_rolling_restart_of_combined_nodes_takes_the_active_controller_last() -> None:
+def test_a_rolling_restart_of_combined_nodes_restarts_the_active_controller_last() -> None:
     assert [plan.node_id for plan in restart_order(ClusterLayout(combined=3).nodes(), 1)] == [2, 3, 1]
 
 
@@ -51,12 +51,12 @@ def test_a_drain_without_a_free_broker_is_refused() -> None:
         plan_without(1, {("t", 0): (1, 2)}, {2: None})
 
 
-def test_a_drain_of_a_broker_without_replicas_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_draining_a_broker_without_replicas_reports_that(capsys: pytest.CaptureFixture[str]) -> None:
     _show_plan(decide_drain(4, [partition(0, 1, 2)], {}, {1: None, 2: None}), as_json=False)
     assert capsys.readouterr().out == "broker 4 has no replicas: nothing to move\n"
 
 
-def test_a_drain_goes_on_with_the_moves_that_are_under_way() -> None:
+def test_a_drain_continues_moves_in_progress() -> None:
     running = {("t", 0): Reassignment((1, 2, 3), (3,), (1,))}
     plan = decide_drain(1, [partition(0, 1, 2, 3), partition(1, 1, 2), partition(2, 2, 3)], running, {2: None, 3: None})
     assert plan.running == {("t", 0)}

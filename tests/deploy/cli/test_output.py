@@ -1,4 +1,4 @@
-"""Tables for people, values for programs."""
+"""Output of commands: tables for people, and JSON values for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_table_aligns_numbers_right_and_text_left(capsys: pytest.CaptureFixtur
     )
 
 
-def test_what_is_piped_holds_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_tables_contain_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["name"], [("a",)])
     with progress("sending", 3) as advance:
         advance(3)
@@ -25,7 +25,7 @@ def test_what_is_piped_holds_no_escape_codes(capsys: pytest.CaptureFixture[str])
     assert told.err == ""
 
 
-def test_a_terminal_gets_a_bold_header_unless_it_wants_no_color(
+def test_a_terminal_gets_a_bold_header_unless_no_color_is_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda stream: True)
@@ -37,17 +37,17 @@ def test_a_terminal_gets_a_bold_header_unless_it_wants_no_color(
     assert capsys.readouterr().out == "NAME\na\n"
 
 
-def test_the_same_rows_are_objects_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_rows_are_objects_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     show(True, ["a", "b"], [(1, None), (2, [3])])
     assert capsys.readouterr().out == '[{"a": 1, "b": null}, {"a": 2, "b": [3]}]\n'
 
 
-def test_every_value_has_a_form_in_json() -> None:
+def test_every_kind_of_value_can_be_printed_as_json() -> None:
     assert plain(ConfigResource(ResourceType.TOPIC, "t")) == {"type": "topic", "name": "t"}
     assert plain({1: (b"\xff", {3, 2}), "x": 1.5}) == {"1": ["\\xff", [2, 3]], "x": 1.5}
 
 
-def test_counts_and_sizes_read_well() -> None:
+def test_counts_and_sizes_are_formatted_for_people() -> None:
     assert [plural(1, "record"), plural(1200, "record")] == ["1 record", "1,200 records"]
     assert [size(one) for one in (None, 0, 1023, 1536, 5 * 2**30, 2**52)] == [
         None,

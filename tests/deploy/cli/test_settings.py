@@ -1,4 +1,4 @@
-"""What `kraft configs alter` says of keys before the cluster is asked, and what `kraft up` makes of --set."""
+"""Checks of keys in `kraft configs alter` before the cluster is contacted, and the parsing of `kraft up --set`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from kraft.deploy.launch.folder import ClusterFolder
 TOPIC, BROKER = ConfigResource(ResourceType.TOPIC, "t"), ConfigResource(ResourceType.BROKER, "1")
 
 
-def test_a_setting_without_effect_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_without_effect_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     _check_names(BROKER, ["background.threads=5", "log.cleaner.threads=2"], [])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("background.threads has no effect: ")
 
 
-def test_a_key_that_topics_do_not_have_cannot_be_deleted_by_mistake() -> None:
+def test_deleting_a_key_that_topics_do_not_have_is_refused() -> None:
     _check_names(TOPIC, [], ["retention.ms"])
     with pytest.raises(ConfigError, match=r"did you mean retention\.ms"):
         _check_names(TOPIC, [], ["retention.mss"])
 
 
-def test_what_may_be_set_is_for_the_cluster_to_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_configs_alter_leaves_unknown_keys_to_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     _check_names(TOPIC, ["a.key.of.a.later.kafka=1"], [])
     assert capsys.readouterr().err == ""
 
 
-def test_settings_of_one_node_are_told_from_those_of_all() -> None:
+def test_settings_of_one_node_are_distinguished_from_those_of_all() -> None:
     entries = ["num.partitions=3", "2:num.partitions=9", "2:broker.rack=a=b", "101:log.retention.ms=5"]
     assert _settings_of_nodes(entries) == (
         {"num.partitions": "3"},
@@ -42,7 +42,7 @@ def test_settings_of_one_node_are_told_from_those_of_all() -> None:
         _settings_of_nodes(["2:num.partition=9"])
 
 
-def test_a_start_keeps_the_settings_of_earlier_starts(tmp_path: Path) -> None:
+def test_kraft_up_keeps_the_settings_that_earlier_starts_of_the_cluster_gave(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     first = {"brokers": 2, "settings": ["num.partitions=3", "1:broker.rack=a"], "racks": "x,y"}
     layout, cluster_id = _layout_of_up(folder, first)
@@ -56,7 +56,7 @@ def test_a_start_keeps_the_settings_of_earlier_starts(tmp_path: Path) -> None:
     assert again.racks == "x,y"
 
 
-def test_a_broker_key_that_no_table_defines_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_broker_key_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     _check_names(BROKER, ["num.partition=5"], [])
     (line,) = capsys.readouterr().err.splitlines()
-    assert "did you mean num.partitions?; brokers keep it and do not use it" in line
+    assert "did you mean num.partitions?; brokers store it but do not use it" in line

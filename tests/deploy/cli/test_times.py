@@ -1,4 +1,4 @@
-"""Times and durations as people write them."""
+"""Times and durations as users type them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOW_MS = 1_700_000_000_000
         ("1d2h", 93_600_000),
     ],
 )
-def test_a_duration_is_read(text: str, expected: int) -> None:
+def test_a_duration_is_parsed_to_milliseconds(text: str, expected: int) -> None:
     assert parse_duration_ms(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "h", "1x", "30m1h", "-1h", "1"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(CommandFailed, match="is not a duration"):
         parse_duration_ms(text)
 
@@ -46,17 +46,17 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         ("1970-01-02", 86_400_000),
     ],
 )
-def test_a_time_is_read(text: str, expected: int) -> None:
+def test_a_time_is_parsed_to_milliseconds(text: str, expected: int) -> None:
     assert parse_time_ms(text, NOW_MS) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(CommandFailed, match="is not a time"):
         parse_time_ms(text, NOW_MS)
 
 
-def test_a_time_is_shown_in_utc_to_the_millisecond_and_can_be_read_again() -> None:
+def test_a_time_is_shown_in_utc_with_milliseconds_and_parses_back() -> None:
     shown = format_time(NOW_MS + 7)
     assert shown == "2023-11-14T22:13:20.007Z"
     assert parse_time_ms(shown, 0) == NOW_MS + 7
@@ -64,26 +64,26 @@ def test_a_time_is_shown_in_utc_to_the_millisecond_and_can_be_read_again() -> No
 
 
 @pytest.mark.parametrize("year", ["1999", "2026"])
-def test_a_year_alone_is_not_taken_for_milliseconds(year: str) -> None:
+def test_a_year_alone_is_not_parsed_as_milliseconds(year: str) -> None:
     with pytest.raises(CommandFailed, match=f"write {year}-01-01"):
         parse_time_ms(year, NOW_MS)
     assert parse_time_ms(f"{year}-01-01", NOW_MS) > 0
 
 
 @pytest.mark.parametrize("text", ["-99999999d", "1969-12-31T23:59:59", "-P20000W"])
-def test_no_time_lies_before_1970(text: str) -> None:
+def test_a_time_before_1970_is_refused(text: str) -> None:
     with pytest.raises(CommandFailed, match="before 1970"):
         parse_time_ms(text, NOW_MS)
 
 
-def test_a_time_has_64_bits_and_no_duration_is_too_long_to_be_told_so() -> None:
+def test_a_time_beyond_64_bits_and_a_duration_that_reaches_before_1970_are_refused() -> None:
     assert parse_time_ms(str(2**63 - 1), NOW_MS) == 2**63 - 1
-    with pytest.raises(CommandFailed, match="no time that a record can have"):
+    with pytest.raises(CommandFailed, match="not a time that a record can have"):
         parse_time_ms(str(2**63), NOW_MS)
     with pytest.raises(CommandFailed, match="before 1970"):
         time_before_ms("9" * 400 + "d", NOW_MS)
 
 
-def test_what_the_calendar_cannot_write_is_shown_in_milliseconds() -> None:
+def test_a_time_beyond_the_year_9999_is_shown_in_milliseconds() -> None:
     assert format_time(253_402_300_799_000) == "9999-12-31T23:59:59.000Z"
     assert format_time(2**63 - 1) == f"{2**63 - 1} ms"

@@ -1,4 +1,4 @@
-"""Verbs over the network speak TLS, with options of their own or Kafka's properties file."""
+"""Network commands connect with TLS, with their own options or with Kafka's properties file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.stages.ports import hold_block
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Path]:
-    """An authority, and its certificate in a file."""
+    """A certificate authority, whose certificate is also in a file."""
     path = tmp_path_factory.mktemp("authority") / "ca.pem"
     ca = trustme.CA()
     ca.cert_pem.write_to_path(str(path))
@@ -25,7 +25,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, Pat
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory, authority: tuple[trustme.CA, Path]) -> Iterator[str]:
-    """Where one node listens for TLS, whose certificate is of the authority and which wants one of its clients."""
+    """Address of a node with a TLS listener. The authority has signed its certificate, and clients need a certificate
+    as well."""
     ca, ca_path = authority
     folder = tmp_path_factory.mktemp("node")
     key_and_chain = folder / "node.pem"
@@ -57,7 +58,7 @@ def own_certificate(tmp_path: Path, authority: tuple[trustme.CA, Path]) -> Path:
     return path
 
 
-def test_each_kind_of_verb_speaks_tls(
+def test_each_kind_of_command_can_connect_with_tls(
     kraft: Command, servers: str, authority: tuple[trustme.CA, Path], own_certificate: Path
 ) -> None:
     tls = ("--bootstrap-server", servers, "--tls-ca", authority[1], "--tls-cert", own_certificate)
@@ -67,7 +68,7 @@ def test_each_kind_of_verb_speaks_tls(
     assert kraft.json("perf", "produce", "t", "--records", "5", *tls)["records"] == 5
 
 
-def test_kafkas_properties_file_says_the_same(
+def test_tls_settings_from_kafkas_properties_file_work(
     kraft: Command, servers: str, authority: tuple[trustme.CA, Path], own_certificate: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "client.properties"
@@ -78,14 +79,14 @@ def test_kafkas_properties_file_says_the_same(
     assert kraft.json("brokers", "--command-config", config)[0]["state"] == "active"
 
 
-def test_a_server_that_is_not_trusted_is_not_spoken_to(kraft: Command, servers: str, own_certificate: Path) -> None:
+def test_an_untrusted_server_certificate_is_refused(kraft: Command, servers: str, own_certificate: Path) -> None:
     said = kraft.run("brokers", "-b", servers, "--tls", "--tls-cert", own_certificate, "--timeout", "2", code=3)
     assert "CERTIFICATE_VERIFY_FAILED: " in said
     assert "is its certificate one that --tls-ca trusts?" in said
     assert len(said.splitlines()) == 1
 
 
-def test_authorities_that_cannot_be_used_are_told_in_one_line(kraft: Command, servers: str, tmp_path: Path) -> None:
+def test_unusable_ca_certificates_are_reported_in_one_line(kraft: Command, servers: str, tmp_path: Path) -> None:
     missing, empty = tmp_path / "missing.pem", tmp_path / "empty.pem"
     empty.write_text("no certificate")
     for path, why in ((missing, "No such file"), (empty, "no authorities in it")):
@@ -93,5 +94,5 @@ def test_authorities_that_cannot_be_used_are_told_in_one_line(kraft: Command, se
         assert (str(path) in said, why in said, len(said.splitlines())) == (True, True, 1)
 
 
-def test_who_forgets_tls_is_reminded_of_it(kraft: Command, servers: str) -> None:
+def test_a_plaintext_connection_to_a_tls_listener_gives_advice_to_use_tls(kraft: Command, servers: str) -> None:
     assert "does it want --tls?" in kraft.run("brokers", "-b", servers, "--timeout", "2", code=3)

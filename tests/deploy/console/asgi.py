@@ -1,4 +1,4 @@
-"""Requests to an application without a socket between."""
+"""Requests to an ASGI application without a socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOST = "127.0.0.1:8480"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response of the application."""
 
     status: int
     headers: dict[str, str]
@@ -28,7 +28,7 @@ async def ask(
     form: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Answer:
-    """Send one request, from 127.0.0.1, and collect the answer."""
+    """Send one request to the application, from 127.0.0.1, and return the response."""
     sent: list[Message] = []
     content = urlencode(form).encode() if form is not None else body
 
@@ -45,7 +45,7 @@ async def ask(
 
 
 def scope_of(method: str, path: str, headers: dict[str, str] | None = None) -> Scope:
-    """What a server makes of a request's head."""
+    """Return the ASGI scope that a server creates from the head of a request."""
     parts = urlsplit(path)
     given = {"host": HOST, **(headers or {})}
     return {

@@ -1,4 +1,4 @@
-"""A console as a process, and the requests of a browser without a browser."""
+"""A console as a process, and HTTP requests to it as a browser would send them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ WAIT_SECONDS_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Where a running console is."""
+    """Address of a running console."""
 
     url: str
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a page."""
+        """Return the status and the text of a page."""
         return self._ask("GET", path)
 
     def page(self, path: str) -> str:
-        """The text of a page that must be there."""
+        """Return the text of a page that must exist."""
         status, text = self.get(path)
         assert status == 200, f"{path}: {status}\n{text}"
         return text
 
     def post(self, path: str, **form: str) -> tuple[int, str]:
-        """Send a form as a page of this console would; status, and where it leads or what it says."""
+        """Send a form as a page of this console would. Return the status, and the target of the redirect or the text of
+        the error."""
         found = re.search(r'name="token" value="([^"]+)"', self.page("/topics"))
         token = found.group(1) if found else ""
         body = urlencode({**form, "token": token})
@@ -46,7 +47,7 @@ class Console:
         return self._ask("POST", path, body, headers)
 
     def wait(self, path: str, holds: Callable[[str], bool]) -> str:
-        """The page once this holds of it. AssertionError after 30 s."""
+        """Wait until the page's text satisfies the condition, and return the text. Raise AssertionError after 30 s."""
         deadline = monotonic() + WAIT_SECONDS_MAX
         while monotonic() < deadline:
             text = self.page(path)
@@ -56,7 +57,7 @@ class Console:
         raise AssertionError(f"{path} after {WAIT_SECONDS_MAX} s:\n{text}")
 
     def first_event(self) -> dict[str, object]:
-        """The first server-sent event."""
+        """Return the first server-sent event."""
         connection = HTTPConnection(urlsplit(self.url).netloc, timeout=WAIT_SECONDS_MAX)
         connection.request("GET", "/events")
         answer = connection.getresponse()
@@ -82,7 +83,7 @@ class Console:
 
 @contextmanager
 def cluster_running(path: Path, *, brokers: int) -> Iterator[LocalCluster]:
-    """One controller and so many brokers, with fault control, whose folder is below `path`."""
+    """Run one controller and this number of brokers, with fault control. Their folder is below `path`."""
     shape = ClusterLayout(controllers=1, brokers=brokers)
     layout = ClusterLayout(controllers=1, brokers=brokers, port=free_port(shape), fault_control=True)
     cluster = LocalCluster.up(ClusterFolder(path / f"data{os.getpid()}"), layout, new_cluster_id(), is_remembered=False)
@@ -95,7 +96,8 @@ def cluster_running(path: Path, *, brokers: int) -> Iterator[LocalCluster]:
 
 @contextmanager
 def console_running(kraft: Command, bootstrap: str, *options: str) -> Iterator[Console]:
-    """`kraft console` over this cluster, at a free port. AssertionError with what it said if it ends by itself."""
+    """Run `kraft console` for this cluster at a free port. If the console ends, raise AssertionError with its
+    output."""
     with kraft.start("console", "-b", bootstrap, "--port", "0", "--json", *options) as process:
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Helpers: a console over a real cluster, asked without a browser."""
+"""Helpers: a console for a real cluster, in this process and without a browser."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import httpx
 from starlette.applications import Starlette
 
 from kraft.deploy.console.app import make_app
-from kraft.deploy.console.settings import plain_settings
+from tests.deploy.console.plain_settings import plain_settings
 
 URL = "http://127.0.0.1:8480"
 
 
-class Asker:
-    """A browser without a window. `text` is the page's words with single spaces."""
+class ConsoleClient:
+    """An HTTP client of the console. `text` has the words of the page, separated by single spaces."""
 
     def __init__(self, client: httpx.AsyncClient, app: Starlette) -> None:
         self.client = client
@@ -39,10 +39,10 @@ def text_of(page: str) -> str:
 
 
 @asynccontextmanager
-async def console(bootstrap: str, **settings: Any) -> AsyncIterator[Asker]:
-    """A console whose view has seen the cluster once."""
+async def console(bootstrap: str, **settings: Any) -> AsyncIterator[ConsoleClient]:
+    """Run a console whose cluster view has finished its first round."""
     app = make_app(plain_settings(bootstrap, **settings))
     async with app.router.lifespan_context(app):
         await app.state.view.refresh()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=URL) as client:
-            yield Asker(client, app)
+            yield ConsoleClient(client, app)

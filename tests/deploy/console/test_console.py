@@ -1,4 +1,4 @@
-"""`kraft console` over a running cluster of ours, by HTTP."""
+"""`kraft console` for a running cluster of ours, over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kraft.deploy.cli.connection import Connection
+from kraft.deploy.cli.connection import ClusterConnection
 from kraft.deploy.cli.console import _located
 from kraft.deploy.launch.layout import ClusterLayout
 from tests.deploy.console.consoles import WAIT_SECONDS_MAX, Console, console_running
@@ -25,7 +25,7 @@ SHAPE = ClusterLayout(controllers=1, brokers=2)
 
 @pytest.fixture(scope="module")
 def kraft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """The command, whose cluster has a topic with records and a group."""
+    """The command, with a cluster that has a group and a topic with records."""
     home = tmp_path_factory.mktemp("home")
     command = Command(home / "state")
     arguments = ("--controllers", "1", "--brokers", "2", "--data", home / "data", "--port", str(free_port(SHAPE)))
@@ -48,7 +48,7 @@ def console(kraft: Command, bootstrap: str) -> Iterator[Console]:
         yield running
 
 
-def test_pages_show_the_cluster(console: Console) -> None:
+def test_console_pages_show_the_cluster(console: Console) -> None:
     assert "All is well" in console.wait("/", lambda text: ">active<" in text)
     assert 'href="/topics/orders"' in console.page("/topics?q=ord")
     assert 'href="/topics/orders"' not in console.page("/topics?q=nosuch")
@@ -68,7 +68,7 @@ def test_pages_show_the_cluster(console: Console) -> None:
         assert (status, text in shown) == (404, True), path
 
 
-def test_a_controllers_page_leads_only_to_pages_that_there_are(console: Console) -> None:
+def test_every_link_on_the_page_of_a_controller_works(console: Console) -> None:
     listener = re.search(r"Listener CONTROLLER</dt><dd>([\d.:]+)<", console.page("/nodes/101"))
     assert listener
     assert f"<td>{listener.group(1)}</td>" in console.page("/nodes")
@@ -77,7 +77,7 @@ def test_a_controllers_page_leads_only_to_pages_that_there_are(console: Console)
     assert {path: console.get(path)[0] for path in links} == dict.fromkeys(links, 200)
 
 
-def test_a_setting_is_changed_and_put_back(console: Console) -> None:
+def test_the_console_changes_and_resets_a_setting(console: Console) -> None:
     status, place = console.post("/topics/orders/configs", key="retention.ms", value="777000", action="set")
     assert status == 303
     assert place.startswith("/topics/orders/configs?")
@@ -89,9 +89,9 @@ def test_a_setting_is_changed_and_put_back(console: Console) -> None:
     assert (status, "retention.ms" in text) == (502, True)
 
 
-def test_a_group_is_reset_by_the_plan_that_was_shown(console: Console) -> None:
+def test_the_console_resets_a_group_exactly_as_the_shown_plan(console: Console) -> None:
     console.wait("/groups", lambda text: "lag of billing/eu" in text)
-    assert "<h3>Lag " in console.page("/group?id=billing%2Feu")  # now, or over the last seconds
+    assert "<h3>Lag " in console.page("/group?id=billing%2Feu")  # the time shown: now, or within the last seconds
     plan = "/group/reset?id=billing%2Feu&to=earliest"
     assert "1 of 1 offset would change" in console.page(plan)
     stale = json.dumps([["orders", 0, 1, 0]])
@@ -126,7 +126,7 @@ def test_a_read_only_console_changes_nothing(kraft: Command, bootstrap: str) -> 
 
 
 @pytest.mark.slow
-def test_a_broker_that_dies_and_a_cluster_that_is_gone_are_told(console: Console, kraft: Command) -> None:
+def test_the_console_reports_a_dead_broker_and_an_unreachable_cluster(console: Console, kraft: Command) -> None:
     kraft.run("kill", "2")
     try:
         text = console.wait("/", lambda text: "Under-replicated" in text)
@@ -140,7 +140,7 @@ def test_a_broker_that_dies_and_a_cluster_that_is_gone_are_told(console: Console
     console.wait("/", lambda text: "All is well" in text)
 
 
-def test_an_option_that_cannot_work_is_refused(console: Console, kraft: Command, bootstrap: str) -> None:
+def test_invalid_console_options_are_refused(console: Console, kraft: Command, bootstrap: str) -> None:
     port = console.url.rstrip("/").rpartition(":")[2]
     assert "--port" in kraft.run("console", "-b", bootstrap, "--port", port, code=2)
     assert "expected NODE=HOST:PORT" in kraft.run("console", "-b", bootstrap, "--port", "0", "--metrics", "x", code=2)
@@ -154,7 +154,7 @@ def test_without_an_address_the_console_shows_the_local_cluster_with_its_folder(
     kraft: Command, bootstrap: str, options: tuple[str, ...]
 ) -> None:
     folder = str(kraft.json("status")["data"])
-    elsewhere = Connection("other:9092", {}, None, "")
+    elsewhere = ClusterConnection("other:9092", {}, None, "")
     assert _located(elsewhere, folder) == (elsewhere, Path(folder))
     assert _located(replace(elsewhere, is_given=False), folder)[0].bootstrap_servers == bootstrap
     given = [folder if one == "FOLDER" else one for one in options]
@@ -165,7 +165,7 @@ def test_without_an_address_the_console_shows_the_local_cluster_with_its_folder(
 
 
 @pytest.mark.slow
-def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
+def test_up_with_a_console_prints_its_address(tmp_path: Path) -> None:
     command = Command(tmp_path / "state")
     options = ("--console", "--allow-changes", "--fault-control", "--json")
     with command.watch("up", "--combined", "1", "--port", "0", *options) as lines:
@@ -181,14 +181,14 @@ def test_up_with_a_console_says_where_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_console_beside_a_cluster_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_the_console_of_up_ends_when_the_command_is_killed(tmp_path: Path) -> None:
     command = Command(tmp_path / "state")
     with command.start("up", "--combined", "1", "--port", "0", "--console", "--json") as process:
         assert process.stdout is not None
         where = urlsplit(json.loads(process.stdout.readline())["console"])
         address = str(where.hostname), int(where.port or 0)
         with socket.create_connection(address, timeout=WAIT_SECONDS_MAX) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\n")  # not a whole request: the console waits for more
+            connection.sendall(b"GET / HTTP/1.1\r\n")  # an incomplete request: the console waits for more
             process.kill()
             process.wait()
             with suppress(ConnectionResetError):
@@ -199,7 +199,8 @@ def test_a_console_beside_a_cluster_ends_with_a_command_that_is_killed(tmp_path:
 
 
 def _is_open(address: tuple[str, int]) -> bool:
-    """Whether a process listens there. A reset is of a connection that waited when the listener was closed."""
+    """Whether a process listens at the address. A reset means that the listener was closed while the connection was in
+    its backlog."""
     try:
         socket.create_connection(address, timeout=WAIT_SECONDS_MAX).close()
     except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""A stream of server-sent events: what it sends, and when it ends."""
+"""A stream of server-sent events: the events that it sends, and when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def body_of(sent: list[Message]) -> str:
     return b"".join(message.get("body", b"") for message in sent).decode()
 
 
-async def test_events_are_sent_as_json_and_the_stream_ends_with_its_work() -> None:
+async def test_an_event_stream_sends_events_as_json_and_ends_when_its_work_function_returns() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -33,7 +33,7 @@ async def test_events_are_sent_as_json_and_the_stream_ends_with_its_work() -> No
     assert sent[-1].get("more_body") is False
 
 
-async def test_an_expected_failure_is_the_last_event() -> None:
+async def test_an_expected_exception_is_sent_as_the_last_event_of_an_event_stream() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -46,7 +46,7 @@ async def test_an_expected_failure_is_the_last_event() -> None:
     assert "event: problem\ndata: \"'why'\"" in body_of(sent)
 
 
-async def test_a_browser_that_goes_ends_the_work() -> None:
+async def test_a_disconnecting_browser_ends_the_work_of_an_event_stream() -> None:
     ended = trio.Event()
 
     async def send(message: Message) -> None:
@@ -66,7 +66,7 @@ async def test_a_browser_that_goes_ends_the_work() -> None:
     assert EventStream.open_streams == 0
 
 
-async def test_one_stream_too_many_is_refused_with_the_limit() -> None:
+async def test_an_event_stream_beyond_the_limit_is_refused_with_the_limit() -> None:
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

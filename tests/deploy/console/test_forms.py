@@ -1,4 +1,4 @@
-"""What the pages answer to forms and addresses that no page of the console makes, against a real cluster."""
+"""Responses to forms and addresses that no page of the console produces, from a console for a real cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD_FORMS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 
 
-async def test_a_form_with_a_number_that_no_request_holds_is_refused_and_changes_nothing(
+async def test_a_form_with_a_number_beyond_the_protocol_field_is_refused_and_changes_nothing(
     small_cluster: LocalCluster,
 ) -> None:
     servers = small_cluster.bootstrap_servers
@@ -36,12 +36,14 @@ async def test_a_form_with_a_number_that_no_request_holds_is_refused_and_changes
         assert "t" not in {topic.name for topic in await admin.topics.list()}
 
 
-async def test_a_page_of_the_history_behind_the_last_one_is_the_last_one(small_cluster: LocalCluster) -> None:
+async def test_a_history_page_number_beyond_the_last_shows_the_last_page(small_cluster: LocalCluster) -> None:
     async with console(small_cluster.bootstrap_servers) as asked:
         await asked.page(f"/history?page={'9' * 18}")
 
 
-async def test_the_value_of_a_changed_setting_is_not_in_an_address(small_cluster: LocalCluster) -> None:
+async def test_the_address_after_a_change_does_not_contain_the_value_of_the_setting(
+    small_cluster: LocalCluster,
+) -> None:
     servers = small_cluster.bootstrap_servers
     async with Admin(bootstrap_servers=servers) as admin, console(servers, allow_changes=True) as asked:
         await admin.topics.create(NewTopic("kept", partitions=1))

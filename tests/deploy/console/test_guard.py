@@ -1,4 +1,4 @@
-"""What the console refuses, and the headers of its answers: an application behind the guard alone."""
+"""Requests that the guard rejects, and the headers of responses, tested with a small application behind the guard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from kraft.deploy.console.app import PARTS, SECTIONS, make_app
 from kraft.deploy.console.guard import FORM, FORM_BYTES_MAX, Guard, host_name, is_loopback
-from kraft.deploy.console.settings import plain_settings
 from tests.deploy.console.asgi import ask
+from tests.deploy.console.plain_settings import plain_settings
 
 OWN = {"origin": "http://127.0.0.1:8480", "sec-fetch-site": "same-origin"}
 
@@ -26,7 +26,7 @@ def guarded(*, allow_changes: bool = True, loopback_only: bool = True) -> Starle
     return Starlette(routes=[Route("/", echo, methods=["GET", "POST", "DELETE"])], middleware=[guard])
 
 
-async def test_a_change_from_a_page_of_the_console_gets_its_form_without_the_token() -> None:
+async def test_the_guard_passes_a_form_of_a_console_page_on_without_the_token() -> None:
     answer = await ask(guarded(), "POST", "/", form={"token": "secret", "a": "1"}, headers=OWN)
     assert (answer.status, answer.text) == (200, "{'a': '1'}")
 
@@ -37,32 +37,32 @@ async def test_a_change_from_a_page_of_the_console_gets_its_form_without_the_tok
     ({"origin": "http://evil.example"}, "secret", "Origin: http://evil.example"),
     ({"origin": "null"}, "secret", "Origin: null"),
     ({}, "secret", "use a newer one"),
-    (OWN, "", "load it again"),
-    (OWN, "Secret", "load it again"),
+    (OWN, "", "reload it"),
+    (OWN, "Secret", "reload it"),
 ])  # fmt: skip
-async def test_a_change_from_elsewhere_is_refused(headers: dict[str, str], token: str, words: str) -> None:
+async def test_the_guard_refuses_a_change_from_another_site(headers: dict[str, str], token: str, words: str) -> None:
     answer = await ask(guarded(), "POST", "/", form={"token": token}, headers=headers)
     assert answer.status == 403
     assert words in answer.text
 
 
-async def test_a_change_is_refused_by_a_read_only_console() -> None:
+async def test_a_read_only_console_refuses_changes() -> None:
     answer = await ask(guarded(allow_changes=False), "POST", "/", form={"token": "secret"}, headers=OWN)
     assert answer.status == 403
     assert "--allow-changes" in answer.text
 
 
-async def test_any_method_that_is_not_for_reading_is_guarded() -> None:
+async def test_the_guard_checks_every_method_that_is_not_read_only() -> None:
     assert (await ask(guarded(allow_changes=False), "DELETE", "/", headers=OWN)).status == 403
 
 
-async def test_a_form_that_is_too_long_is_refused() -> None:
+async def test_the_guard_refuses_a_form_that_is_too_long() -> None:
     answer = await ask(guarded(), "POST", "/", body=b"a=" + b"x" * FORM_BYTES_MAX, headers=OWN)
     assert answer.status == 403
     assert str(FORM_BYTES_MAX) in answer.text
 
 
-async def test_a_name_that_was_pointed_at_loopback_is_refused() -> None:
+async def test_the_guard_refuses_a_foreign_host_name_that_resolves_to_loopback() -> None:
     rebound = {"host": "evil.example:8480"}
     assert (await ask(guarded(), "GET", "/", headers=rebound)).status == 403
     assert (await ask(guarded(loopback_only=False), "GET", "/", headers=rebound)).status == 200
@@ -70,7 +70,7 @@ async def test_a_name_that_was_pointed_at_loopback_is_refused() -> None:
         assert (await ask(guarded(), "GET", "/", headers={"host": name})).status == 200
 
 
-async def test_every_answer_has_the_security_headers() -> None:
+async def test_every_response_has_the_security_headers() -> None:
     for answer in (await ask(guarded(), "GET", "/"), await ask(guarded(allow_changes=False), "POST", "/")):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -88,7 +88,7 @@ async def test_every_route_that_changes_something_is_refused_without_a_token() -
         assert (await ask(app, "POST", path, form={"token": "guessed"}, headers=OWN)).status == 403, path
 
 
-async def test_the_parts_of_the_console_have_different_paths() -> None:
+async def test_console_sections_have_distinct_paths() -> None:
     names = [one.module for one in SECTIONS] + list(PARTS)
     assert len(names) == len(set(names))
     app = make_app(plain_settings("127.0.0.1:1"))
@@ -96,7 +96,7 @@ async def test_the_parts_of_the_console_have_different_paths() -> None:
     assert len(paths) == len(set(paths))
 
 
-def test_host_name_cuts_the_port() -> None:
+def test_host_name_removes_the_port() -> None:
     assert [host_name(one) for one in ("a:1", "a", "[::1]:80", "[::1]")] == ["a", "a", "[::1]", "[::1]"]
     assert [is_loopback(one) for one in ("127.0.0.9", "[::1]", "LOCALHOST", "10.0.0.1", "")] == [
         True, True, True, False, False,

@@ -1,4 +1,4 @@
-"""The console in headless Chromium, over our cluster and over Apache Kafka."""
+"""The console in headless Chromium, for our cluster and for Apache Kafka."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cluster(kind: str) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def browser(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser over the console of a cluster with a topic and a group."""
+    """A browser that shows the console of a cluster with a topic and a group."""
     home: Path = tmp_path_factory.mktemp("home")
     kraft = Command(home)
     where = ("-b", cluster.bootstrap)
@@ -66,7 +66,9 @@ def browser(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_logs_no_error_asks_no_other_host_and_is_not_wider_than_the_screen(browser: Browser, page: str) -> None:
+def test_a_console_page_logs_no_error_requests_no_other_host_and_is_not_wider_than_the_screen(
+    browser: Browser, page: str
+) -> None:
     for width_px, scheme in ((1_280, "light"), (NARROW_PX, "dark")):
         browser.open(page, width_px=width_px, scheme=scheme)
         assert browser.run("document.querySelector('main h1') !== null")
@@ -78,7 +80,7 @@ def test_a_page_logs_no_error_asks_no_other_host_and_is_not_wider_than_the_scree
 
 
 @pytest.mark.parametrize("page", ["/messages/orders", "/groups", "/topics"])
-def test_the_controls_of_a_form_are_of_one_height_and_stand_on_one_line(browser: Browser, page: str) -> None:
+def test_the_controls_of_a_form_have_one_height_and_are_on_one_line(browser: Browser, page: str) -> None:
     browser.open(page)
     boxes = browser.run(
         "[...document.querySelectorAll('main .filter :is(input:not([type=checkbox]), select)')]"
@@ -87,14 +89,14 @@ def test_the_controls_of_a_form_are_of_one_height_and_stand_on_one_line(browser:
     assert len({tuple(box) for box in boxes}) == 1, boxes
 
 
-def test_values_of_records_are_on_a_narrow_screen(browser: Browser) -> None:
+def test_record_values_fit_on_a_narrow_screen(browser: Browser) -> None:
     browser.open("/messages/orders", width_px=NARROW_PX)
     edges = browser.run("[...document.querySelectorAll('.records td')].map((it) => it.getBoundingClientRect().right)")
     assert edges
     assert max(edges) <= NARROW_PX
 
 
-def test_dark_follows_the_system_until_the_button_is_pressed(browser: Browser) -> None:
+def test_dark_mode_follows_the_system_until_the_button_is_pressed(browser: Browser) -> None:
     browser.open("/", scheme="dark")
     dark = browser.background
     browser.open("/")
@@ -107,7 +109,7 @@ def test_dark_follows_the_system_until_the_button_is_pressed(browser: Browser) -
     browser.run("localStorage.clear()")
 
 
-def test_keys_find_a_topic_and_skip_to_the_content(browser: Browser) -> None:
+def test_keyboard_shortcuts_find_a_topic_and_skip_to_the_content(browser: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     browser.open("/")
@@ -126,14 +128,14 @@ def test_keys_find_a_topic_and_skip_to_the_content(browser: Browser) -> None:
     browser.wait("location.pathname === '/topics/orders'")
 
 
-def test_a_setting_is_changed_by_a_form(browser: Browser) -> None:
+def test_a_setting_is_changed_by_a_form_in_a_browser(browser: Browser) -> None:
     browser.open("/topics/orders/configs?edit=retention.ms&show=all")
     browser.run("document.querySelector('input[name=value]').value = '777000'")
     browser.run("document.querySelector('button[value=set]').click()")
     browser.wait("document.querySelector('.notice') && document.body.textContent.includes('777000')")
 
 
-def test_a_broker_that_dies_is_seen_without_loading_the_page_again(browser: Browser, cluster: LocalCluster) -> None:
+def test_a_dead_broker_appears_without_reloading_the_page(browser: Browser, cluster: LocalCluster) -> None:
     browser.open("/")
     browser.wait("document.querySelector('.alarm.fine') !== null")
     browser.run("window.mark = 1")
@@ -146,9 +148,9 @@ def test_a_broker_that_dies_is_seen_without_loading_the_page_again(browser: Brow
     assert browser.driver.get_log("browser") == []
 
 
-def test_records_are_shown_as_they_come(browser: Browser, cluster: LocalCluster, tmp_path: Path) -> None:
+def test_new_records_appear_live_in_a_browser(browser: Browser, cluster: LocalCluster, tmp_path: Path) -> None:
     browser.open("/messages/orders?filter=fresh")
-    browser.wait("performance.getEntriesByType('resource').some((it) => it.initiatorType === 'fetch')")  # live parts
+    browser.wait("performance.getEntriesByType('resource').some((it) => it.initiatorType === 'fetch')")  # live updates
     browser.run("document.getElementById('follow').click()")
     browser.wait("document.getElementById('live-state').textContent === 'Following: 0 records.'")
     Command(tmp_path).run("produce", "orders", "-b", cluster.bootstrap, text="stale\n<b>fresh</b>\n")
@@ -170,7 +172,7 @@ def test_a_change_that_fails_is_explained_in_its_form(browser: Browser) -> None:
     assert browser.run("document.querySelector('main form.change input[name=name]').value") == "orders"
 
 
-def test_history_is_shown_or_said_not_to_be_given(browser: Browser, kind: str) -> None:
+def test_the_history_page_shows_the_log_or_why_it_is_not_readable(browser: Browser, kind: str) -> None:
     browser.open("/history")
     if kind == "kafka":
         told = browser.run("document.getElementById('not-given').textContent")

@@ -1,4 +1,4 @@
-"""Messages, History and Faults in headless Chromium, over a cluster with fault control."""
+"""Messages, History and Faults in headless Chromium, for a cluster with fault control."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def browser(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> 
         yield Browser(driver, console.url.rstrip("/"))
 
 
-def test_pages_log_no_error_and_the_slider_moves_by_keyboard(browser: Browser) -> None:
+def test_console_pages_of_a_local_cluster_log_no_error_and_the_history_slider_moves_by_keyboard(
+    browser: Browser,
+) -> None:
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.wait import WebDriverWait
 
@@ -59,7 +61,7 @@ def test_pages_log_no_error_and_the_slider_moves_by_keyboard(browser: Browser) -
     WebDriverWait(browser.driver, 10).until(lambda _: "at=4" in browser.driver.current_url)
 
 
-def test_the_strip_shows_a_broker_that_is_killed_and_started_by_forms(browser: Browser) -> None:
+def test_the_fault_strip_shows_a_broker_that_is_killed_and_started_by_forms(browser: Browser) -> None:
     whole = "document.querySelectorAll('#strip .cell.whole').length"
     browser.open("/faults")
     browser.wait(f"{whole} >= 2")
@@ -84,16 +86,16 @@ def test_links_are_cut_and_healed_and_a_node_paused_by_forms(browser: Browser, c
     submit(browser, "cut", 2)
     browser.wait("[...document.querySelectorAll('.tag.warning')].some((it) => it.textContent.includes(': hang'))")
     submit(browser, "heal")
-    wait_notice(browser, "faults ended")
+    wait_notice(browser, "faults cleared")
     assert browser.run("document.querySelectorAll('.tag.warning').length") == 0
-    cluster.pause(2)  # not by this page, which follows
+    cluster.pause(2)  # not started by this page, which updates itself
     browser.wait("document.querySelector('[data-node=\"2\"]').textContent === 'paused'")
     browser.open("/faults")
     submit(browser, "resume", 2)
-    wait_notice(browser, "node 2 goes on")
+    wait_notice(browser, "node 2 is resumed")
 
 
-def test_a_fault_that_cannot_be_made_is_explained_in_its_form(browser: Browser) -> None:
+def test_a_fault_that_is_not_possible_is_explained_in_its_form(browser: Browser) -> None:
     browser.open("/faults")
     browser.run("document.querySelector('input[name=delay_ms]').value = '0'")
     browser.run("document.querySelector('input[name=delay_ms]').form.requestSubmit()")
@@ -102,12 +104,12 @@ def test_a_fault_that_cannot_be_made_is_explained_in_its_form(browser: Browser) 
 
 
 def submit(browser: Browser, action: str, node: int | None = None) -> None:
-    """Press the button of the form with this action, at this node's row."""
+    """Press the button of the form that has this action, in the row of this node."""
     at = "" if node is None else f" && it.querySelector('[name=node]').value === '{node}'"
     chosen = f"it.querySelector('[name=action]')?.value === '{action}'{at}"
     browser.run(f"setTimeout(() => [...document.forms].find((it) => {chosen}).querySelector('button').click())")
 
 
 def wait_notice(browser: Browser, words: str) -> None:
-    """Wait until the page says what was done."""
+    """Wait until the page shows the notice of the last change."""
     browser.wait(f"(document.querySelector('.notice')?.textContent ?? '').includes('{words}')")

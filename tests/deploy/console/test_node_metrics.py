@@ -1,4 +1,4 @@
-"""What the console takes from the nodes' /metrics, also from one that dies while it answers."""
+"""The console scrapes the nodes' /metrics, also if a node dies during its response."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import struct
 import trio
 
 from kraft.deploy.console.node_metrics import NodeMetrics
-from kraft.deploy.console.settings import plain_settings
+from tests.deploy.console.plain_settings import plain_settings
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 async def _die(stream: trio.SocketStream) -> None:
-    """End a connection as the kernel does for a process that is killed: as a reset."""
+    """Reset the connection, as the kernel does when the process is killed."""
     await stream.receive_some()
     await stream.send_all(b"HTTP/1.1 200 OK\r\n")
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
     stream.socket.close()
 
 
-def test_a_node_that_dies_while_it_is_scraped_is_a_problem_of_that_node_alone() -> None:
+def test_a_node_that_dies_during_a_scrape_affects_only_its_own_metrics() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -1,4 +1,4 @@
-"""Alarms and lists from a snapshot."""
+"""Alarms and lists that are computed from a snapshot."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from kraft.deploy.console.pages.resets import read_rule
 from kraft.deploy.console.pages.topics import choose_partitions, topic_rows
 from kraft.deploy.console.paging import cut
 from kraft.deploy.console.rendering import ago, clock_time, counted, metric, number, shown_id, size
-from kraft.deploy.console.settings import plain_settings
-from kraft.deploy.console.snapshot import Severity, Snapshot, find_alarms
+from kraft.deploy.console.snapshot import ClusterSnapshot, Severity, find_alarms
 from kraft.deploy.console.sparkline import sparkline
 from kraft.seam import Address
+from tests.deploy.console.plain_settings import plain_settings
 
 NOW_MS = 1_000_000
 
@@ -43,7 +43,7 @@ def part(index: int, leader: int | None, isr: tuple[int, ...]) -> PartitionDescr
     return PartitionDescription("orders", index, leader, 0, (1, 2, 3), isr, ())
 
 
-def snapshot(*parts: PartitionDescription, brokers: tuple[int, ...] = (1, 2, 3), **more: Any) -> Snapshot:
+def snapshot(*parts: PartitionDescription, brokers: tuple[int, ...] = (1, 2, 3), **more: Any) -> ClusterSnapshot:
     known = tuple(BrokerDescription(one, Address("host", 9092), None, False) for one in brokers)
     voters = (QuorumReplica(101, None, 50, NOW_MS, NOW_MS), QuorumReplica(102, None, 40, NOW_MS, NOW_MS - 60_000))
     given = {
@@ -52,10 +52,10 @@ def snapshot(*parts: PartitionDescription, brokers: tuple[int, ...] = (1, 2, 3),
         "topics": {"orders": TopicDescription("orders", None, False, parts)},
         "min_isr": {"orders": 2},
     }
-    return Snapshot(NOW_MS, 1.0, **{**given, **more})
+    return ClusterSnapshot(NOW_MS, 1.0, **{**given, **more})
 
 
-def titles(found: Snapshot) -> list[str]:
+def titles(found: ClusterSnapshot) -> list[str]:
     return [alarm.title for alarm in find_alarms(found)]
 
 
@@ -73,7 +73,7 @@ QUIET_QUORUM = QuorumDescription(101, 7, 40, (QuorumReplica(101, None, 50, NOW_M
         ((), None, (), ("offline", "under-min-isr")),
     ],
 )
-def test_states_of_a_partition_are_those_that_it_is_in(
+def test_partition_states_match_the_condition_of_the_partition(
     replicas: tuple[int, ...], leader: int | None, isr: tuple[int, ...], states: tuple[str, ...]
 ) -> None:
     one = PartitionDescription("orders", 0, leader, 0, replicas, isr, ())
@@ -82,11 +82,11 @@ def test_states_of_a_partition_are_those_that_it_is_in(
     assert moving.states(one) == (*states, "moving")
 
 
-def test_alarms_of_a_cluster_in_order_are_none() -> None:
+def test_a_healthy_cluster_has_no_alarms() -> None:
     assert titles(snapshot(part(0, 1, (1, 2, 3)), quorum=QUIET_QUORUM)) == []
 
 
-def test_alarms_name_partitions_by_their_state_and_errors_come_first() -> None:
+def test_alarms_name_partitions_by_state_and_list_errors_first() -> None:
     found = snapshot(part(0, None, ()), part(1, 2, (2,)), part(2, 1, (1, 2)))
     assert titles(found) == ["Offline partitions", "Under min ISR", "Voters behind", "Under-replicated"]
     by_title = {alarm.title: alarm for alarm in find_alarms(found)}
@@ -96,24 +96,24 @@ def test_alarms_name_partitions_by_their_state_and_errors_come_first() -> None:
     assert by_title["Voters behind"].text.startswith("node 102 is")
 
 
-def test_alarms_name_a_broker_that_holds_replicas_and_is_not_there() -> None:
+def test_alarms_name_a_missing_broker_with_replicas() -> None:
     found = snapshot(part(0, 1, (1, 2)), brokers=(1, 2), quorum=QUIET_QUORUM)
     assert titles(found) == ["Brokers missing", "Under-replicated"]
     assert [(row.node_id, row.state) for row in broker_rows(found)] == [(1, "active"), (2, "active"), (3, "missing")]
 
 
-def test_alarms_of_a_quorum_without_a_leader() -> None:
+def test_a_quorum_without_a_leader_raises_an_alarm() -> None:
     assert titles(snapshot(quorum=QuorumDescription(None, 7, 40, (), ()))) == ["No controller"]
     assert titles(snapshot(quorum=None, problems={"quorum": "no"})) == ["Quorum unknown"]
 
 
-def test_quorum_rows_give_the_lag_behind_the_leader() -> None:
+def test_quorum_rows_show_the_lag_behind_the_leader() -> None:
     assert [(row.node_id, row.role, row.lag) for row in quorum_rows(snapshot())] == [
         (101, "leader", 0), (102, "voter", 10),
     ]  # fmt: skip
 
 
-def test_partitions_are_chosen_by_state_and_broker() -> None:
+def test_partitions_are_filtered_by_state_and_broker() -> None:
     found = snapshot(part(0, None, ()), part(1, 2, (1, 2, 3)), part(2, 1, (1, 2, 3)))
     assert [one.index for one in choose_partitions(found, "ORD", "offline", "")] == [0]
     assert [one.index for one in choose_partitions(found, "", "not-preferred", "3")] == [1]
@@ -122,7 +122,7 @@ def test_partitions_are_chosen_by_state_and_broker() -> None:
     assert row.states == {"offline": 1, "under-min-isr": 1, "under-replicated": 1, "not-preferred": 1}
 
 
-def test_the_strip_of_faults_shows_what_is_broken_first_and_internal_topics_last() -> None:
+def test_the_fault_strip_shows_affected_partitions_first_and_internal_topics_last() -> None:
     def topic(name: str, *leaders: int | None, is_internal: bool = False) -> TopicDescription:
         parts = [PartitionDescription(name, at, leader, 0, (1,), (1,), ()) for at, leader in enumerate(leaders)]
         return TopicDescription(name, None, is_internal, tuple(parts))
@@ -135,7 +135,7 @@ def test_the_strip_of_faults_shows_what_is_broken_first_and_internal_topics_last
     assert [cell["name"] for cell in cells] == ["zoo-1", "__consumer_offsets-1", "zoo-0", "__consumer_offsets-0"]
 
 
-def test_a_page_is_the_nearest_one_that_there_is() -> None:
+def test_a_page_number_out_of_range_gives_the_nearest_page() -> None:
     rows = list(range(250))
     assert [cut(rows, wanted, "rows").number for wanted in ("", "2", "9", "-1", "x", "9" * 20)] == [1, 2, 3, 1, 1, 1]
     last = cut(rows, "3", "rows")
@@ -144,7 +144,7 @@ def test_a_page_is_the_nearest_one_that_there_is() -> None:
     assert cut([], "", "rows").count == 1
 
 
-def test_a_setting_shows_its_source_and_default() -> None:
+def test_a_setting_row_shows_its_source_and_default() -> None:
     entry = ConfigEntry(
         "retention.ms", "5", ConfigSource.TOPIC, False, False, "<p>Age.</p>",
         synonyms=(
@@ -158,7 +158,7 @@ def test_a_setting_shows_its_source_and_default() -> None:
     assert (hidden.value, hidden.is_changed) == (None, False)
 
 
-def test_a_move_shows_the_share_of_bytes_that_has_come() -> None:
+def test_a_move_row_shows_the_share_of_bytes_copied() -> None:
     move = Reassignment((1, 2, 3), adding=(3,), removing=(1,))
     held = {
         (broker, "t", 0): ("/d", LogDirReplica("t", 0, bytes_held, 0, False))
@@ -195,7 +195,7 @@ def test_a_sparkline_stays_within_its_box_and_escapes_its_label() -> None:
     assert "polyline" not in sparkline([], label="none")
 
 
-def test_values_are_shown_for_people() -> None:
+def test_console_values_are_formatted_for_people() -> None:
     assert [number(one) for one in (None, 1234567, 0.5, 1234.5)] == ["–", "1,234,567", "0.50", "1,234"]
     shown = [metric(*one) for one in ((2048.0, "Bytes in"), (2048.0, "Memory"), (0.014, "CPU"), (6.8, "Produce p99"))]
     assert shown == ["2.0 KiB/s", "2.0 KiB", "1% of a core", "6.80 ms"]
@@ -218,13 +218,13 @@ def test_values_are_shown_for_people() -> None:
     ("costs_s", "pause"),
     [((0.01,), 2.0), ((0.5,), 5.0), ((4.0,), 10.0), ((), 2.0), ((0.1, 3.9, 0.1, 3.9), 2.0)],
 )
-def test_a_round_of_questions_is_followed_by_ten_times_the_cost_of_the_cheapest_within_bounds(
+def test_the_pause_after_a_round_is_ten_times_the_shortest_recent_round_within_bounds(
     costs_s: tuple[float, ...], pause: float
 ) -> None:
     assert pause_s(costs_s, least_ms=2_000) == pause
 
 
-def test_a_reset_takes_a_time_as_iso_8601_and_explains_what_is_no_time() -> None:
+def test_a_reset_form_accepts_iso_8601_times_and_explains_invalid_ones() -> None:
     assert read_rule("time", "1970-01-01T01:00").value == 3_600_000
     assert read_rule("time", " 1970-01-01T01:00+01:00 ").value == 0
     assert read_rule("shift", "-5").value == -5

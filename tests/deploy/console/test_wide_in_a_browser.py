@@ -1,4 +1,4 @@
-"""How soon pages over ten thousand partitions are painted in headless Chromium, over our cluster and Apache Kafka."""
+"""Time until pages over ten thousand partitions are painted in headless Chromium, for our cluster and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PARTITIONS = 10_000
 FIRST_PAINT_MS_MAX = 1_000
 ROWS_MAX = 110
 CREATED_SECONDS_MAX = 180
-"""Apache Kafka takes up to a minute to make the logs of so many partitions."""
+"""Maximum seconds for creating the partitions. Apache Kafka takes up to a minute to create this many logs."""
 PAGES = ("/", "/topics", "/partitions", "/partitions?page=90", "/partitions?state=offline", "/topics/wide-0", "/faults")
 
 
 @contextmanager
 def cluster_of(kind: str, folder: Path) -> Iterator[str]:
-    """The bootstrap servers of one controller and one broker; of Apache Kafka three and three, which make so many logs
-    sooner."""
+    """Run a cluster and yield its bootstrap servers. Ours has one controller and one broker; Apache Kafka's has three
+    of each, which create the logs faster."""
     if kind == "kafka":
         layout = KafkaLayout.plain(kafka.free_port(), is_single=False)
         with kafka.layout_running(layout, jvm=QUICK_NODE_JVM) as running:
@@ -52,7 +52,7 @@ def cluster_of(kind: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["kraft", "kafka"])
-def test_ten_thousand_partitions_are_painted_within_a_second(kind: str, tmp_path: Path) -> None:
+def test_pages_over_ten_thousand_partitions_are_painted_within_a_second(kind: str, tmp_path: Path) -> None:
     kraft = Command(tmp_path / "home")
     with cluster_of(kind, tmp_path) as bootstrap:
         for number in range(TOPICS):
@@ -63,7 +63,7 @@ def test_ten_thousand_partitions_are_painted_within_a_second(kind: str, tmp_path
 
 
 def require_quick_paint(browser: Browser) -> None:
-    """AssertionError where a page takes longer than FIRST_PAINT_MS_MAX; prints the times."""
+    """Print the paint times. Raise AssertionError if a page takes longer than FIRST_PAINT_MS_MAX."""
     browser.open("/")
     figure = "document.querySelector('.figure[href=\"/partitions\"] b')"
     browser.wait(f"Number({figure}.textContent.replace(',', '')) >= {PARTITIONS}", seconds_max=CREATED_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""Kafka's tools by their names: each command line becomes the kraft command that does the same, or a message."""
+"""Kafka's tools by their names: each command line becomes the equivalent kraft command, or an error."""
 
 from __future__ import annotations
 
@@ -101,19 +101,21 @@ def test_a_command_line_of_kafkas_tool_becomes_the_kraft_command_that_does_the_s
         (f"kafka-configs --describe --entity-type users {CLUSTER}", "--entity-type users: only topics"),
         (f"kafka-configs --alter --topic t {CLUSTER}", "--alter needs --add-config"),
         (f"kafka-consumer-groups --describe {CLUSTER}", "--describe needs --group"),
-        (f"kafka-console-consumer --topic t --timeout-ms 5 {CLUSTER}", "--timeout-ms is only taken with"),
+        (f"kafka-console-consumer --topic t --timeout-ms 5 {CLUSTER}", "--timeout-ms is only possible with"),
         (f"kafka-console-producer --topic t --property parse.headers=true {CLUSTER}", "parse.headers: no counterpart"),
         ("kafka-dump-log --files a", "use: kraft log --help"),
         ("kafka-acls --list", "unknown tool"),
     ],
 )
-def test_a_command_line_without_a_counterpart_is_refused_with_what_to_use_instead(line: str, message: str) -> None:
+def test_a_kafka_tool_command_line_without_a_counterpart_is_refused_with_an_alternative(
+    line: str, message: str
+) -> None:
     tool, *arguments = shlex.split(line)
     with pytest.raises(ToolError, match="(?s)" + message.replace("(", r"\(")):
         kraft_words(tool, arguments)
 
 
-def test_every_word_that_a_tool_becomes_is_known_to_the_command(kraft: Command) -> None:
+def test_every_translated_kafka_tool_argument_is_known_to_kraft(kraft: Command) -> None:
     lines = (
         "kafka-topics --create --topic t --partitions 3 --replication-factor 2 --config a=1 --if-not-exists",
         "kafka-topics --describe --topic t --under-min-isr-partitions --at-min-isr-partitions --unavailable-partitions",

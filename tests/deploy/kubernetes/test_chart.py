@@ -1,6 +1,6 @@
-"""What Helm makes of the chart, for a matrix of values, is valid for Kubernetes, and its properties are a node's.
+"""Helm's output for the chart, for a matrix of values, is valid for Kubernetes, and contains valid node properties.
 
-Run by `deploy/check/chart.sh`, which brings Helm and the schemas.
+Run by `deploy/check/chart.sh`, which provides Helm and the schemas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.deploy
 
 CHART = Path(__file__).parents[3] / "deploy" / "kubernetes"
 VERSIONS = ("1.37", "1.33", "1.31")
-"""Of Kubernetes, whose schemas the manifests are held to."""
+"""Versions of Kubernetes whose schemas the manifests must satisfy."""
 TLS = {"tls": {"enabled": True, "secret": "kraft-tls", "clientAuth": "required"}}
 TOLERATION = {"key": "dedicated", "operator": "Equal", "value": "kafka", "effect": "NoSchedule"}
 RANGES = ["10.0.0.0/8"]
@@ -77,7 +77,7 @@ MATRIX: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def helm() -> str:
-    """The program; the tests of this module are skipped where deploy/check/chart.sh has not brought it."""
+    """The helm program. The tests of this module are skipped unless deploy/check/chart.sh has installed it."""
     path = os.environ.get("HELM", "")
     if not path:
         pytest.skip("HELM does not name the program: run deploy/check/chart.sh")
@@ -86,7 +86,7 @@ def helm() -> str:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Key → the file that a pod would have at its place."""
+    """Files with the key and the trust store of a pod, by the configuration key that names them."""
     folder = tmp_path_factory.mktemp("stores")
     authority = trustme.CA()
     authority.issue_cert("a.example.com").private_key_and_cert_chain_pem.write_to_path(folder / "key.pem")
@@ -95,7 +95,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def render(helm: str, values: dict[str, Any], folder: Path, *, fails: bool = False) -> str:
-    """The manifests; with `fails`, why there are none."""
+    """Render the chart. Return the manifests or, with `fails`, the error text."""
     path = folder / "values.json"
     path.write_text(json.dumps(values))
     command = [helm, "template", "a", str(CHART), "-n", "data", "--kube-version", VERSIONS[0], "-f", str(path)]
@@ -118,14 +118,14 @@ def named(rows: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
     return row
 
 
-def test_helm_finds_nothing_wrong_with_the_chart(helm: str) -> None:
+def test_helm_lint_accepts_the_chart(helm: str) -> None:
     command = [helm, "lint", "--strict", str(CHART), "--kube-version", VERSIONS[0]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_manifests_have_no_field_that_kubernetes_does_not_know(helm: str, name: str, tmp_path: Path) -> None:
+def test_manifests_have_only_fields_known_to_kubernetes(helm: str, name: str, tmp_path: Path) -> None:
     schemas = pytest.importorskip("kubernetes_validate")
     rows = manifests(render(helm, MATRIX[name], tmp_path))
     for version in VERSIONS:
@@ -136,7 +136,7 @@ def test_manifests_have_no_field_that_kubernetes_does_not_know(helm: str, name: 
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_selectors_and_probes_fit_the_pods(helm: str, name: str, tmp_path: Path) -> None:
+def test_selectors_and_probes_match_the_pods(helm: str, name: str, tmp_path: Path) -> None:
     rows = manifests(render(helm, MATRIX[name], tmp_path))
     pods = [row["spec"]["template"] for row in rows if row["kind"] in ("StatefulSet", "Deployment")]
     for row in rows:
@@ -164,7 +164,7 @@ def test_rendered_properties_describe_nodes(helm: str, name: str, stores: dict[s
         properties = dict(parse_properties(data[f"{role}.properties"]))
         for key, path in stores.items():
             if key in properties:
-                properties[key] = str(path)  # a file of the pod
+                properties[key] = str(path)  # a file inside the pod
         host = "a.example.com"
         names = [entry.partition("://") for entry in properties["listeners"].split(",")]
         advertised = ",".join(f"{listener}://{host}:{address.rpartition(':')[2]}" for listener, _, address in names)
@@ -173,7 +173,7 @@ def test_rendered_properties_describe_nodes(helm: str, name: str, stores: dict[s
         assert all(one.host == host for one in config.advertised_listeners)
 
 
-def test_a_value_of_a_key_is_in_the_properties_as_it_was_given(helm: str, tmp_path: Path) -> None:
+def test_a_chart_value_is_in_the_properties_unchanged(helm: str, tmp_path: Path) -> None:
     config = {
         "log.cleaner.min.cleanable.ratio": 0.35,
         "log.retention.bytes": 107374182400,
@@ -186,7 +186,7 @@ def test_a_value_of_a_key_is_in_the_properties_as_it_was_given(helm: str, tmp_pa
     assert {key: properties[key] for key in config} == expected
 
 
-def test_a_changed_configuration_changes_the_pods_and_another_value_does_not(helm: str, tmp_path: Path) -> None:
+def test_a_configuration_change_restarts_the_pods_and_other_values_do_not(helm: str, tmp_path: Path) -> None:
     def checksums(values: dict[str, Any]) -> tuple[str, ...]:
         rows = of_kind(manifests(render(helm, values, tmp_path)), "StatefulSet")
         return tuple(row["spec"]["template"]["metadata"]["annotations"]["checksum/config"] for row in rows)
@@ -198,7 +198,7 @@ def test_a_changed_configuration_changes_the_pods_and_another_value_does_not(hel
     assert changed[1] == controller
 
 
-def test_voters_of_the_quorum_have_an_id_and_a_place_each(helm: str, tmp_path: Path) -> None:
+def test_each_voter_of_the_chart_has_its_own_id_and_address(helm: str, tmp_path: Path) -> None:
     rows = manifests(render(helm, MATRIX["five-and-nine"], tmp_path))
     (init,) = named(rows, "StatefulSet", "a-kraft-controller")["spec"]["template"]["spec"]["initContainers"]
     variables = {one["name"]: one.get("value") for one in init["env"]}
@@ -209,7 +209,7 @@ def test_voters_of_the_quorum_have_an_id_and_a_place_each(helm: str, tmp_path: P
     assert all(len(one) == 22 for one in [*directories, variables["CLUSTER_ID"]])
 
 
-def test_each_broker_has_a_port_of_the_machines(helm: str, tmp_path: Path) -> None:
+def test_each_broker_of_the_chart_has_its_own_node_port(helm: str, tmp_path: Path) -> None:
     rows = manifests(render(helm, MATRIX["node-port"], tmp_path))
     ports = {
         row["spec"]["selector"]["statefulset.kubernetes.io/pod-name"]: row["spec"]["ports"][0]["nodePort"]
@@ -219,7 +219,7 @@ def test_each_broker_has_a_port_of_the_machines(helm: str, tmp_path: Path) -> No
     assert ports == {f"a-kraft-broker-{n}": 31090 + n for n in range(3)}
 
 
-def test_no_container_may_gain_rights_or_write_its_image(helm: str, tmp_path: Path) -> None:
+def test_no_container_may_gain_privileges_or_write_to_its_image(helm: str, tmp_path: Path) -> None:
     rows = manifests(render(helm, MATRIX["console"], tmp_path))
     for row in [*of_kind(rows, "StatefulSet"), *of_kind(rows, "Deployment")]:
         pod = row["spec"]["template"]["spec"]
@@ -249,7 +249,5 @@ def test_no_container_may_gain_rights_or_write_its_image(helm: str, tmp_path: Pa
     ],
     ids=str,
 )
-def test_values_that_cannot_work_are_refused_by_name(
-    helm: str, values: dict[str, Any], word: str, tmp_path: Path
-) -> None:
+def test_invalid_chart_values_are_refused_by_name(helm: str, values: dict[str, Any], word: str, tmp_path: Path) -> None:
     assert word in render(helm, values, tmp_path, fails=True)

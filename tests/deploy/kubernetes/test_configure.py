@@ -1,4 +1,5 @@
-"""The chart's init step makes a pod's server.properties from its role's, and formats the log directory once."""
+"""The chart's init step: it makes a pod's server.properties from that of its role, and formats the log directory
+once."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ SECONDS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """Where a pod's volumes would be mounted."""
+    """A pod whose volume mounts are replaced by folders."""
 
     folder: Path
 
@@ -38,7 +39,7 @@ class Pod:
         path.write_text(text)
 
     def configure(self, name: str, **environment: str) -> NodeConfig:
-        """Run the init step of this pod."""
+        """Run the init step in this pod."""
         (self.folder / "run").mkdir(exist_ok=True)
         programs = self.folder / "bin"
         programs.mkdir(exist_ok=True)
@@ -65,7 +66,7 @@ class Pod:
         return read_config(self.folder / "run" / "server.properties")
 
     def directory_ids(self) -> set[str]:
-        """Of the log directory that was formatted."""
+        """Return the directory ids of the formatted log directory."""
         text = (self.folder / "data" / "kraft" / "meta.properties").read_text()
         return {line.split("=")[1] for line in text.splitlines() if line.startswith("directory.id")}
 
@@ -90,24 +91,24 @@ def broker(pod: Pod, **environment: str) -> NodeConfig:
     return pod.configure("a-kraft-broker-2", ROLE="broker", NODE_ID_FIRST="10", **environment)
 
 
-def test_a_controllers_pod_becomes_a_first_voter_with_the_directory_id_of_the_list(pod: Pod) -> None:
+def test_a_controller_pod_becomes_an_initial_voter_with_the_directory_id_of_the_list(pod: Pod) -> None:
     voters = f"100@a-controller-0.a.svc:9093:{DIRECTORY_ID}"
     role = {"ROLE": "controller", "NODE_ID_FIRST": "100"}
     config = pod.configure("a-kraft-controller-0", INITIALIZE="true", VOTERS=voters, **role)
     assert config.node_id == 100
     assert advertised(config) == {"CONTROLLER": ("a-kraft-controller-0.a-kraft.data.svc.cluster.local", 9093)}
     assert pod.directory_ids() == {DIRECTORY_ID}
-    pod.configure("a-kraft-controller-0", INITIALIZE="true", VOTERS=voters, **role)  # the pod starts again
+    pod.configure("a-kraft-controller-0", INITIALIZE="true", VOTERS=voters, **role)  # the pod is restarted
 
 
-def test_a_controllers_pod_that_may_not_initialize_gets_a_directory_id_of_its_own(pod: Pod) -> None:
+def test_a_controller_pod_that_may_not_initialize_gets_its_own_directory_id(pod: Pod) -> None:
     voters = f"100@a-controller-0.a.svc:9093:{DIRECTORY_ID}"
     role = {"ROLE": "controller", "NODE_ID_FIRST": "100"}
     pod.configure("a-kraft-controller-0", INITIALIZE="false", VOTERS=voters, **role)
     assert pod.directory_ids() != {DIRECTORY_ID}
 
 
-def test_a_brokers_pod_advertises_its_own_port_of_the_machine(pod: Pod) -> None:
+def test_a_broker_pod_advertises_its_own_node_port(pod: Pod) -> None:
     config = broker(pod, EXTERNAL_TYPE="NodePort", EXTERNAL_PORT="31090", EXTERNAL_HOST="fd00::7")
     assert config.node_id == 12
     assert advertised(config) == {
@@ -116,20 +117,20 @@ def test_a_brokers_pod_advertises_its_own_port_of_the_machine(pod: Pod) -> None:
     }
 
 
-def test_a_brokers_pod_advertises_its_own_name_behind_a_load_balancer(pod: Pod) -> None:
+def test_a_broker_pod_advertises_its_own_name_behind_a_load_balancer(pod: Pod) -> None:
     config = broker(pod, EXTERNAL_TYPE="LoadBalancer", EXTERNAL_HOST="broker-{ordinal}.example.com")
     assert advertised(config)["EXTERNAL"] == ("broker-2.example.com", 9094)
 
 
-def test_a_brokers_rack_is_the_zone_that_kubernetes_gave_to_the_pod(pod: Pod) -> None:
+def test_a_broker_pod_takes_its_rack_from_the_zone_label_of_the_pod(pod: Pod) -> None:
     assert broker(pod, RACK_SOURCE="PodLabel", ZONE="eu-1a").rack == "eu-1a"
 
 
-def test_a_broker_without_a_known_zone_starts_without_a_rack(pod: Pod) -> None:
+def test_a_broker_pod_without_a_known_zone_starts_without_a_rack(pod: Pod) -> None:
     assert broker(pod, RACK_SOURCE="PodLabel", ZONE="").rack is None
 
 
-def test_properties_of_a_secret_and_a_key_store_are_added(pod: Pod) -> None:
+def test_the_init_step_adds_the_properties_of_a_secret_and_a_key_store(pod: Pod) -> None:
     pod.write("secret/server.properties", "num.partitions=7")
     pod.write("tls/tls.key", "KEY\n")
     pod.write("tls/tls.crt", "CHAIN\n")
@@ -139,7 +140,7 @@ def test_properties_of_a_secret_and_a_key_store_are_added(pod: Pod) -> None:
 
 
 class Nodes(http.server.BaseHTTPRequestHandler):
-    """The Kubernetes API, as far as a node is concerned."""
+    """A server for the part of the Kubernetes API that describes Kubernetes nodes."""
 
     def do_GET(self) -> None:
         known = self.path == "/api/v1/nodes/machine-1" and self.headers["Authorization"] == "Bearer secret"
@@ -153,7 +154,7 @@ class Nodes(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def api(account: Path) -> Iterator[int]:
-    """Its port; `account` becomes the folder that a pod gets of its service account."""
+    """Port of the Kubernetes API. The folder `account` gets the service account files that a pod has."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -171,7 +172,7 @@ def api(account: Path) -> Iterator[int]:
             thread.join()
 
 
-def test_a_brokers_rack_is_the_zone_that_the_api_knows_of_the_machine(pod: Pod) -> None:
+def test_a_broker_pod_takes_its_rack_from_the_zone_of_its_kubernetes_node(pod: Pod) -> None:
     pod.write("config/zone", (CHART / "files" / "zone").read_text())
     account = pod.folder / "account"
     with api(account) as port:

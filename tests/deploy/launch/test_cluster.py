@@ -1,4 +1,6 @@
-"""Real nodes as real processes: started by a zygote, killed, stopped, paused; with and without their launcher."""
+"""Real nodes as real processes: a zygote starts them, and they are killed, stopped and paused, with and without a
+launcher.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def test_a_node_is_a_process_with_its_own_title_session_and_log(cluster: LocalCl
     assert answers(cluster.layout.port)
 
 
-def test_a_killed_node_is_noted_and_can_be_started_again(cluster: LocalCluster) -> None:
+def test_a_killed_node_is_recorded_as_ended_and_can_be_started_again(cluster: LocalCluster) -> None:
     first = pid_of(cluster, 1)
     os.kill(first, signal.SIGKILL)
     cluster.start(1)
@@ -84,26 +86,26 @@ def test_a_killed_node_is_noted_and_can_be_started_again(cluster: LocalCluster) 
         cluster.kill(1)
 
 
-def test_a_node_that_runs_is_not_started_twice(cluster: LocalCluster) -> None:
+def test_a_running_node_is_not_started_twice(cluster: LocalCluster) -> None:
     with pytest.raises(LaunchError, match=r"node 1 already runs \(pid \d+\)"):
         cluster.start(1)
     with pytest.raises(LaunchError, match="there is no node 7"):
         cluster.start(7)
 
 
-def test_a_clean_stop_ends_with_code_0_and_leaves_the_clean_shutdown_file(cluster: LocalCluster) -> None:
+def test_a_clean_stop_exits_with_0_and_leaves_the_clean_shutdown_file(cluster: LocalCluster) -> None:
     cluster.stop(1)
     assert {node.node_id: node.ended for node in cluster.status()}[1] == "exit code 0"
     assert (cluster.folder.node(1) / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_a_node_that_does_not_end_in_time_is_named(cluster: LocalCluster) -> None:
+def test_a_node_that_does_not_stop_in_time_is_named(cluster: LocalCluster) -> None:
     pid = pid_of(cluster, 1)
     with pytest.raises(LaunchError, match=rf"still not ended: node 1 \(pid {pid}\); kraft kill ends it at once"):
         cluster.stop(1, timeout_s=0)
 
 
-def test_a_node_is_paused_and_goes_on(cluster: LocalCluster) -> None:
+def test_a_node_is_paused_and_resumed(cluster: LocalCluster) -> None:
     pid = cluster.pause(101)
     os.kill(pid, 0)
     assert states(cluster)[101] == "paused"
@@ -111,12 +113,12 @@ def test_a_node_is_paused_and_goes_on(cluster: LocalCluster) -> None:
     assert states(cluster)[101] == "ready"
 
 
-def test_a_second_start_on_one_folder_is_refused(cluster: LocalCluster) -> None:
+def test_a_second_cluster_start_in_one_folder_is_refused(cluster: LocalCluster) -> None:
     with pytest.raises(LaunchError, match="a cluster is already up in"):
         LocalCluster.up(cluster.folder, cluster.layout, cluster.cluster_id)
 
 
-def test_a_second_node_on_one_folder_is_refused(cluster: LocalCluster) -> None:
+def test_a_second_node_process_in_one_folder_is_refused(cluster: LocalCluster) -> None:
     path = cluster.folder.node(1) / "server.properties"
     other = path.with_name("other.properties")
     port = str(cluster.layout.port)
@@ -128,7 +130,7 @@ def test_a_second_node_on_one_folder_is_refused(cluster: LocalCluster) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_broker_whose_controllers_are_all_down_is_not_waited_for(cluster: LocalCluster) -> None:
+def test_starting_a_broker_whose_controllers_are_all_down_fails_at_once(cluster: LocalCluster) -> None:
     for node_id in (1, 101):
         cluster.kill(node_id)
     with pytest.raises(LaunchError, match=r"no controller of .* runs; start them first: kraft start 101"):
@@ -139,14 +141,16 @@ def test_a_broker_whose_controllers_are_all_down_is_not_waited_for(cluster: Loca
         cluster.start(1)
 
 
-def test_one_of_several_controllers_that_are_all_down_is_not_waited_for(tmp_path: Path) -> None:
+def test_starting_one_of_several_controllers_that_are_all_down_fails_at_once(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "data")
     folder.create(ClusterLayout(combined=2), new_cluster_id())
     with pytest.raises(LaunchError, match=r"no controller of .* runs; start all with kraft up"):
         LocalCluster.find(folder).start(1)
 
 
-def test_a_port_that_a_cluster_has_is_named_with_its_folder(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_port_used_by_a_cluster_is_refused_with_the_folder_of_that_cluster(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     folder = ClusterFolder(tmp_path / "other")
     freed = f"end it with kraft down --data {cluster.folder.path}, or choose another --port"
     with pytest.raises(LaunchError, match=f"is taken: the cluster in {cluster.folder.path} has it; {freed}"):
@@ -154,7 +158,7 @@ def test_a_port_that_a_cluster_has_is_named_with_its_folder(cluster: LocalCluste
     assert not folder.path.exists()
 
 
-def test_without_its_launcher_a_cluster_lives_on_and_can_be_controlled(cluster: LocalCluster) -> None:
+def test_a_cluster_whose_launcher_died_keeps_running_and_can_be_controlled(cluster: LocalCluster) -> None:
     zygote = zygote_of(cluster)
     zygote.signal(signal.SIGKILL)
     assert cluster._held is not None
@@ -173,7 +177,7 @@ def test_without_its_launcher_a_cluster_lives_on_and_can_be_controlled(cluster: 
     assert not cluster.is_up
 
 
-def test_a_stopped_cluster_starts_again_with_what_it_had(tmp_path: Path) -> None:
+def test_a_stopped_cluster_starts_again_with_its_data(tmp_path: Path) -> None:
     layout = ClusterLayout(combined=1, port=free_port(ClusterLayout(combined=1)))
     folder = ClusterFolder(tmp_path / "data")
     for _ in range(2):
@@ -189,7 +193,7 @@ def test_a_stopped_cluster_starts_again_with_what_it_had(tmp_path: Path) -> None
     assert log.count("the node has stopped") == 2
 
 
-def test_a_taken_port_is_named_with_its_owner(tmp_path: Path) -> None:
+def test_starting_a_cluster_on_a_port_in_use_names_the_process_that_uses_it(tmp_path: Path) -> None:
     layout = ClusterLayout(combined=1, port=free_port(ClusterLayout(combined=1)))
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -205,7 +209,7 @@ def test_a_taken_port_is_named_with_its_owner(tmp_path: Path) -> None:
     assert (tmp_path / "there").exists()
 
 
-def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     layout = ClusterLayout(combined=1, port=free_port(ClusterLayout(combined=1)))
     folder = ClusterFolder(tmp_path / "data")
     cluster = LocalCluster.up(folder, layout, new_cluster_id())
@@ -236,7 +240,7 @@ sys.stdin.read()
 """
 
 
-def test_an_attached_cluster_goes_down_and_away_when_its_owner_is_killed(tmp_path: Path) -> None:
+def test_an_attached_temporary_cluster_is_stopped_and_deleted_when_its_owner_is_killed(tmp_path: Path) -> None:
     port = free_port(ClusterLayout(combined=1))
     folder = ClusterFolder(tmp_path / "data")
     command = [sys.executable, "-c", _OWNER, str(folder.path), str(port)]
@@ -258,10 +262,11 @@ def start_in_background(folder: ClusterFolder, port: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-def test_a_cluster_is_ended_from_another_login_and_starts_again(
+def test_a_cluster_is_stopped_from_another_login_session_and_starts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
 ) -> None:
-    """Neither a runtime folder nor the temporary folder of the login that started it is needed to find its launcher."""
+    """The launcher is found without the runtime folder and the temporary folder of the login session in which it was
+    started."""
     folder = ClusterFolder(tmp_path.joinpath(*["d" * 40] * depth, "data"))
     layout = ClusterLayout(combined=1, port=free_port(ClusterLayout(combined=1)))
     for name in ("first", "second"):
@@ -279,14 +284,14 @@ def test_a_cluster_is_ended_from_another_login_and_starts_again(
         assert not answers(layout.port)
 
 
-def test_a_cluster_whose_control_socket_was_removed_is_ended_all_the_same(tmp_path: Path) -> None:
+def test_a_cluster_whose_control_socket_was_removed_can_still_be_stopped(tmp_path: Path) -> None:
     port = free_port(ClusterLayout(combined=1))
     folder = ClusterFolder(tmp_path / "data")
     start_in_background(folder, port)
     folder.socket.unlink()
     found = LocalCluster.find(folder)
     found.kill(1)
-    found.start(1)  # by a new interpreter, of which the launcher does not know
+    found.start(1)  # started in a new interpreter, which the launcher has not recorded
     assert found.is_up
     zygote = zygote_of(found)
     os.kill(zygote.pid, signal.SIGSTOP)
@@ -296,7 +301,7 @@ def test_a_cluster_whose_control_socket_was_removed_is_ended_all_the_same(tmp_pa
     assert not answers(port)
 
 
-def test_a_folder_that_an_unknown_process_holds_is_not_said_to_be_down(tmp_path: Path) -> None:
+def test_down_fails_on_a_folder_that_an_unknown_process_holds(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     folder.create(ClusterLayout(combined=1), new_cluster_id())
     holder = take_lock(folder)
@@ -308,7 +313,7 @@ def test_a_folder_that_an_unknown_process_holds_is_not_said_to_be_down(tmp_path:
     assert LocalCluster.find(folder).down() == []
 
 
-def test_a_process_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_another_user_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     me = identify(os.getpid())
     assert me is not None
 
@@ -320,7 +325,7 @@ def test_a_process_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.
         me.signal(signal.SIGTERM)
 
 
-def test_a_signal_is_not_sent_to_a_stranger_with_a_reused_number(tmp_path: Path) -> None:
+def test_a_signal_is_not_sent_to_another_process_with_a_reused_number(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     layout = ClusterLayout(combined=1)
     folder.create(layout, new_cluster_id())

@@ -1,4 +1,6 @@
-"""Compiled dataclass methods are remembered, and a file that is damaged or cannot be written changes nothing."""
+"""The cache of compiled dataclass methods. It is kept between runs, and causes no error if its file is damaged or not
+writable.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def require_working(point: type) -> None:
     assert hash(point(1)) == hash(point(1, 2))
 
 
-def test_a_user_without_a_home_has_a_cache_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_cache_of_a_user_without_a_home_is_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -41,7 +43,7 @@ def test_a_user_without_a_home_has_a_cache_in_memory_alone(monkeypatch: pytest.M
     assert cache_path() is None
 
 
-def test_what_was_compiled_once_is_found_again(tmp_path: Path) -> None:
+def test_compiled_cache_finds_methods_compiled_in_an_earlier_run(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "code"
     with CompiledCache(path).active():
         require_working(make_class())
@@ -53,14 +55,14 @@ def test_what_was_compiled_once_is_found_again(tmp_path: Path) -> None:
     assert path.read_bytes() == written
 
 
-def test_outside_of_the_cache_nothing_is_changed(tmp_path: Path) -> None:
+def test_compiled_cache_changes_nothing_outside_its_context(tmp_path: Path) -> None:
     with CompiledCache(tmp_path / "code").active():
         assert dataclasses.__dict__["exec"] is not builtins.exec
     assert "exec" not in dataclasses.__dict__
     require_working(make_class())
 
 
-def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path) -> None:
+def test_compiled_cache_ignores_and_replaces_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "code"
     with CompiledCache(path).active():
         make_class()
@@ -71,13 +73,13 @@ def test_a_damaged_file_is_ignored_and_replaced(tmp_path: Path) -> None:
     assert path.read_bytes() == good
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_compiled_cache_works_with_an_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with CompiledCache(tmp_path / "file" / "code").active():
         require_working(make_class())
 
 
-def test_another_hash_seed_adds_nothing(tmp_path: Path) -> None:
+def test_compiled_cache_gets_no_new_entries_from_another_hash_seed(tmp_path: Path) -> None:
     path = tmp_path / "code"
     program = (
         "import sys; from pathlib import Path; from kraft.deploy.launch.compiled_cache import CompiledCache\n"

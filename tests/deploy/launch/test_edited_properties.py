@@ -1,4 +1,4 @@
-"""What was edited in a node's file stays when `kraft up` writes the file again, or is named."""
+"""A user's edits of a node's file are kept when `kraft up` writes the file again, or are named in a notice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> ClusterFolder:
     return made
 
 
-def test_edits_stay_over_any_number_of_starts(folder: ClusterFolder) -> None:
+def test_edited_properties_are_kept_over_any_number_of_starts(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=5\nbroker.rack=r1")
     edit(folder, 2, "num.partitions=3\n", "")
     for layout in (LAYOUT, replace(LAYOUT, port=7000), LAYOUT):
@@ -44,20 +44,20 @@ def test_edits_stay_over_any_number_of_starts(folder: ClusterFolder) -> None:
         assert properties(folder, 1)["listeners"] == f"PLAINTEXT://127.0.0.1:{layout.port}"
 
 
-def test_a_file_that_says_what_it_should_is_not_written_again(folder: ClusterFolder) -> None:
+def test_an_unchanged_properties_file_is_not_rewritten(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "# my note\nnum.partitions=5")
     folder.create(LAYOUT, "an-id")
     assert "# my note" in (folder.node(1) / "server.properties").read_text()
 
 
-def test_a_removed_file_is_written_anew(folder: ClusterFolder) -> None:
+def test_a_removed_properties_file_is_written_again(folder: ClusterFolder) -> None:
     expected = properties(folder, 1)
     (folder.node(1) / "server.properties").unlink()
     assert folder.create(LAYOUT, "an-id") == ()
     assert properties(folder, 1) == expected
 
 
-def test_an_edit_of_what_kraft_up_sets_itself_is_named_with_the_option(folder: ClusterFolder) -> None:
+def test_an_edit_of_a_key_that_kraft_up_always_sets_is_dropped_with_a_notice(folder: ClusterFolder) -> None:
     edit(folder, 2, "listeners=PLAINTEXT://127.0.0.1:9093", "listeners=PLAINTEXT://127.0.0.1:9999")
     (notice,) = folder.create(LAYOUT, "an-id")
     assert "2/server.properties" in notice
@@ -66,21 +66,21 @@ def test_an_edit_of_what_kraft_up_sets_itself_is_named_with_the_option(folder: C
     assert folder.create(LAYOUT, "an-id") == ()
 
 
-def test_a_new_setting_overrules_an_edit_and_names_it(folder: ClusterFolder) -> None:
+def test_a_new_setting_overrides_an_edit_with_a_notice(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=5")
     (notice,) = folder.create(replace(LAYOUT, settings={"num.partitions": "7"}), "an-id")
     assert "num.partitions (this start sets '7')" in notice
     assert properties(folder, 1)["num.partitions"] == "7"
 
 
-def test_an_edit_of_a_setting_that_this_start_leaves_out_is_named(folder: ClusterFolder) -> None:
+def test_an_edit_of_a_setting_that_this_start_omits_is_dropped_with_a_notice(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=5")
     (notice,) = folder.create(replace(LAYOUT, settings={}), "an-id")
     assert "num.partitions (this start leaves it out)" in notice
     assert "num.partitions" not in properties(folder, 1)
 
 
-def test_a_folder_of_an_earlier_release_keeps_edits(folder: ClusterFolder) -> None:
+def test_edits_in_a_folder_of_an_earlier_release_are_kept(folder: ClusterFolder) -> None:
     text = folder.description.read_text()
     folder.description.write_text(text[: text.index(',\n  "written"')] + "\n}\n")
     edit(folder, 1, "num.partitions=3", "broker.rack=r1\nnum.partitions=3")
@@ -88,13 +88,13 @@ def test_a_folder_of_an_earlier_release_keeps_edits(folder: ClusterFolder) -> No
     assert properties(folder, 1)["broker.rack"] == "r1"
 
 
-def test_a_file_that_does_not_parse_is_named(folder: ClusterFolder) -> None:
+def test_an_unparsable_properties_file_is_named(folder: ClusterFolder) -> None:
     edit(folder, 1, "num.partitions=3", "num.partitions=\\uzz")
-    with pytest.raises(LaunchError, match=r"1/server\.properties: .*mend or remove the file"):
+    with pytest.raises(LaunchError, match=r"1/server\.properties: .*fix or delete the file"):
         folder.create(LAYOUT, "an-id")
 
 
-def test_every_key_that_kraft_up_sets_for_its_own_working_is_overruled() -> None:
+def test_edits_of_all_keys_that_kraft_up_needs_are_dropped() -> None:
     layout = ClusterLayout(combined=1, external="h:9999", fault_control=True, profile="kafka")
     (node,) = layout.nodes()
     written = layout.properties(node, "/x")
@@ -104,7 +104,7 @@ def test_every_key_that_kraft_up_sets_for_its_own_working_is_overruled() -> None
     assert {key for key, value in merged.properties.items() if value == written[key]} == set(OPTION_OF)
 
 
-def test_racks_go_round_the_brokers_and_one_node_has_its_own_settings() -> None:
+def test_racks_are_assigned_round_robin_and_one_node_has_its_own_settings() -> None:
     layout = ClusterLayout(
         controllers=1,
         brokers=3,
@@ -123,13 +123,13 @@ def test_racks_without_a_name_or_a_broker_are_refused(racks: str) -> None:
         replace(LAYOUT, racks=racks)
 
 
-def test_a_setting_of_a_node_that_is_not_there_is_refused() -> None:
+def test_a_setting_for_a_missing_node_is_refused() -> None:
     with pytest.raises(LaunchError, match=r"there is no node 7; there are 101, 1, 2"):
         replace(LAYOUT, node_settings={"7": {"num.partitions": "9"}})
 
 
-def test_a_file_that_is_no_text_is_named(folder: ClusterFolder) -> None:
+def test_an_edited_properties_file_that_is_not_text_is_refused_by_name(folder: ClusterFolder) -> None:
     file = folder.node(1) / "server.properties"
     file.write_bytes(file.read_bytes() + b"broker.rack=\xff\n")
-    with pytest.raises(LaunchError, match=r"1/server\.properties: .*mend or remove the file"):
+    with pytest.raises(LaunchError, match=r"1/server\.properties: .*fix or delete the file"):
         folder.create(LAYOUT, "an-id")

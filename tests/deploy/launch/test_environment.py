@@ -1,4 +1,4 @@
-"""Properties from KAFKA_… variables, and the verbs that read them."""
+"""Properties from KAFKA_… variables, and the commands that read these variables."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tests.stages.kraft_command import Command
         ("PATH", None),
     ],
 )
-def test_a_variable_sets_the_key_that_it_sets_in_kafkas_image(variable: str, key: str | None) -> None:
+def test_an_environment_variable_sets_the_same_key_as_in_kafkas_image(variable: str, key: str | None) -> None:
     assert property_name(variable) == key
 
 
-def test_variables_win_over_the_file_when_a_node_reads_both(tmp_path: Path) -> None:
+def test_environment_variables_override_the_properties_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in CONTROLLER.items()))
     over = environment_properties({"KAFKA_LOG_RETENTION_HOURS": "5", "KAFKA_LOG_DIRS": "/elsewhere"})
@@ -44,7 +44,7 @@ def test_variables_win_over_the_file_when_a_node_reads_both(tmp_path: Path) -> N
     assert (config.log_dirs, config.integer("log.retention.hours")) == (("/elsewhere",), 5)
 
 
-def test_config_check_says_what_each_line_means_and_whether_a_node_starts(
+def test_config_check_explains_each_line_and_whether_a_node_would_start(
     kraft: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "server.properties"
@@ -72,7 +72,7 @@ def test_config_check_ends_with_a_verdict_that_names_the_wrong_lines(kraft: Comm
     assert max(map(len, said.splitlines())) < 250, "long values are cut"
 
 
-def test_config_check_of_lines_that_do_not_fit_each_other_fails(kraft: Command, tmp_path: Path) -> None:
+def test_config_check_of_contradicting_lines_fails(kraft: Command, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("process.roles=controller\nnode.id=1\n")
     said = kraft.run("config", "check", file, code=1)

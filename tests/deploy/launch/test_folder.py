@@ -1,4 +1,4 @@
-"""The folder of a cluster: what is written, what is read back, and what is refused."""
+"""The folder of a cluster: its files are written and read back, and other folders are rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kraft.deploy.launch.zygote_client import require_unlocked
 LAYOUT = ClusterLayout(controllers=1, brokers=2, settings={"num.partitions": "3"})
 
 
-def test_what_is_created_is_read_back(tmp_path: Path) -> None:
+def test_a_created_cluster_folder_is_read_back_unchanged(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "new")
     folder.create(LAYOUT, "an-id")
     assert folder.read() == (LAYOUT, "an-id")
@@ -36,25 +36,25 @@ def test_every_node_gets_a_file_that_kraft_node_accepts(tmp_path: Path) -> None:
         assert NodeConfig.parse(parse_properties(text)).node_id == node.node_id
 
 
-def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(LaunchError, match="holds no kraft cluster"):
         ClusterFolder(tmp_path).create(LAYOUT, "an-id")
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_cluster_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LaunchError, match="cannot use the folder"):
         ClusterFolder(tmp_path / "file").create(LAYOUT, "an-id")
 
 
-def test_an_empty_folder_says_how_to_start_a_cluster(tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused_with_the_command_to_start_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="start one with kraft up"):
         ClusterFolder(tmp_path).read()
 
 
-def test_a_description_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_description_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     folder.create(LAYOUT, "an-id")
     described = json.loads(folder.description.read_text())
@@ -63,16 +63,14 @@ def test_a_description_of_a_newer_release_is_refused(tmp_path: Path) -> None:
         folder.read()
 
 
-def test_a_damaged_description_is_named(tmp_path: Path) -> None:
+def test_a_damaged_cluster_description_is_refused_with_its_path(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     folder.description.write_text("{")
     with pytest.raises(LaunchError, match=r"cluster\.json is damaged"):
         folder.read()
 
 
-def test_a_folder_that_is_closed_to_this_user_is_not_said_to_be_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_folder_is_not_reported_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, *arguments: object, **options: object) -> NoReturn:
         raise PermissionError(13, "Permission denied")
 
@@ -85,14 +83,14 @@ def test_a_folder_that_is_closed_to_this_user_is_not_said_to_be_empty(
             ask()
 
 
-def test_an_unknown_node_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_node_is_refused_with_the_existing_nodes(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path)
     folder.create(LAYOUT, "an-id")
     with pytest.raises(LaunchError, match=r"there is no node 7 .* there are 101, 1, 2"):
         folder.plan(7)
 
 
-def test_the_last_cluster_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_started_cluster_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(LaunchError, match="no cluster was started yet"):
         last_folder()
@@ -103,7 +101,9 @@ def test_the_last_cluster_is_remembered(tmp_path: Path, monkeypatch: pytest.Monk
         assert last_folder().path == folder.path
 
 
-def test_of_several_clusters_the_last_one_that_runs_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_the_running_cluster_that_was_started_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first, second, third = made = [ClusterFolder(tmp_path / name) for name in ("first", "second", "third")]
     for folder in made:
@@ -118,7 +118,7 @@ def test_of_several_clusters_the_last_one_that_runs_is_meant(tmp_path: Path, mon
     assert [folder.path for folder in started_folders()] == [third.path, first.path]
 
 
-def test_a_folder_that_an_unknown_process_holds_is_reported_and_one_that_is_released_soon_is_not(
+def test_a_folder_held_by_an_unknown_process_is_reported_unless_released_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, slept = ClusterFolder(tmp_path), [0.0]

@@ -1,4 +1,4 @@
-"""What `kraft up` makes of its arguments: nodes, ports, properties that a node accepts."""
+"""Layouts from the arguments of `kraft up`: nodes, ports, and properties that a node accepts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_node_accepts_its_properties_without_a_warning(layout: ClusterLayo
         assert config.integer("metadata.max.retention.ms") == -1
 
 
-def test_clients_outside_are_told_the_external_name() -> None:
+def test_brokers_advertise_the_external_name_to_outside_clients() -> None:
     layout = ClusterLayout(brokers=2, external="kafka.example.org:19092")
     config = NodeConfig.parse(layout.properties(layout.nodes()[-1], "/data/2"))
     assert "EXTERNAL://kafka.example.org:19093" in [str(listener) for listener in config.advertised_listeners]
@@ -57,7 +57,9 @@ def test_clients_outside_are_told_the_external_name() -> None:
 @pytest.mark.parametrize(
     ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
 )
-def test_topics_outlive_a_broker_where_the_brokers_allow_it(brokers: int, replicas: str, in_sync: str) -> None:
+def test_default_replication_survives_a_broker_failure_if_there_are_enough_brokers(
+    brokers: int, replicas: str, in_sync: str
+) -> None:
     for shape in ({"brokers": brokers}, {"combined": brokers}):
         layout = ClusterLayout(**shape)
         said = [layout.properties(node, "/x") for node in layout.nodes()]
@@ -67,7 +69,7 @@ def test_topics_outlive_a_broker_where_the_brokers_allow_it(brokers: int, replic
     assert "default.replication.factor" not in plain.properties(plain.nodes()[0], "/x")
 
 
-def test_settings_reach_every_node() -> None:
+def test_settings_of_the_layout_reach_every_node() -> None:
     layout = ClusterLayout(settings={"num.partitions": "7"})
     assert all(layout.properties(node, "/x")["num.partitions"] == "7" for node in layout.nodes())
 
@@ -80,7 +82,7 @@ def test_settings_reach_every_node() -> None:
         ({"profile": "prod"}, "expected dev or kafka"),
     ],
 )
-def test_a_layout_that_cannot_be_is_refused(arguments: dict[str, int | str], expected: str) -> None:
+def test_an_impossible_layout_is_refused(arguments: dict[str, int | str], expected: str) -> None:
     with pytest.raises(LaunchError, match=expected):
         ClusterLayout(**arguments)  # type: ignore[arg-type]
 

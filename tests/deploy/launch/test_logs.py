@@ -1,4 +1,4 @@
-"""Which events a node logs: levels of its loggers, at start and while it runs."""
+"""The events that a node logs: levels of its loggers, at start and at run time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_restored")
-def test_a_logger_with_a_level_of_its_own_logs_from_that_level_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_logger_with_its_own_level_logs_only_events_of_that_level_or_above(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logs(
         "info", node_id=1, loggers=parsed_logger_levels(["kraft.broker.fetch=ERROR", "kraft.broker.produce=debug"])
     )
@@ -38,7 +38,7 @@ def test_a_logger_with_a_level_of_its_own_logs_from_that_level_on(capfd: pytest.
 
 
 @pytest.mark.usefixtures("_restored")
-def test_a_level_that_is_set_while_the_node_runs_is_in_force_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_log_level_changed_at_runtime_applies_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logs("warning", node_id=1)
     log = structlog.get_logger("kraft.broker.fetch")
     log.info("before")
@@ -51,6 +51,6 @@ def test_a_level_that_is_set_while_the_node_runs_is_in_force_at_once(capfd: pyte
 
 
 @pytest.mark.parametrize("text", ["kraft", "=INFO", "kraft=loud"])
-def test_a_level_of_a_logger_that_cannot_be_read_is_refused(text: str) -> None:
+def test_an_invalid_logger_level_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected NAME=LEVEL"):
         parsed_logger_levels([text])

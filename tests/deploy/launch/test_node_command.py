@@ -1,4 +1,4 @@
-"""A node with an exec.json runs behind its prefix and in its environment, and is a node like any other."""
+"""A node with an exec.json runs with its command prefix and environment. Otherwise it behaves like any other node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ NOTING = NodeCommand(prefix=("sh", "-c", SCRIPT, "sh"), environment={"KRAFT_TEST
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """One node that is executed, and notes with which process id and variable, and how much it has inherited."""
+    """One node with its own command, which records its process id, a variable and the number of inherited
+    descriptors."""
     folder = ClusterFolder(tmp_path / "cluster")
     layout = ClusterLayout(combined=1, port=free_port(SHAPE), fault_control=True)
     started = LocalCluster.up(
@@ -47,7 +48,7 @@ def seen(cluster: LocalCluster) -> tuple[int, str]:
     return int(pid), word
 
 
-def test_an_executed_node_keeps_its_process_id_and_serves(cluster: LocalCluster) -> None:
+def test_a_node_with_its_own_command_keeps_its_process_id_and_serves(cluster: LocalCluster) -> None:
     cluster.wait_ready()
     (status,) = cluster.status()
     assert status.state == "ready"
@@ -58,13 +59,13 @@ def test_an_executed_node_keeps_its_process_id_and_serves(cluster: LocalCluster)
     assert FaultClient.of_node(cluster.folder, 1).listed()["links"] == []
 
 
-def test_an_executed_node_inherits_its_streams_and_its_status_pipe_alone(cluster: LocalCluster) -> None:
+def test_a_node_with_its_own_command_inherits_only_its_streams_and_status_pipe(cluster: LocalCluster) -> None:
     cluster.wait_ready()
     files = int((cluster.folder.node(1) / "seen").read_text().splitlines()[1])
-    assert files == 5  # 0, 1, 2, the pipe, and the folder that is listed
+    assert files == 5  # descriptors 0, 1, 2, the pipe, and the directory that is being listed
 
 
-def test_an_executed_node_that_is_killed_starts_with_what_the_file_says_now(cluster: LocalCluster) -> None:
+def test_a_killed_node_with_its_own_command_restarts_with_the_current_file(cluster: LocalCluster) -> None:
     cluster.wait_ready()
     killed = cluster.kill(1)
     NodeCommand(prefix=NOTING.prefix, environment={"KRAFT_TEST_WORD": "second"}).write(cluster.folder.node(1))
@@ -76,7 +77,7 @@ def test_an_executed_node_that_is_killed_starts_with_what_the_file_says_now(clus
     assert cluster.status()[0].ended == "exit code 0"
 
 
-def test_an_executed_node_starts_without_a_launcher_as_well(cluster: LocalCluster) -> None:
+def test_a_node_with_its_own_command_also_starts_without_a_launcher(cluster: LocalCluster) -> None:
     cluster.wait_ready()
     cluster.kill(1)
     zygote = json.loads(cluster.folder.zygote_identity.read_text())["pid"]
@@ -94,7 +95,7 @@ def test_an_executed_node_starts_without_a_launcher_as_well(cluster: LocalCluste
     assert cluster.folder.admin_address(1) == ""
 
 
-def test_a_prefix_that_names_no_program_fails_the_start_and_names_the_file(cluster: LocalCluster) -> None:
+def test_a_node_command_with_a_missing_program_fails_the_start_and_names_the_file(cluster: LocalCluster) -> None:
     cluster.wait_ready()
     cluster.kill(1)
     NodeCommand(prefix=("no-such-program",)).write(cluster.folder.node(1))
@@ -105,7 +106,7 @@ def test_a_prefix_that_names_no_program_fails_the_start_and_names_the_file(clust
         cluster.start(1)
 
 
-def test_a_folder_without_the_file_has_no_command(tmp_path: Path) -> None:
+def test_a_node_folder_without_exec_json_has_no_command(tmp_path: Path) -> None:
     assert NodeCommand.read(tmp_path) is None
     (tmp_path / EXEC_FILE).write_text('{"prefix": ["nice"]}')
     assert NodeCommand.read(tmp_path) == NodeCommand(prefix=("nice",))

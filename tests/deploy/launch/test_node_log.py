@@ -1,4 +1,4 @@
-"""The log of a node that is a process: its form, and levels that change while it runs."""
+"""The log of a node process: its format, and levels that change at runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = Path(__file__).parents[3] / "kraft"
 
 
 def start(kraft: Command, tmp_path: Path, *options: str) -> Path:
-    """One combined node in the background; its log."""
+    """Start one node of both roles in the background. Return the path of its log."""
     port = str(free_port(ClusterLayout(combined=1)))
     kraft.spawn("up", "--data", str(tmp_path / "data"), "--combined", "1", "--port", port, "--background", *options)
     return ClusterFolder(tmp_path / "data").node(1) / "node.log"
@@ -30,7 +30,7 @@ def test_every_line_of_a_node_is_json_with_log_json(kraft: Command, tmp_path: Pa
     assert all({"timestamp", "level", "event", "node"} <= line.keys() for line in lines)
 
 
-def test_a_logger_writes_what_its_level_lets_through_from_the_change_on(kraft: Command, tmp_path: Path) -> None:
+def test_a_logger_follows_a_changed_level_in_a_running_node(kraft: Command, tmp_path: Path) -> None:
     log = start(kraft, tmp_path, "--log-level", "warning")
     before = log.read_text()
     kraft.run("configs", "alter", "--loggers", "1", "--set", "kraft.broker=INFO")
@@ -43,7 +43,7 @@ def test_a_logger_writes_what_its_level_lets_through_from_the_change_on(kraft: C
     assert "the node has stopped" not in after, "of another logger"
 
 
-def test_the_list_of_loggers_names_each_that_writes() -> None:
+def test_the_list_of_loggers_contains_every_logger_that_writes() -> None:
     found = subprocess.run(
         ["grep", "-rhoE", "--include=*.py", r'get_logger\("[^"]+"\)', *(f"{SOURCES / part}/" for part in PARTS)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What the launcher takes from a node's status pipe, without a node."""
+"""Events that the launcher reads from a node's status pipe, tested without a node."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kraft.deploy.launch.node_table import NodeProcess, NodeTable
 from kraft.deploy.launch.processes import ProcessIdentity
 
 
-def test_an_address_that_cannot_be_noted_in_the_folder_is_told_all_the_same(tmp_path: Path) -> None:
+def test_an_admin_address_that_cannot_be_written_to_the_folder_is_still_reported(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.write(writer, b'{"event": "starting", "admin": "127.0.0.1:9404"}\n')
     node = NodeProcess(1, ProcessIdentity(os.getpid(), ""), reader, starts=1, is_broker=True)
     with selectors.DefaultSelector() as selector:
-        table = NodeTable(ClusterFolder(tmp_path), selector, "info")  # there is no folder of node 1
+        table = NodeTable(ClusterFolder(tmp_path), selector, "info")  # the folder of node 1 does not exist
         assert table._listen(node)
     os.close(reader)
     os.close(writer)

@@ -1,4 +1,5 @@
-"""A process is known by number and start time: a signal never reaches a stranger."""
+"""A process is identified by its number and start time, so a signal never reaches another process with the same
+number."""
 
 from __future__ import annotations
 
@@ -45,14 +46,14 @@ def test_a_process_is_alive_until_it_is_killed(sleeper: subprocess.Popen[bytes])
     assert not identity.signal(signal.SIGKILL)
 
 
-def test_another_process_with_the_same_number_gets_no_signal(sleeper: subprocess.Popen[bytes]) -> None:
+def test_another_process_with_the_same_process_id_gets_no_signal(sleeper: subprocess.Popen[bytes]) -> None:
     stranger = ProcessIdentity(sleeper.pid, "long ago")
     assert not stranger.is_alive
     assert not stranger.signal(signal.SIGKILL)
     assert sleeper.poll() is None
 
 
-def test_a_paused_process_is_seen_as_such(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_paused_process_is_recognized_as_stopped(sleeper: subprocess.Popen[bytes]) -> None:
     identity = identify(sleeper.pid)
     assert identity is not None
     identity.signal(signal.SIGSTOP)
@@ -63,11 +64,11 @@ def test_a_paused_process_is_seen_as_such(sleeper: subprocess.Popen[bytes]) -> N
     assert not identity.is_stopped
 
 
-def test_a_process_that_runs_is_not_dying() -> None:
+def test_a_running_process_is_not_dying() -> None:
     assert not is_dying(os.getpid())
 
 
-def test_what_is_noted_is_read_back_and_the_pid_file_holds_the_number_alone(tmp_path: Path) -> None:
+def test_a_written_process_identity_is_read_back_and_the_pid_file_holds_only_the_number(tmp_path: Path) -> None:
     identity = ProcessIdentity(4711, "12345")
     write_identity(tmp_path, identity)
     assert (tmp_path / "pid").read_text() == "4711\n"
@@ -78,12 +79,12 @@ def test_what_is_noted_is_read_back_and_the_pid_file_holds_the_number_alone(tmp_
     assert read_identity(tmp_path) is None
 
 
-def test_an_exit_is_told_in_words() -> None:
+def test_a_process_exit_status_is_described_in_words() -> None:
     assert describe_exit(9) == "killed by SIGKILL"
     assert describe_exit(3 << 8) == "exit code 3"
 
 
-def test_a_taken_port_is_refused_with_its_owner() -> None:
+def test_a_port_in_use_is_refused_with_the_process_that_uses_it() -> None:
     port = hold_block([0])
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,7 +10,8 @@ from kraft.deploy.launch.repeated_lines import LINES_MAX, TEXTS_MAX, RepeatedLin
 
 @pytest.fixture
 def write() -> Callable[[float, str, str], dict[str, object] | None]:
-    """(time, level, text) → the line's fields, or None where it is left out."""
+    """Log lines at these times, with these levels and texts. Return the fields of each line, or None for a suppressed
+    line."""
     now = [0.0]
     limit = RepeatedLines(lambda: now[0])
 
@@ -27,21 +28,21 @@ def write() -> Callable[[float, str, str], dict[str, object] | None]:
 Write = Callable[[float, str, str], dict[str, object] | None]
 
 
-def test_a_warning_that_repeats_is_written_five_times_a_second_and_the_rest_is_counted(write: Write) -> None:
+def test_a_repeated_warning_is_logged_five_times_a_second_and_further_ones_are_counted(write: Write) -> None:
     lines = [write(number / 100, "warning", "connection closed") for number in range(90)]
     assert sum(line is not None for line in lines) == LINES_MAX
     assert write(1.1, "warning", "connection closed") == {"event": "connection closed", "left_out": 90 - LINES_MAX}
     assert write(1.2, "warning", "connection closed") == {"event": "connection closed"}
 
 
-def test_other_warnings_and_lines_that_inform_are_all_written(write: Write) -> None:
+def test_distinct_warnings_and_info_lines_are_all_logged(write: Write) -> None:
     for _ in range(100):
         write(0.0, "warning", "connection closed")
     assert write(0.0, "error", "request failed") == {"event": "request failed"}
     assert all(write(0.0, "info", "partition led") for _ in range(100))
 
 
-def test_what_was_left_out_is_told_on_the_next_line_if_its_text_does_not_come_again(write: Write) -> None:
+def test_the_count_of_suppressed_lines_is_added_to_the_next_line_if_the_text_does_not_recur(write: Write) -> None:
     for number in range(20):
         write(number / 100, "error", "request failed")
     assert write(0.5, "info", "partition led") == {"event": "partition led"}
@@ -50,7 +51,7 @@ def test_what_was_left_out_is_told_on_the_next_line_if_its_text_does_not_come_ag
     assert write(1.1, "warning", "slow disk") == {"event": "slow disk"}
 
 
-def test_counts_are_kept_when_more_texts_are_written_than_are_counted(write: Write) -> None:
+def test_counts_of_suppressed_lines_survive_more_texts_than_are_tracked(write: Write) -> None:
     for _ in range(20):
         write(0.0, "error", "request failed")
     lines = [write(0.1, "warning", f"text {number}") for number in range(TEXTS_MAX)]

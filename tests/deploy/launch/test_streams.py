@@ -1,4 +1,4 @@
-"""Streams that lose what the system does not take."""
+"""Output streams that drop the output that the system does not accept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kraft.deploy.launch.streams import lossy
 
 
 class Full(io.StringIO):
-    """A file on a disk without room, for a while."""
+    """A file on a disk that is temporarily full."""
 
     has_room = False
 
@@ -23,7 +23,7 @@ class Full(io.StringIO):
         return super().write(text)
 
 
-def test_what_a_full_disk_does_not_take_is_dropped_and_what_it_takes_again_is_written() -> None:
+def test_a_lossy_stream_drops_writes_to_a_full_disk_and_resumes_later() -> None:
     file = Full()
     stream = lossy(file)
     print("lost", file=stream, flush=True)
@@ -34,7 +34,7 @@ def test_what_a_full_disk_does_not_take_is_dropped_and_what_it_takes_again_is_wr
 
 
 @pytest.mark.parametrize("error", [errno.EPIPE, errno.ENOSPC, errno.EIO])
-def test_a_log_line_that_cannot_be_written_raises_nothing(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+def test_a_log_line_that_cannot_be_written_raises_no_error(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     class Gone(io.StringIO):
         def flush(self) -> None:
             raise OSError(error, "gone")

@@ -1,4 +1,4 @@
-"""Faults that clients make, requests without end and requests that never end, and one that a crowded machine makes."""
+"""Faults that clients cause (endless requests, incomplete requests), and those of a busy machine."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from kraft.wire.api_keys import ApiKey
 
 CONNECTIONS = 300
 BURST = 200
-"""Requests that are sent at once on each connection."""
+"""Number of requests that each connection sends at once."""
 LONG = 6_000
-"""Names in a request that comes in several reads."""
+"""Number of names in a request that is too long for a single read."""
 LARGE_BYTES, SMALL_BYTES, SMALL_ONES = 100_000_000, 2_000_000, 29
-"""Of requests, that make 94 % of a node's memory for requests."""
+"""Sizes and number of requests that together use 94 % of a node's request memory."""
 PAUSE_SECONDS, RUN_SECONDS = 0.04, 0.16
-"""Of a process that loses the processor: twice a step that counts as long, five times a second."""
+"""Seconds for which a process is stopped, five times a second: twice the time that counts as a long step of the event
+loop."""
 
 
 def metadata_request() -> bytes:
-    """Metadata of all topics, version 1, in its frame."""
+    """Return a framed Metadata request for all topics, version 1."""
     body = struct.pack(">hhih", ApiKey.METADATA, 1, 7, -1) + struct.pack(">i", -1)
     return struct.pack(">i", len(body)) + body
 
 
 @contextmanager
 def requests_without_end(port: int) -> Iterator[None]:
-    """Many connections ask as fast as they are answered, until the block ends."""
+    """Send requests on many connections, as fast as they are answered, while the context is open."""
     ended = threading.Event()
     burst = metadata_request() * BURST
 
@@ -51,7 +52,7 @@ def requests_without_end(port: int) -> Iterator[None]:
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):
             stream = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            stack.callback(stream.shutdown, socket.SHUT_RDWR)  # which wakes its threads; a close would not
+            stack.callback(stream.shutdown, socket.SHUT_RDWR)  # wakes the threads that read, which closing would not do
             for work in (ask, read):
                 threading.Thread(target=work, args=(stream,), daemon=True).start()
         stack.callback(ended.set)
@@ -60,8 +61,8 @@ def requests_without_end(port: int) -> Iterator[None]:
 
 @contextmanager
 def processor_taken_away(pid: int) -> Iterator[None]:
-    """The process is stopped for a moment again and again, as by a machine with too few processors, until the block
-    ends."""
+    """Stop the process for a moment again and again while the context is open, as on a machine with too few
+    processors."""
     ended = threading.Event()
 
     def take() -> None:
@@ -81,9 +82,11 @@ def processor_taken_away(pid: int) -> Iterator[None]:
 
 @contextmanager
 def halves_of_requests(port: int) -> Iterator[None]:
-    """Connections that have sent most of a request and do not go on. They have sent a whole one first, for a quarter of
-    the memory is kept from connections that have not; and the longest comes last, or others would wait for memory, and
-    connections that hold it would be closed."""
+    """Open connections that send most of a request and then pause.
+
+    Each connection has sent a complete request first, because a quarter of the memory is reserved for such connections.
+    The largest request comes last. Otherwise the others would wait for memory, and the connections that hold it would
+    be closed."""
     with ExitStack() as stack:
         for size in (*(SMALL_BYTES,) * SMALL_ONES, LARGE_BYTES):
             stream = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -96,14 +99,14 @@ def halves_of_requests(port: int) -> Iterator[None]:
 
 
 def describe_names(count: int) -> bytes:
-    """Metadata of so many topics that there are not, version 4, in its frame; none is created."""
+    """Return a framed Metadata request, version 4, for this many topics that do not exist. No topic is created."""
     names = b"".join(struct.pack(">h40s", 40, b"no-such-topic-%d" % number) for number in range(count))
     body = struct.pack(">hhihi", ApiKey.METADATA, 4, 7, -1, count) + names + b"\0"
     return struct.pack(">i", len(body)) + body
 
 
 def nonsense(port: int, times: int) -> None:
-    """Say something that is no TLS to a listener that speaks it, so often."""
+    """Repeatedly send bytes that are not TLS to a TLS listener."""
     for _ in range(times):
         with socket.create_connection(("127.0.0.1", port)) as stream:
             stream.sendall(b"GET / HTTP/1.1\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The expressions of alert rules and dashboards, as Prometheus is asked for them."""
+"""The expressions of alert rules and dashboards, in the form that can be sent to Prometheus."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ VARIABLES = {"$job": "kafka", "$instance": ".*", "$__rate_interval": "5s"}
 
 
 def panels(board: Path) -> list[dict[str, Any]]:
-    """Those that show data."""
+    """Return the panels that show data."""
     return [panel for panel in json.loads(board.read_text())["panels"] if panel["type"] != "row"]
 
 
 def board_expressions() -> Iterator[tuple[str, str]]:
-    """(board and panel, expression) with the variables as Grafana would fill them in."""
+    """Return each expression of a dashboard with the names of its board and panel. Variables are replaced as Grafana
+    would."""
     for board in BOARDS:
         for panel in panels(board):
             for target in panel["targets"]:
@@ -34,7 +35,7 @@ def board_expressions() -> Iterator[tuple[str, str]]:
 
 
 def rule_operands(rules: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(alert, what it compares with a limit), of the rules as Prometheus lists them."""
+    """Return each alert with the left side of its comparison, from the rules as Prometheus lists them."""
     for group in rules["groups"]:
         for rule in group["rules"]:
             yield rule["name"], COMPARED.sub("", rule["query"])

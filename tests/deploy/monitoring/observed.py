@@ -1,4 +1,4 @@
-"""A real cluster that a real Prometheus scrapes, with the rules of this project made quick."""
+"""A real cluster scraped by a real Prometheus, with this project's rules on shortened intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIGURATION = MONITORING / "prometheus.yml"
 
 
 def tool(variable: str) -> str:
-    """The program that this variable names, which a script of deploy/check brings."""
+    """Return the path of a program from this environment variable, which a script of deploy/check sets."""
     path = os.environ.get(variable, "")
     if not path:
         pytest.skip(f"{variable} does not name the program: run deploy/check/monitoring.sh")
@@ -39,7 +39,7 @@ def tool(variable: str) -> str:
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    """AssertionError with `what` after SECONDS_MAX."""
+    """Wait for a condition. After SECONDS_MAX, raise AssertionError with `what`."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline, what()
@@ -47,7 +47,8 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> Non
 
 
 def quick(text: str) -> str:
-    """The configuration, with a scrape each half second; the rules, which look seconds back and not minutes."""
+    """Shorten the intervals of a configuration: a scrape every half second, and rules over seconds instead of
+    minutes."""
     for pattern, quicker in ((r"for: \w+", "for: 1s"), (r"_interval: \w+", "_interval: 500ms"), (r"\[\d+m\]", "[10s]")):
         text = re.sub(pattern, quicker, text)
     return text
@@ -55,7 +56,7 @@ def quick(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The cluster, the port of Prometheus, and that of broker 1."""
+    """A running cluster, the port of its Prometheus, and the port of broker 1."""
 
     kraft: Command
     home: Path
@@ -67,7 +68,7 @@ class Observed:
         return ClusterFolder(self.home / "data")
 
     def scrape_all(self) -> None:
-        """Scrape each node that runs, where it listens now."""
+        """Let Prometheus scrape each running node at its current address."""
         addresses = [self.folder.admin_address(node.node_id) for node in SHAPE.nodes()]
         draft = self.home / "targets.tmp"
         draft.write_text(json.dumps([{"targets": [address for address in addresses if address]}]))
@@ -75,13 +76,13 @@ class Observed:
         draft.replace(self.home / "targets" / "local.yml")
 
     def ask(self, path: str, **query: str) -> Any:
-        """The data of an answer of Prometheus."""
+        """Send a request to Prometheus, and return the data of its response."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # it starts still
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:  # Prometheus is still starting
                 raise
             raise AssertionError(f"{path} {query}: {error.read().decode()}") from None
 
@@ -96,7 +97,7 @@ class Observed:
         return list(self.ask("query", query=expression)["result"])
 
     def firing(self) -> set[str]:
-        """Names of alerts."""
+        """Return the names of firing alerts."""
         return {one["labels"]["alertname"] for one in self.ask("alerts")["alerts"] if one["state"] == "firing"}
 
     def wait_firing(self, *alerts: str) -> None:
@@ -106,11 +107,11 @@ class Observed:
         wait_until(lambda: not set(alerts) & self.firing(), lambda: f"firing: {self.firing()}, some of {alerts} still")
 
     def wait_quiet(self) -> None:
-        """Until no alert fires."""
+        """Wait until no alert fires."""
         wait_until(lambda: self.firing() == set(), lambda: f"firing: {self.firing()}")
 
     def restart(self, *nodes: int) -> None:
-        """Start nodes again, and scrape them where they listen then."""
+        """Restart nodes, and let Prometheus scrape them at their new addresses."""
         for node in nodes:
             self.kraft.run("start", str(node))
         self.scrape_all()
@@ -125,7 +126,8 @@ class Observed:
 
 @contextmanager
 def observed(home: Path, *settings: str, options: Sequence[str] = (), jobs: str = "") -> Iterator[Observed]:
-    """Three controllers and three brokers, scraped. `options` are those of `kraft up`, `jobs` more of Prometheus."""
+    """Run three controllers, three brokers and a Prometheus that scrapes them. `options` are options of `kraft up`, and
+    `jobs` are further jobs of Prometheus."""
     program = tool("PROMETHEUS")
     kraft = Command(home / "state")
     port = free_port(SHAPE)
@@ -153,7 +155,7 @@ def _is_up(one: Observed) -> bool:
 
 @contextmanager
 def prometheus(program: str, home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run it with the prometheus.yml of this folder, until the block ends."""
+    """Run Prometheus with the prometheus.yml in this folder, until the context ends."""
     command = [program, f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'series'}"]
     with (home / "log").open("wb") as log:
         address = f"--web.listen-address=127.0.0.1:{port}"

@@ -1,5 +1,6 @@
-"""A program: read a dashboard (the argument) into Grafana's models and back, and print what was lost or is no value
-that they know. The models are grafana_foundation_sdk, on PYTHONPATH."""
+"""A program that converts a dashboard (its argument) to Grafana's models and back. It prints the parts that were lost,
+and values that the models do not have. The models are grafana_foundation_sdk, on PYTHONPATH.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 
 
 def lost(before: Any, after: Any, where: str) -> Iterator[str]:
-    """Places of `before` that `after` has not, or has otherwise."""
+    """Return the paths whose values in `before` are missing or different in `after`."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
             if name in after:
@@ -29,7 +30,7 @@ def lost(before: Any, after: Any, where: str) -> Iterator[str]:
 
 
 def wrong_words(model: Any, where: str) -> Iterator[str]:
-    """Attributes of the model, and of those in it, whose enumeration has no such value."""
+    """Return the attributes of the model, and of nested models, with a value outside their enumeration."""
     if isinstance(model, list):
         for place, one in enumerate(model):
             yield from wrong_words(one, f"{where}[{place}]")

@@ -1,4 +1,4 @@
-"""A small file system that a real node_exporter watches, as on a machine whose log directories are on it."""
+"""A small file system watched by a real node_exporter, as if it contained a machine's log directories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ CLAIM = "data-a-kraft-broker-0"
 
 @dataclass(frozen=True, slots=True)
 class SmallDisk:
-    """`root` is where the mount is seen from outside of its namespace; `texts`: files of more series."""
+    """A small mounted disk. `root` is its path outside of its namespace. `texts` are files with further series for the
+    exporter."""
 
     root: Path
     texts: Path
@@ -25,8 +26,8 @@ class SmallDisk:
     @staticmethod
     @contextmanager
     def mounted(folder: Path, port: int) -> Iterator[SmallDisk]:
-        """A tmpfs in a mount namespace that ends with the exporter. The exporter leaves file systems in memory out, and
-        is told that this is an ext4; what it says of its space is what the kernel says."""
+        """Mount a tmpfs in a namespace that ends with the exporter. The exporter ignores file systems in memory, so its
+        list of mounts says ext4; the sizes that it reports are the real ones."""
         place, texts, processes = folder / "mount", folder / "texts", folder / "proc" / "1"
         for made in (place, texts, processes):
             made.mkdir(parents=True)
@@ -49,7 +50,7 @@ class SmallDisk:
 
     @contextmanager
     def fill(self) -> Iterator[None]:
-        """Fill nine tenths of it, until the block ends."""
+        """Fill nine tenths of the disk until the context ends."""
         file = self.root / "segment"
         file.write_bytes(bytes(SIZE_BYTES * 9 // 10))
         try:
@@ -59,7 +60,7 @@ class SmallDisk:
 
     @contextmanager
     def tell_of_full_volume(self) -> Iterator[None]:
-        """Say what a kubelet says of a volume that is nearly full."""
+        """Export what a kubelet would report for a volume that is nearly full."""
         self._say_of_volume(SIZE_BYTES // 10)
         try:
             yield

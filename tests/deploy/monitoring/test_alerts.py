@@ -1,6 +1,6 @@
-"""Each alert fires when its fault is made on a real cluster, and ends with it.
+"""Each alert fires when its fault is caused in a real cluster, and ends with the fault.
 
-Run by `deploy/check/monitoring.sh`, which brings Prometheus.
+Run by `deploy/check/monitoring.sh`, which provides Prometheus.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_alerts_fire_when_brokers_are_killed_and_end_when_they_are_back(tmp_path
         one.wait_firing("KafkaUnderMinIsrPartitions")
         assert "KafkaActiveControllerCount" not in one.firing()
         one.restart(1, 2)
-        # the only replica of `lone` comes back from a SIGKILL: what it had not synced may be lost
+        # the only replica of topic `lone` restarts after a SIGKILL, and may have lost unsynced records
         one.wait_firing("KafkaUncleanLeaderElection")
         one.wait_quiet()
 
@@ -50,7 +50,7 @@ def test_alerts_fire_when_the_quorum_has_lost_its_majority(tmp_path: Path) -> No
         one.wait_quiet()
 
 
-def test_an_alert_fires_when_a_leader_is_elected_that_was_not_in_sync(tmp_path: Path) -> None:
+def test_an_alert_fires_on_an_unclean_leader_election(tmp_path: Path) -> None:
     with observed(tmp_path) as one:
         one.kraft.run("topics", "create", "orders", "--replica-assignment", "1:2", *LOSSY)
         one.wait_quiet()
@@ -80,7 +80,7 @@ def test_an_alert_fires_when_a_log_directory_fails(tmp_path: Path) -> None:
         one.wait_quiet()
 
 
-def test_an_alert_fires_when_a_node_may_open_few_files_more(tmp_path: Path) -> None:
+def test_an_alert_fires_when_a_node_is_close_to_its_file_limit(tmp_path: Path) -> None:
     with observed(tmp_path) as one:
         one.wait_quiet()
         (row,) = one.samples(f'process_open_fds{{instance="{one.folder.admin_address(1)}"}}')
@@ -91,17 +91,19 @@ def test_an_alert_fires_when_a_node_may_open_few_files_more(tmp_path: Path) -> N
         one.wait_quiet()
 
 
-def test_an_alert_fires_while_a_broker_is_cut_off_from_the_metadata(tmp_path: Path) -> None:
+def test_an_alert_fires_while_a_broker_is_cut_off_from_the_controllers(tmp_path: Path) -> None:
     with observed(tmp_path, options=FAULTS) as one:
         one.wait_quiet()
         cut_off(one, "1")
-        one.kraft.run("topics", "create", "many", "--partitions", "1200", "--replication-factor", "1")
+        many = ("topics", "create", "many", "--partitions", "1200", "--replication-factor", "1")
+        # broker 2, which can reach a controller
+        one.kraft.run(*many, "--bootstrap", f"127.0.0.1:{one.broker_port + 1}")
         one.wait_firing("KafkaMetadataBehind")
         one.kraft.run("fault", "clear", "--data", tmp_path / "data")
         one.wait_quiet()
 
 
-def test_an_alert_fires_while_a_follower_is_fenced_by_a_leader_epoch_that_it_does_not_know(tmp_path: Path) -> None:
+def test_an_alert_fires_while_a_follower_is_fenced_for_its_stale_leader_epoch(tmp_path: Path) -> None:
     with observed(tmp_path, options=FAULTS) as one:
         one.kraft.run("topics", "create", "orders", "--replica-assignment", "1:2:3")
         one.wait_quiet()
@@ -114,6 +116,6 @@ def test_an_alert_fires_while_a_follower_is_fenced_by_a_leader_epoch_that_it_doe
 
 
 def cut_off(one: Observed, broker: str) -> None:
-    """From the controllers; it reaches the brokers, and they it."""
+    """Cut the links of a broker to the controllers; the brokers still reach each other."""
     for controller in ("101", "102", "103"):
         one.kraft.run("fault", "link", broker, controller, "hang", "--data", one.home / "data")

@@ -1,6 +1,6 @@
-"""Alerts of a process and of its disk fire when clients or the machine make their fault, and end with it.
+"""Alerts of a process and its disk fire when clients or the machine cause their fault, and end with it.
 
-Run by `deploy/check/monitoring.sh`, which brings Prometheus and its exporter for machines.
+Run by `deploy/check/monitoring.sh`, which provides Prometheus and node_exporter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.stages.ports import hold_ports
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
 
-def test_alerts_fire_while_clients_take_the_whole_event_loop(tmp_path: Path) -> None:
+def test_alerts_fire_while_clients_saturate_the_event_loop(tmp_path: Path) -> None:
     with observed(tmp_path) as one:
         one.kraft.run("topics", "create", "orders", "--partitions", "100", "--replication-factor", "1")
         one.wait_quiet()
@@ -28,7 +28,7 @@ def test_alerts_fire_while_clients_take_the_whole_event_loop(tmp_path: Path) -> 
         one.wait_quiet()
 
 
-def test_an_alert_fires_while_requests_take_the_memory(tmp_path: Path) -> None:
+def test_an_alert_fires_while_requests_exhaust_the_request_memory(tmp_path: Path) -> None:
     with observed(tmp_path) as one:
         one.wait_quiet()
         with halves_of_requests(one.broker_port):
@@ -37,7 +37,7 @@ def test_an_alert_fires_while_requests_take_the_memory(tmp_path: Path) -> None:
 
 
 def test_alerts_fire_while_disks_are_full(tmp_path: Path) -> None:
-    """Of a machine by its exporter; of a volume by a file with what a kubelet would say of it."""
+    """node_exporter reports the disk of a machine. A file with a kubelet's metrics reports a volume."""
     (port,) = hold_ports(1)
     job = f"  - {{job_name: node, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n"
     with SmallDisk.mounted(tmp_path / "disk", port) as disk, observed(tmp_path, jobs=job) as one:

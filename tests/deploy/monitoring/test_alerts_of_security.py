@@ -1,6 +1,7 @@
-"""Alerts of a cluster that speaks TLS fire when clients are refused or a certificate is old, and end with it.
+"""Alerts of a cluster with TLS fire when clients are rejected or a certificate is about to expire, and end with the
+cause.
 
-Run by `deploy/check/monitoring.sh`, which brings Prometheus.
+Run by `deploy/check/monitoring.sh`, which provides Prometheus.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.deploy.monitoring.observed import observed
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
 
-def test_alerts_fire_on_clients_that_are_refused_and_on_a_certificate_that_expires(tmp_path: Path) -> None:
+def test_alerts_fire_on_refused_tls_clients_and_on_an_expiring_certificate(tmp_path: Path) -> None:
     authority = trustme.CA()
     trusted, server = tmp_path / "ca.pem", tmp_path / "server.pem"
     trusted.write_bytes(authority.cert_pem.bytes())

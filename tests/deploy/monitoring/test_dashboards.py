@@ -1,6 +1,7 @@
-"""The dashboards keep to Grafana's schema, as its own library of models has it: nothing is misspelled or misplaced.
+"""The dashboards conform to Grafana's schema, checked with its own library of models: no field is misspelled or
+misplaced.
 
-Run by `deploy/check/monitoring.sh`, which brings the library in the versions for the oldest and a recent Grafana.
+Run by `deploy/check/monitoring.sh`, which provides the library for the oldest supported and for a recent Grafana.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def libraries() -> list[Path]:
 
 
 def departures(library: Path, board: Path) -> str:
-    """What of a dashboard the library does not know, one a line."""
+    """Return the parts of a dashboard that Grafana's library does not have, one per line."""
     environment = {"PYTHONPATH": str(library), "PATH": os.environ["PATH"]}
     done = subprocess.run([sys.executable, READ, board], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -34,7 +35,7 @@ def departures(library: Path, board: Path) -> str:
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.stem)
-def test_a_dashboard_has_nothing_that_grafanas_schema_does_not_know(board: Path) -> None:
+def test_a_dashboard_has_only_fields_of_grafanas_schema(board: Path) -> None:
     if not libraries():
         pytest.skip("GRAFANA_MODELS does not name the folder of Grafana's models: run deploy/check/monitoring.sh")
     assert len(libraries()) == 2
@@ -42,7 +43,7 @@ def test_a_dashboard_has_nothing_that_grafanas_schema_does_not_know(board: Path)
         assert departures(library, board) == "", library.name
 
 
-def test_checks_catch_a_misspelled_field_and_a_wrong_word(tmp_path: Path) -> None:
+def test_checks_catch_a_misspelled_field_and_an_invalid_value_in_a_dashboard(tmp_path: Path) -> None:
     if not libraries():
         pytest.skip("GRAFANA_MODELS does not name the folder of Grafana's models: run deploy/check/monitoring.sh")
     whole = json.loads(next(board for board in BOARDS if board.stem == "kafka-cluster").read_text())

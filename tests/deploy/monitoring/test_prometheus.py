@@ -1,6 +1,6 @@
-"""What Prometheus is given: the rules and what they ask for, the files of compose and of Kubernetes.
+"""Input of Prometheus: the rules and their expressions, and the configurations for compose and Kubernetes.
 
-Run by `deploy/check/monitoring.sh`, which brings Prometheus.
+Run by `deploy/check/monitoring.sh`, which provides Prometheus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.stages.ports import hold_ports
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
 NOT_HERE = frozenset({"KafkaDiskFillsMachine", "KafkaDiskFillsVolume", "KafkaCertificateExpires"})
-"""Of node_exporter and of the kubelet, which are not scraped here, and of listeners with TLS."""
+"""Metrics for which no data is expected here: those of node_exporter, the kubelet, and TLS listeners."""
 HERE = Path(__file__).parent
 DOCKER = MONITORING.parent / "docker"
 MOUNT = re.compile(r"^      - (\.\S+?):/etc/prometheus/(\S+):ro$", re.MULTILINE)
@@ -32,7 +32,7 @@ def run(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_alert_fires_on_the_series_of_its_fault_and_on_no_others() -> None:
+def test_each_alert_fires_only_on_the_series_of_its_own_fault() -> None:
     run(tool("PROMTOOL"), "test", "rules", str(HERE / "alerts_test.yml"))
 
 
@@ -41,8 +41,8 @@ def test_prometheus_accepts_the_configuration_and_the_rules() -> None:
     run(tool("PROMTOOL"), "check", "config", "--syntax-only", str(MONITORING / "prometheus.yml"))
 
 
-def test_in_kubernetes_each_release_is_a_job_of_its_own(tmp_path: Path) -> None:
-    """Debian's Prometheus does not know Kubernetes: the labels of its pods come from a file here."""
+def test_prometheus_in_kubernetes_scrapes_each_helm_release_as_a_separate_job(tmp_path: Path) -> None:
+    """Debian's Prometheus has no Kubernetes support, so a file provides the labels of pods."""
     program, (port,) = tool("PROMETHEUS"), hold_ports(1)
     text = (MONITORING / "prometheus-kubernetes.yml").read_text()
     discovery = "kubernetes_sd_configs: [{role: pod}]"
@@ -60,14 +60,15 @@ def test_in_kubernetes_each_release_is_a_job_of_its_own(tmp_path: Path) -> None:
     with prometheus(program, tmp_path, port):
         wait_until(one.has_started, (tmp_path / "log").read_text)
         wait_until(lambda: len(one.ask("targets")["droppedTargets"]) == 2, lambda: one.ask("targets"))
-        assert [target["labels"] for target in one.ask("targets")["activeTargets"]] == [
+        labels = [target["labels"] for target in one.ask("targets")["activeTargets"]]
+        assert sorted(labels, key=lambda one: one["job"]) == [
             {"instance": "events-kraft-broker-0", "job": "kafka/prod/events"},
             {"instance": "events-kraft-broker-0", "job": "kafka/test/events"},
         ]
 
 
 def pod(address: str, namespace: str, release: str, name: str, port: str, application: str) -> dict[str, object]:
-    """A target, as Prometheus discovers it in Kubernetes."""
+    """Return a target as Prometheus discovers it in Kubernetes."""
     of_pod = "__meta_kubernetes_pod_"
     labels = {
         "__meta_kubernetes_namespace": namespace,
@@ -79,7 +80,7 @@ def pod(address: str, namespace: str, release: str, name: str, port: str, applic
     return {"targets": [address], "labels": labels}
 
 
-def test_the_prometheus_of_the_compose_file_has_its_rules_and_all_nodes(tmp_path: Path) -> None:
+def test_the_prometheus_of_the_compose_file_has_the_rules_and_all_nodes(tmp_path: Path) -> None:
     program, (port,) = tool("PROMETHEUS"), hold_ports(1)
     for source, target in MOUNT.findall((DOCKER / "docker-compose.monitoring.yml").read_text()):
         place = tmp_path / target
@@ -96,7 +97,7 @@ def test_the_prometheus_of_the_compose_file_has_its_rules_and_all_nodes(tmp_path
         assert names == set(re.findall(r"alert: (\w+)", RULES.read_text()))
 
 
-def test_each_expression_of_rules_and_dashboards_returns_data_of_a_cluster(tmp_path: Path) -> None:
+def test_each_expression_of_rules_and_dashboards_returns_data_for_a_cluster(tmp_path: Path) -> None:
     with observed(tmp_path) as one:
         one.kraft.run("topics", "create", "orders", "--partitions", "6", "--replication-factor", "3")
         asked = [*board_expressions(), *rule_operands(one.ask("rules"))]
@@ -113,7 +114,7 @@ def test_each_expression_of_rules_and_dashboards_returns_data_of_a_cluster(tmp_p
 
 
 def work(one: Observed) -> None:
-    """Some of all that a dashboard shows: records, a group, and an error."""
+    """Use the cluster so that every dashboard has data: records, a group, and an error."""
     one.kraft.run("produce", "orders", text="".join(f"{n}\n" for n in range(200)))
     one.kraft.run("consume", "orders", "--group", "readers", "-n", "100")
     one.kraft.run("topics", "describe", "no-such-topic", code=4)

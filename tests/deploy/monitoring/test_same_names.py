@@ -1,4 +1,4 @@
-"""One port of the admin listener and one job, in all that deploys nodes and in all that scrapes them."""
+"""All files that deploy or scrape nodes use the same port of the admin listener and the same job name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_prometheus_scrapes_every_node_of_the_compose_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-kubernetes.yml"])
-def test_the_job_is_called_kafka(name: str) -> None:
+def test_the_prometheus_job_is_called_kafka(name: str) -> None:
     assert re.findall(r"job_name: (\S+)", (MONITORING / name).read_text()) == ["kafka"]
 
 

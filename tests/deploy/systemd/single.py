@@ -1,4 +1,4 @@
-"""The configuration of a node that is a whole cluster."""
+"""The configuration of a single node that is a complete cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECONDS_MAX = 60
 
 
 def properties(folder: Path) -> Path:
-    """One node that is a quorum and a broker."""
+    """Return the properties of a single node that is both controller and broker."""
     port, controller_port = hold_ports(2)
     path = folder / "server.properties"
     path.write_text(

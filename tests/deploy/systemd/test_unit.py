@@ -1,4 +1,4 @@
-"""The unit is one that systemd accepts, and it lets a node do what it does."""
+"""The systemd unit is valid, and permits everything that a node needs to do."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def program(name: str) -> str:
     return path
 
 
-def test_systemd_accepts_the_unit_and_rates_it_as_well_confined(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit_and_rates_its_sandboxing_as_good(tmp_path: Path) -> None:
     analyze = program("systemd-analyze")
-    unit = tmp_path / "kraft@.service"  # it must find the program, which is not installed at /opt/kraft here
+    unit = tmp_path / "kraft@.service"  # systemd must find the program, which is not installed at /opt/kraft here
     unit.write_text(UNIT.read_text().replace("/opt/kraft/bin/kraft", "/bin/true"))
     for words in (["verify"], ["security", "--offline=true", "--threshold=20"]):
         done = subprocess.run([analyze, *words, str(unit)], capture_output=True, text=True, timeout=SECONDS_MAX)
@@ -38,7 +38,7 @@ def test_systemd_accepts_the_unit_and_rates_it_as_well_confined(tmp_path: Path) 
 
 
 def members(group: str) -> set[str]:
-    """The system calls of a group of systemd's, and of the groups in it."""
+    """Return the system calls of one of systemd's groups, including those of nested groups."""
     words = [program("systemd-analyze"), "syscall-filter", group]
     lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS_MAX).stdout.splitlines()
     names = [line.strip() for line in lines[1:] if line.strip() and not line.strip().startswith("#")]
@@ -46,7 +46,7 @@ def members(group: str) -> set[str]:
 
 
 @pytest.mark.deploy
-def test_a_node_makes_no_system_call_that_the_unit_forbids(kraft: Command, tmp_path: Path) -> None:
+def test_a_node_makes_no_system_call_that_the_systemd_unit_forbids(kraft: Command, tmp_path: Path) -> None:
     filters = re.findall(r"^SystemCallFilter=(.*)$", UNIT.read_text(), re.MULTILINE)
     assert filters == ["@system-service", "~@privileged @resources"]
     allowed = members("@system-service") - members("@privileged") - members("@resources")
@@ -73,4 +73,4 @@ def test_a_node_makes_no_system_call_that_the_unit_forbids(kraft: Command, tmp_p
     called = set(CALL.findall(text))
     assert {"epoll_wait", "fdatasync", "sendto"} & called
     assert called - allowed == set()
-    assert "PROT_WRITE|PROT_EXEC" not in text  # MemoryDenyWriteExecute
+    assert "PROT_WRITE|PROT_EXEC" not in text  # rule of MemoryDenyWriteExecute

@@ -1,4 +1,4 @@
-// Verbs of franz-go, one per run: what each takes and says stands in programs.py.
+// Commands of franz-go, one per run; programs.py describes their arguments and output.
 package main
 
 import (
@@ -62,7 +62,7 @@ func create(client *kgo.Client, topic string) {
 
 func manual() kgo.Opt { return kgo.RecordPartitioner(kgo.ManualPartitioner()) }
 
-// The records go as one batch: franz-go sends what compression does not make smaller as it is.
+// The records are sent as one batch: franz-go sends a batch uncompressed if compression does not make it smaller.
 func produce(client *kgo.Client, topic, codec string, count int) {
 	defer client.Close()
 	records := make([]*kgo.Record, count)
@@ -119,7 +119,7 @@ func record(topic, value string) *kgo.Record {
 	return &kgo.Record{Topic: topic, Partition: partition, Value: []byte(value)}
 }
 
-// standardInputEnds gives a channel that is closed when nobody can write to this program any more.
+// standardInputEnds returns a channel that is closed at the end of standard input.
 func standardInputEnds() <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {

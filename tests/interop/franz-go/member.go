@@ -16,8 +16,8 @@ var balancers = map[string]kgo.GroupBalancer{
 	"cooperative-sticky": kgo.CooperativeStickyBalancer(),
 }
 
-// member works in a group until `ended`, commits and leaves. `rest` is the group, the assignor, the session in ms and
-// perhaps the instance id. Rebalances wait while records are in hand: what is said to be read is what is committed.
+// member reads in a group until `ended`, then commits and leaves. `rest` is the group, the assignor, the session timeout
+// in ms and optionally the instance id. Rebalances wait while records are processed, so printed records are committed.
 func member(client func(...kgo.Opt) *kgo.Client, topic string, rest []string, ended <-chan struct{}) {
 	session := time.Duration(must(strconv.Atoi(rest[2]))) * time.Millisecond
 	options := []kgo.Opt{
@@ -52,7 +52,7 @@ func member(client func(...kgo.Opt) *kgo.Client, topic string, rest []string, en
 	consumer.CloseAllowingRebalance()
 }
 
-// sayOwned tells the partitions that are held after each change; what is given back is committed first.
+// sayOwned prints the assigned partitions after each change; revoked partitions are committed first.
 func sayOwned(topic string) []kgo.Opt {
 	owned := make(map[int32]bool)
 	change := func(held bool, partitions map[string][]int32) {
@@ -81,7 +81,7 @@ func sayOwned(topic string) []kgo.Opt {
 	}
 }
 
-// commit lets a failure pass: records whose offsets are not committed are read again.
+// commit ignores a failure: records whose offsets are not committed are read again.
 func commit(ctx context.Context, consumer *kgo.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

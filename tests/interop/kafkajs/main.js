@@ -1,4 +1,4 @@
-// Verbs of KafkaJS, one per run: what each takes and says stands in programs.py.
+// Commands of KafkaJS, one per run; programs.py describes their arguments and output.
 "use strict";
 
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require("kafkajs");
@@ -46,7 +46,7 @@ const verbs = {
       }
     }),
 
-  // KafkaJS keeps the order of an idempotent producer only if one request is under way.
+  // KafkaJS keeps the order of an idempotent producer only if at most one request is in flight.
   stream: (kafka, topic) =>
     within(kafka.producer({ idempotent: true, maxInFlightRequests: 1 }), async (producer) => {
       let ended = false;
@@ -59,7 +59,7 @@ const verbs = {
       }
     }),
 
-  // KafkaJS reads in groups only: one of its own, from the beginning, until the end of now.
+  // KafkaJS only reads in groups: use a group of its own, from the start to the current end.
   read: async (kafka, topic) => {
     const [{ high }] = await within(kafka.admin(), (admin) => admin.fetchTopicOffsets(topic));
     if (high === "0") return;

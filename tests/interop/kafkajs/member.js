@@ -1,4 +1,4 @@
-// A member of a group that works until it is asked to end.
+// A group member that runs until standard input ends.
 "use strict";
 
 const { PartitionAssigners } = require("kafkajs");

@@ -1,4 +1,4 @@
-"""Histories of clients by hand: each anomaly is found, and its neighbour that is none is not."""
+"""Tests with handwritten client histories: each anomaly is found, and a similar history without it is accepted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kraft.sim.check.histories.client_histories import (
     UNSENT,
     VANISHED,
     Dropped,
-    Judgement,
-    Outcome,
+    HistoryJudgement,
     Poll,
     Reading,
-    Send,
+    SendOutcome,
+    SentValue,
     judge,
 )
 
@@ -36,12 +36,12 @@ A, B, C, D = b"a", b"b", b"c", b"d"
 READER, FINAL = "reader", "final"
 
 
-def acked(value: bytes, offset: int, *, is_awaited: bool = True, is_once: bool = True) -> Send:
-    return Send("p", P, value, Outcome.ACKNOWLEDGED, offset, is_awaited, is_once)
+def acked(value: bytes, offset: int, *, is_awaited: bool = True, is_once: bool = True) -> SentValue:
+    return SentValue("p", P, value, SendOutcome.ACKNOWLEDGED, offset, is_awaited, is_once)
 
 
-def ended(value: bytes, outcome: Outcome) -> Send:
-    return Send("p", P, value, outcome)
+def ended(value: bytes, outcome: SendOutcome) -> SentValue:
+    return SentValue("p", P, value, outcome)
 
 
 def poll(*records: tuple[int, bytes]) -> Poll:
@@ -54,12 +54,14 @@ WITH_D = [poll((0, A), (1, B), (2, C), (3, D))]
 AWAY = Dropped([P])
 
 
-def judged(sends: Sequence[Send] = ALL, final: Sequence[Reading] = WHOLE, reader: Sequence[Reading] = ()) -> Judgement:
+def judged(
+    sends: Sequence[SentValue] = ALL, final: Sequence[Reading] = WHOLE, reader: Sequence[Reading] = ()
+) -> HistoryJudgement:
     return judge(sends, {READER: reader, FINAL: final}, FINAL)
 
 
-History = tuple[Sequence[Send], Sequence[Reading], Sequence[Reading]]
-"""(sends, what the final reader was given, what another one was given)."""
+History = tuple[Sequence[SentValue], Sequence[Reading], Sequence[Reading]]
+"""(sends, records that the final reader got, records that another reader got)."""
 
 FOUND: dict[str, tuple[str, History]] = {
     "two readers, two values": (INCONSISTENT_OFFSETS, (ALL, WHOLE, [poll((0, A), (1, D))])),
@@ -70,8 +72,8 @@ FOUND: dict[str, tuple[str, History]] = {
     "the end is gone": (UNSEEN, (ALL, [poll((0, A), (1, B))], [])),
     "nothing is there": (UNSEEN, (ALL, [], [])),
     "at another offset than told": (MISPLACED, (ALL[:2], [poll((0, A), (3, B))], [])),
-    "it failed, and was read": (ABORTED_READ, ([*ALL, ended(D, Outcome.FAILED)], WITH_D, [])),
-    "it failed, and was read once": (ABORTED_READ, ([*ALL, ended(D, Outcome.FAILED)], WHOLE, [poll((3, D))])),
+    "it failed, and was read": (ABORTED_READ, ([*ALL, ended(D, SendOutcome.FAILED)], WITH_D, [])),
+    "it failed, and was read once": (ABORTED_READ, ([*ALL, ended(D, SendOutcome.FAILED)], WHOLE, [poll((3, D))])),
     "out of nowhere": (UNSENT, (ALL, WITH_D, [])),
     "later sent, earlier in the log": (NONMONOTONIC_SEND, ([acked(B, 1), acked(A, 0)], [poll((0, A), (1, B))], [])),
     "told the same offset twice": (NONMONOTONIC_SEND, ([acked(A, 0), acked(B, 0)], [poll((0, A))], [])),
@@ -86,9 +88,9 @@ GOOD: dict[str, History] = {
     "all is well": (ALL, WHOLE, [poll((0, A)), poll((1, B), (2, C))]),
     "nobody was promised it (acks=1)": ([*ALL, acked(D, 3, is_awaited=False)], WHOLE, []),
     "doubled, by who may": ([acked(A, 0, is_once=False)], [poll((0, A), (1, A))], []),
-    "it timed out, and is there": ([*ALL, ended(D, Outcome.UNKNOWN)], WITH_D, []),
-    "it timed out, and is not there": ([*ALL, ended(D, Outcome.UNKNOWN)], WHOLE, []),
-    "it failed, and is not there": ([*ALL, ended(D, Outcome.FAILED)], WHOLE, []),
+    "it timed out, and is there": ([*ALL, ended(D, SendOutcome.UNKNOWN)], WITH_D, []),
+    "it timed out, and is not there": ([*ALL, ended(D, SendOutcome.UNKNOWN)], WHOLE, []),
+    "it failed, and is not there": ([*ALL, ended(D, SendOutcome.FAILED)], WHOLE, []),
     "polls that gave nothing": ((), [poll()], [poll(), poll()]),
     "a reader that came late": (ALL, WHOLE, [poll((1, B), (2, C))]),
     "a reader that was elsewhere in between": (ALL, WHOLE, [poll((0, A)), AWAY, poll((2, C)), AWAY, poll((0, A))]),
@@ -98,17 +100,17 @@ GOOD: dict[str, History] = {
 
 
 @pytest.mark.parametrize("case", FOUND)
-def test_an_anomaly_is_found(case: str) -> None:
+def test_checks_catch_each_anomaly_of_a_client_history(case: str) -> None:
     name, history = FOUND[case]
     assert name in {anomaly.name for anomaly in judged(*history).anomalies}
 
 
 @pytest.mark.parametrize("case", GOOD)
-def test_what_may_be_is_none(case: str) -> None:
+def test_checks_accept_client_histories_without_an_anomaly(case: str) -> None:
     assert judged(*GOOD[case]).anomalies == []
 
 
-def test_each_anomaly_has_a_history_in_which_it_is_the_only_one_or_says_more_than_the_others() -> None:
+def test_each_anomaly_has_a_history_that_no_other_anomaly_explains() -> None:
     assert {name for name, _ in FOUND.values()} == set(ANOMALIES)
     for case, (name, history) in FOUND.items():
         others = {anomaly.name for anomaly in judged(*history).anomalies} - {name}
@@ -122,15 +124,15 @@ def test_each_anomaly_has_a_history_in_which_it_is_the_only_one_or_says_more_tha
         assert others <= allowed.get(case, set()), (case, others)
 
 
-def test_partitions_and_readers_are_apart() -> None:
-    sends = [acked(A, 0), Send("p", OTHER, B, Outcome.ACKNOWLEDGED, 0)]
+def test_client_histories_of_partitions_and_readers_are_judged_separately() -> None:
+    sends = [acked(A, 0), SentValue("p", OTHER, B, SendOutcome.ACKNOWLEDGED, 0)]
     final = [poll((0, A)), Poll(OTHER, [(0, B)])]
     assert judged(sends, final).anomalies == []
     [anomaly] = judged(sends, final[:1]).anomalies
     assert (anomaly.name, anomaly.place, anomaly.check) == (UNSEEN, OTHER, "L10")
 
 
-def test_what_was_looked_at_is_counted() -> None:
+def test_judging_a_client_history_counts_the_values_judged() -> None:
     assert not judged((), ()).seen
-    seen = judged([*ALL, ended(D, Outcome.FAILED)], WHOLE, [poll((0, A))]).seen
+    seen = judged([*ALL, ended(D, SendOutcome.FAILED)], WHOLE, [poll((0, A))]).seen
     assert dict(seen) == {"L10": 3, "C1": 3, "C7": 1, "T1": 3, "D10": 3, "D14": 3, "C2": 2}

@@ -1,4 +1,4 @@
-"""Every check accepts a good history and reports a bad one: given by hand, as the world would tell them."""
+"""Tests that every check accepts a good handwritten history of observations, and reports a bad one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kraft.sim.check.observations import (
     BrokerInactive,
     BrokerRegistered,
     BrokerUnfenced,
-    BytesBroken,
+    BytesCorrupted,
     Campaigned,
     ControllerReplied,
-    EndTold,
+    EndReported,
     EpochClaimed,
     FetchSent,
     HeartbeatHandled,
@@ -29,20 +29,20 @@ from kraft.sim.check.observations import (
     PartitionRecorded,
     PartitionSeen,
     PreVoteAnswered,
-    ProbeAnswered,
+    ProbeEnded,
     ProcessDied,
     ProduceAcknowledged,
     ProduceAnswered,
     ProducedBy,
-    ProducerIdGiven,
+    ProducerIdSent,
     ProducerIdsRecorded,
-    ProposedMember,
+    ProposedIsrMember,
     QuorumFetchHandled,
-    ReplicaHeldBack,
+    ReplicaThrottled,
     Restarted,
     RoleSeen,
     SnapshotSeen,
-    TimePassed,
+    TimeElapsed,
     TopicDeleted,
     TopicRecorded,
     VoteDurable,
@@ -117,7 +117,7 @@ def voters_written(record: int, keys=(101, 102, 103)) -> VotersWritten:
 
 
 def configured(node: int, *keys: int) -> VotersSeen:
-    """This leader goes by these voters, and by no record."""
+    """Return the observation that this leader uses the configured voters, and no VotersRecord."""
     return VotersSeen(node, 1, 1, True, -1, -1, tuple((key, "") for key in keys), -1, 3, 0)
 
 
@@ -125,8 +125,8 @@ def fenced(age: int = 100, at_ms: int = 200, decided: int | None = 5, connection
     return BrokerFenced(101, 2, decided, 5, connection, 1, age, 9000, False, at_ms)
 
 
-def probe(outcome: str, at_ms: int) -> ProbeAnswered:
-    return ProbeAnswered(101, 2, 5, outcome, at_ms)
+def probe(outcome: str, at_ms: int) -> ProbeEnded:
+    return ProbeEnded(101, 2, 5, outcome, at_ms)
 
 
 PROOF = [probe("SAME", 10), probe("REFUSED", 110), probe("REFUSED", 170)]
@@ -139,7 +139,7 @@ META = replicated(3)
 
 
 def begun(log_start: int) -> PartitionSeen:
-    """The leader's log, of which all is committed, begins here."""
+    """Return the observation that the log of the leader, all of which is committed, begins at this offset."""
     return replace(partition(hw=5, leo=5), log_start_offset=log_start)
 
 
@@ -148,23 +148,23 @@ def synced_to(recovery_point: int) -> PartitionSeen:
 
 
 OF_BEFORE = [written(1, 5, 7, epoch=2, log=TP)]
-"""What the leader of epoch 3 has of the one before, and nobody else."""
+"""Batches of an earlier epoch that only the leader of epoch 3 has."""
 ISR_TAKEN = IsrAccepted(
     101,
     TP,
     (1, 2, 5),
     (1, 2, 5),
-    (ProposedMember(1, 6, 6, True), ProposedMember(2, 8, 8, True), ProposedMember(3, -1, 9, True)),
+    (ProposedIsrMember(1, 6, 6, True), ProposedIsrMember(2, 8, 8, True), ProposedIsrMember(3, -1, 9, True)),
 )
 
 
-def ends(end: int, number: int = 1, *, asked: int = 0, epoch: int = 0, is_listed: bool = False) -> EndTold:
-    return EndTold(1, TP, epoch, end, is_listed, False, number, asked)
+def ends(end: int, number: int = 1, *, asked: int = 0, epoch: int = 0, is_listed: bool = False) -> EndReported:
+    return EndReported(1, TP, epoch, end, is_listed, False, number, asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """It is so late, or later, when the next thing happens."""
+    """Sets the time of the next observation to at least this time."""
 
     at_ms: int
     frozen: frozenset[int] = frozenset()
@@ -175,18 +175,19 @@ def passing(*times_ms: int) -> list[Observation]:
 
 
 Sequences = tuple[int, int, int]
-"""(producer epoch, first sequence, last sequence) of a batch."""
+"""(producer epoch, first sequence number, last sequence number) of a batch."""
 
 
 def written_by(node: int, base: int, sequences: Sequences) -> BatchWritten:
-    """A batch of producer 7."""
+    """Return the observation that a batch of producer 7 was written."""
     _, first, last = sequences
     batch = written(node, base, base + last - first + 1, log=TP, digest=base)
     return replace(batch, producer=ProducedBy(7, *sequences))
 
 
 def of_producer(*batches: Sequences, start: int = 0) -> list[Observation]:
-    """A leader writes these batches of one producer from offset `start` on, and commits them."""
+    """Return the observations that a leader writes these batches of one producer from offset `start` on, and
+    commits them."""
     log: list[Observation] = []
     end = start
     for sequences in batches:
@@ -328,9 +329,10 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
     "D6 by a record of the quorum": ([*META, written(101, 3, 4), LogCut(101, None, 9, 9), written(101, 9, 10)],
                                      [written(101, 11, 12)]),
     "D6 by bytes that are no batch": (
-        [written(1, 0, 3, log=TP), written(1, 3, 5, log=TP), partition(leo=5), NodeDown(1), BytesBroken(1, TP, "0.log"),
-         Restarted(1, 2, False, False), BytesBroken(1, TP, "0.log")],
-        [partition(leo=5), BytesBroken(1, TP, "0.log")],
+        [written(1, 0, 3, log=TP), written(1, 3, 5, log=TP), partition(leo=5), NodeDown(1),
+         BytesCorrupted(1, TP, "0.log"),
+         Restarted(1, 2, False, False), BytesCorrupted(1, TP, "0.log")],
+        [partition(leo=5), BytesCorrupted(1, TP, "0.log")],
     ),
     "D9": ([*COMMITTED, written(2, 5, 6, log=TP), LogCut(2, TP, 0, 5)], [LogCut(2, TP, 0, 3)]),
     "D9 by a folder that goes": (
@@ -456,17 +458,17 @@ CASES: dict[str, tuple[list[Observation], list[Observation]]] = {
          partition(hw=6, leo=9)],
         [written(1, 9, 12, log=TP), LogCut(1, TP, 9, 12), partition(hw=8, leo=12)],
     ),
-    "D19": ([ReplicaHeldBack(1, TP, 3, (1, 2))], [ReplicaHeldBack(1, TP, 2, (1, 2))]),
+    "D19": ([ReplicaThrottled(1, TP, 3, (1, 2))], [ReplicaThrottled(1, TP, 2, (1, 2))]),
     "M2": ([MetadataFolded(5, 2, ())], [MetadataFolded(6, 1, ("partition 0: leader 1, due is leader 2",))]),
     "M8b": ([ISR_TAKEN], [replace(ISR_TAKEN, asked=(1, 2, 4))]),
     "M8b by another leader": ([ISR_TAKEN], [replace(ISR_TAKEN, asked=(2, 2, 5))]),
-    "M8b by a fenced member": ([ISR_TAKEN], [replace(ISR_TAKEN, members=(ProposedMember(2, 8, 8, False),))]),
-    "M8b by a member of before": ([ISR_TAKEN], [replace(ISR_TAKEN, members=(ProposedMember(2, 7, 8, True),))]),
+    "M8b by a fenced member": ([ISR_TAKEN], [replace(ISR_TAKEN, members=(ProposedIsrMember(2, 8, 8, False),))]),
+    "M8b by a member of before": ([ISR_TAKEN], [replace(ISR_TAKEN, members=(ProposedIsrMember(2, 7, 8, True),))]),
     "M17 by one producer id": (
-        [ProducerIdsRecorded(9), ProducerIdGiven(1, 7, 0), ProducerIdGiven(1, 7, 1)], [ProducerIdGiven(2, 7, 0)],
+        [ProducerIdsRecorded(9), ProducerIdSent(1, 7, 0), ProducerIdSent(1, 7, 1)], [ProducerIdSent(2, 7, 0)],
     ),
     "M17 by a block that is not committed": (
-        [ProducerIdsRecorded(9), ProducerIdGiven(1, 8, 0)], [ProducerIdGiven(1, 9, 0)],
+        [ProducerIdsRecorded(9), ProducerIdSent(1, 8, 0)], [ProducerIdSent(1, 9, 0)],
     ),
     "M12": (
         [ImagePublished(1, 1, 6, "a", 6), BrokerUnfenced(1, 5), ImagePublished(1, 2, 3, "b", 6)],
@@ -540,12 +542,12 @@ def run(observations: list[Observation]) -> Suite:
     at_ms = 0
     for observation in observations:
         at_ms = max(at_ms, getattr(observation, "at_ms", 0))
-        suite.observe(TimePassed(observation.frozen) if isinstance(observation, Later) else observation, at_ms)
+        suite.observe(TimeElapsed(observation.frozen) if isinstance(observation, Later) else observation, at_ms)
     return suite
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_check_accepts_the_good_history_and_reports_the_bad_one(case: str) -> None:
+def test_checks_catch_each_handwritten_bad_history_and_accept_the_good_one(case: str) -> None:
     good, bad = CASES[case]
     check_id = case.split(" ")[0]
     accepted = run(good)
@@ -577,23 +579,23 @@ def test_every_check_has_a_history_that_makes_it_fail() -> None:
         ),
     ],
 )
-def test_a_check_of_changes_saw_nothing_where_nothing_changed(check: str, history: list[Observation]) -> None:
+def test_checks_of_changes_count_no_input_without_a_change(check: str, history: list[Observation]) -> None:
     suite = run(history)
     assert not suite.findings
     assert check in suite.checks.unseen()
 
 
-def test_a_deletion_up_to_a_mark_that_rose_in_the_same_pass_is_no_fault() -> None:
+def test_checks_accept_a_deletion_up_to_a_high_watermark_raised_in_the_same_pass() -> None:
     history = [written(1, 0, 5, log=TP), written(1, 5, 9, log=TP), partition(hw=2, leo=9), LogCut(1, TP, 5, 9)]
     assert not [found for found in run([*history, partition(hw=5, leo=9)]).findings if found.check == "D16"]
     assert [found for found in run([*history, partition(hw=4, leo=9)]).findings if found.check == "D16"]
 
 
-def test_a_run_in_which_a_check_saw_nothing_is_unknown_and_not_valid() -> None:
+def test_a_run_with_a_check_without_input_has_an_unknown_verdict() -> None:
     assert Suite(VOTERS).checks.verdict() == "unknown"
 
 
-def test_an_unclean_restart_is_caught_when_its_replica_is_chosen_before_it_caught_up() -> None:
+def test_checks_catch_the_election_of_a_replica_not_caught_up_after_an_unclean_restart() -> None:
     suite = run([*COMMITTED, recorded(isr=(1, 2, 3))])
     suite.damage.lost(2, TP)
     crash = (NodeDown(2), LogCut(2, TP, 0, 3), Restarted(2, 2, False, False))

@@ -1,4 +1,6 @@
-"""The judge of histories: what is linearizable, what is not, and that it agrees with one that tries every order."""
+"""Tests that the linearizability checker accepts and rejects the right histories, and agrees with one that tries every
+order.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +15,29 @@ from hypothesis import strategies as st
 
 from kraft.sim.check.histories.linearizability import INVALID, UNKNOWN, VALID, Call, Model, judge, parted
 from kraft.sim.check.histories.metadata_models import (
-    Answer,
+    ControllerAnswer,
     Create,
     Delete,
     Grow,
-    Read,
+    ReadRegister,
     Register,
     TopicModel,
-    Write,
+    WriteRegister,
 )
 from kraft.wire.error_codes import ErrorCode
 
 MODEL = Register(0)
 ONE, OTHER, THIRD = UUID(int=1), UUID(int=2), UUID(int=3)
 TOPICS = TopicModel(frozenset({ONE, OTHER}))
-"""Of the third one nobody was told when it was made."""
+"""Existing topics of the model; the creator of the third one did not get its id."""
 
 
 def wrote(value: int, called_ns: int, returned_ns: int | None, process: str = "a") -> Call:
-    return Call(process, called_ns, returned_ns, Write(value), None if returned_ns is None else True)
+    return Call(process, called_ns, returned_ns, WriteRegister(value), None if returned_ns is None else True)
 
 
 def read(value: int, called_ns: int, returned_ns: int, process: str = "b") -> Call:
-    return Call(process, called_ns, returned_ns, Read(), value)
+    return Call(process, called_ns, returned_ns, ReadRegister(), value)
 
 
 GOOD: dict[str, Sequence[Call]] = {
@@ -66,11 +68,11 @@ BAD: dict[str, tuple[Sequence[Call], int]] = {
     ),
     "a reading before the call": ([read(1, 0, 1), wrote(1, 2, None)], 0),
 }
-"""History, and the number of the call that cannot follow."""
+"""Histories that are not linearizable, each with the number of the call that has no place in the order."""
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_history_that_one_order_explains_is_valid(name: str) -> None:
+def test_a_linearizable_history_is_valid(name: str) -> None:
     judgement = judge(GOOD[name], MODEL)
     assert judgement.verdict == VALID
     assert judgement.stuck is None
@@ -78,7 +80,7 @@ def test_a_history_that_one_order_explains_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_history_that_no_order_explains_is_invalid_and_the_call_that_cannot_follow_is_named(name: str) -> None:
+def test_checks_catch_a_nonlinearizable_history_and_name_the_call_that_cannot_follow(name: str) -> None:
     history, stuck = BAD[name]
     judgement = judge(history, MODEL)
     assert judgement.verdict == INVALID
@@ -87,25 +89,25 @@ def test_a_history_that_no_order_explains_is_invalid_and_the_call_that_cannot_fo
     assert len(judgement.prefix) >= stuck - 1
 
 
-def test_the_order_of_the_list_does_not_matter() -> None:
+def test_linearizability_does_not_depend_on_the_order_of_the_list_of_calls() -> None:
     for history in (*GOOD.values(), *(history for history, _ in BAD.values())):
         assert judge(reversed(history), MODEL).verdict == judge(history, MODEL).verdict
 
 
-def test_the_longest_prefix_ends_in_the_states_that_it_leads_to() -> None:
+def test_the_longest_linearizable_prefix_is_reported_with_its_final_states() -> None:
     history = [wrote(1, 0, 1), wrote(2, 2, None), read(3, 4, 5)]
     judgement = judge(history, MODEL)
     assert judgement.prefix == tuple(history[:2])
     assert judgement.states == {1, 2}
 
 
-def test_a_search_that_takes_too_long_is_unknown_and_says_so() -> None:
+def test_a_linearizability_search_with_too_many_steps_is_unknown() -> None:
     history = [wrote(number, 0, 100) for number in range(12)] + [read(99, 200, 201)]
     judgement = judge(history, MODEL, steps_max=500)
     assert (judgement.verdict, judgement.steps) == (UNKNOWN, 500)
 
 
-def test_a_hundred_calls_of_two_clients_with_some_open_ones_take_few_steps() -> None:
+def test_judging_a_hundred_calls_with_some_unanswered_takes_few_steps() -> None:
     history: list[Call] = []
     for at in range(0, 1_000, 10):
         history += [wrote(at, at, None if at % 200 == 190 else at + 7), read(at, at + 8, at + 9)]
@@ -116,15 +118,15 @@ def test_a_hundred_calls_of_two_clients_with_some_open_ones_take_few_steps() -> 
     assert judgement.steps < 5_000
 
 
-def test_many_open_calls_that_ask_the_same_take_no_more_steps_than_some() -> None:
-    """A change that brokers hand on for seconds has such."""
+def test_judging_many_equal_unanswered_calls_takes_no_more_steps_than_a_few() -> None:
+    """A change that brokers forward for seconds has many equal unanswered calls."""
     lost = [wrote(value, value, None) for value in (1, 2) for _ in range(40)]
     known = [read(value, 10 * at, 10 * at + 1) for at, value in enumerate((2, 1, 2, 1, 2, 1), start=1)]
     assert judge([*lost, *known], Register(0), steps_max=500).verdict == VALID
     assert judge([*lost, *known, read(3, 100, 101)], Register(0), steps_max=500).verdict == INVALID
 
 
-def test_a_history_is_parted_by_key() -> None:
+def test_a_history_is_split_into_one_history_per_key() -> None:
     calls = [(key, wrote(number, number, number + 1)) for number, key in enumerate("abab")]
     assert {key: [call.asked.value for call in part] for key, part in parted(calls).items()} == {
         "a": [0, 2],
@@ -132,11 +134,11 @@ def test_a_history_is_parted_by_key() -> None:
     }
 
 
-# against one that tries every order
+# comparison with a judge that tries every order
 
 
 def is_linearizable(history: Sequence[Call], model: Model) -> bool:
-    """By the definition, without a thought of speed."""
+    """Return whether a history is linearizable, by the definition and without optimisation."""
     answered = [call for call in history if not call.is_open]
     still_open = [call for call in history if call.is_open]
     return any(
@@ -168,7 +170,7 @@ def histories(draw: st.DrawFn) -> list[Call]:
 
 
 def _drawn_calls(draw: st.DrawFn) -> Iterator[Call]:
-    """Few calls, few moments, two values: nearly as many good histories as bad ones."""
+    """Draw few calls, few times and two values, so that nearly as many histories are linearizable as not."""
     for number in range(draw(st.integers(1, 5))):
         called_ns = draw(st.integers(0, 8))
         returned_ns = called_ns + draw(st.integers(1, 4))
@@ -183,7 +185,7 @@ def _drawn_calls(draw: st.DrawFn) -> Iterator[Call]:
 
 @given(histories())
 @settings(max_examples=400)
-def test_the_judge_agrees_with_one_that_tries_every_order(history: list[Call]) -> None:
+def test_the_linearizability_judge_agrees_with_brute_force_for_registers(history: list[Call]) -> None:
     due = VALID if is_linearizable(history, MODEL) else INVALID
     judgement = judge(history, MODEL)
     assert judgement.verdict == due
@@ -200,17 +202,29 @@ ASKED: tuple[Any, ...] = (
     Grow(2),
     Grow(2, validate_only=True),
 )
-ANSWERS: dict[type, tuple[Answer, ...]] = {
-    Create: (Answer(topic_id=ONE), Answer(topic_id=OTHER), Answer(ErrorCode.TOPIC_ALREADY_EXISTS)),
-    Delete: (Answer(topic_id=ONE), Answer(topic_id=THIRD), Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
-    Grow: (Answer(), Answer(ErrorCode.INVALID_PARTITIONS), Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+ANSWERS: dict[type, tuple[ControllerAnswer, ...]] = {
+    Create: (
+        ControllerAnswer(topic_id=ONE),
+        ControllerAnswer(topic_id=OTHER),
+        ControllerAnswer(ErrorCode.TOPIC_ALREADY_EXISTS),
+    ),
+    Delete: (
+        ControllerAnswer(topic_id=ONE),
+        ControllerAnswer(topic_id=THIRD),
+        ControllerAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ),
+    Grow: (
+        ControllerAnswer(),
+        ControllerAnswer(ErrorCode.INVALID_PARTITIONS),
+        ControllerAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ),
 }
 
 
 @st.composite
 def histories_of_topics(draw: st.DrawFn) -> list[Call]:
-    """As above, of a topic's name. Open calls lead to more than one state: the name may stand for a topic whose maker
-    was told nothing."""
+    """Draw histories of a topic's name. Open calls may lead to more than one state, because the topic's creator may not
+    have got its id."""
     history: list[Call] = []
     for number in range(draw(st.integers(1, 5))):
         asked = draw(st.sampled_from(ASKED))
@@ -225,7 +239,7 @@ def histories_of_topics(draw: st.DrawFn) -> list[Call]:
 
 @given(histories_of_topics())
 @settings(max_examples=400)
-def test_of_topics_too_the_judge_agrees_with_one_that_tries_every_order(history: list[Call]) -> None:
+def test_the_linearizability_judge_agrees_with_brute_force_for_topics(history: list[Call]) -> None:
     due = VALID if is_linearizable(history, TOPICS) else INVALID
     judgement = judge(history, TOPICS)
     assert judgement.verdict == due
@@ -235,8 +249,8 @@ def test_of_topics_too_the_judge_agrees_with_one_that_tries_every_order(history:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verdict", [VALID, INVALID])
-def test_such_histories_of_topics_are_drawn_of_both_kinds(verdict: str) -> None:
-    """With several calls and states that are not one."""
+def test_drawn_topic_histories_are_both_linearizable_and_not(verdict: str) -> None:
+    """The drawn histories have several calls, and states that are not unique."""
 
     def is_telling(history: list[Call]) -> bool:
         judgement = judge(history, TOPICS)

@@ -1,4 +1,4 @@
-"""M15 is caught when it is broken, and lets pass what is right."""
+"""Tests that the check of reassignments (M15) reports illegal ones and accepts legal ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def findings(*records: PartitionRecorded) -> int:
         (record((3, 1, 4), (1, 3), 1, adding=(3, 4)), record((3, 1, 4), (3,), 2, adding=(3, 4))),
     ],
 )
-def test_a_replica_that_goes_too_early_is_seen(before: PartitionRecorded, after: PartitionRecorded) -> None:
+def test_checks_catch_a_replica_removed_too_early_in_a_reassignment(
+    before: PartitionRecorded, after: PartitionRecorded
+) -> None:
     assert findings(before, after) == 1
 
 
@@ -76,5 +78,5 @@ def test_a_replica_that_goes_too_early_is_seen(before: PartitionRecorded, after:
         (record((1, 3, 4), (1, 3), 1, adding=(3, 4)), record((1, 3, 4), (), 2, elr=(3,), adding=(3, 4), unable=(1, 3))),
     ],
 )
-def test_what_is_right_passes(before: PartitionRecorded, after: PartitionRecorded) -> None:
+def test_checks_accept_correct_reassignments(before: PartitionRecorded, after: PartitionRecorded) -> None:
     assert findings(before, after) == 0

@@ -1,7 +1,8 @@
-"""Each clause of fast failure detection and fast elections has a planted bug that a test catches (docs/deviations.md).
+"""Tests that each clause of fast failure detection and fast elections has a planted bug that a test catches
+(docs/deviations.md).
 
-The table says, clause by clause, where. A clause that had none has it here: the code is broken in one place, and a test
-that passes on the honest code must fail. So a clause cannot lose its test without this table failing too.
+A table names the test for each clause. A clause without another test has one here: the code is broken in one place, and
+a test that passes with the correct code must fail. So this module fails if a clause loses its test.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kraft.control.brokers import registration as brokers
 from kraft.control.brokers.probing import (
     BecameActive,
     BrokerKnown,
-    HeartbeatHeard,
+    HeartbeatReceived,
     ProbeAnswered,
     ProbeInput,
     ProbeOutcome,
@@ -49,7 +50,7 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
     # brokers
     "two bad results are needed": (
         (PROBES, "judge_at_once"),
-        (CLUSTER, "test_one_bad_result_taken_for_proof_is_caught"),
+        (CLUSTER, "test_checks_catch_fencing_after_a_single_failed_probe"),
     ),
     "they are 50 ms apart": ((PROBES, "judge_at_once"),),
     "with no heartbeat in between": ((PROBES, "heartbeat_ignored"),),
@@ -58,36 +59,34 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
     "OTHER fences only who is suspected": ((HERE, "other_about_anybody"),),
     "silence leaves the session time-out in charge": ((PROBES, "judge_silence"),),
     "the end of a connection starts a probe": (
-        (CLUSTER, "test_a_controller_that_waits_for_the_session_time_out_is_caught"),
+        (CLUSTER, "test_checks_catch_a_controller_that_fences_only_after_the_session_timeout"),
     ),
-    "the end of an old connection does not": ((PROBES, "old_connections_count"),),
+    "the end of an old connection does not": ((PROBES, "old_connections_make_suspects"),),
     "a connection that we closed does not": ((PROBES, "any_end_counts"),),
     "the fence names epoch and connection": ((PROBES, "fence_without_names"),),
     "it is void if the connection is not current": (
-        (FENCES, "test_planted_a_fence_without_the_connection_number_is_noticed"),
+        (FENCES, "test_checks_catch_a_fence_without_the_connection_number"),
     ),
-    "it is void if the broker epoch is not current": (
-        (FENCES, "test_planted_a_fence_without_the_broker_epoch_is_noticed"),
-    ),
+    "it is void if the broker epoch is not current": ((FENCES, "test_checks_catch_a_fence_without_the_broker_epoch"),),
     "losses within 20 ms are fenced in one plan": (
         (PROBES, "fence_one_by_one"),
-        (FENCES, "test_planted_fencing_one_after_the_other_is_noticed"),
+        (FENCES, "test_checks_catch_fencing_dead_brokers_one_after_the_other"),
     ),
     "plans are cut into slices": ((HERE, "slices_without_a_limit"),),
     "each slice is built on the newest image": (
-        (FENCES, "test_planted_a_plan_on_the_image_that_it_began_with_is_noticed"),
+        (FENCES, "test_checks_catch_a_plan_decided_on_the_image_of_its_start"),
     ),
     "the fence record comes last": ((HERE, "fence_first"),),
     "from the first slice on it is not eligible, and heartbeats do not unfence it": ((HERE, "unfence_in_between"),),
     "elections prefer members whose connection is up": ((HERE, "connections_do_not_matter"),),
     "a fast fence starts no unclean election": (
-        (FENCES, "test_planted_a_fast_fence_that_may_be_unclean_is_noticed"),
-        (CLUSTER, "test_a_fast_fence_that_starts_an_unclean_election_is_caught"),
+        (FENCES, "test_checks_catch_a_fast_fence_that_may_be_unclean"),
+        (CLUSTER, "test_checks_catch_an_unclean_election_after_a_fast_fence"),
     ),
     "a new active controller waits 100 ms for connections": ((PROBES, "no_grace"),),
     "what a standby saw is one result, and only when it is fresh": (
-        (PROBES, "doubt_is_proof"),
-        (PROBES, "doubt_for_ever"),
+        (PROBES, "standby_result_counts_twice"),
+        (PROBES, "standby_result_never_expires"),
     ),
     "a standby fences nobody": ((PROBES, "standby_fences"),),
     "at most 32 probes are under way": ((HERE, "probes_without_a_limit"),),
@@ -98,37 +97,39 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
     # voters
     "a leader grants no pre-vote": ((HERE, "leader_grants"),),
     "a follower with contact grants none": (
-        (RAFT, "test_pre_votes_granted_without_regard_to_leader_contact_are_caught"),
-        (CLUSTER, "test_a_pre_vote_granted_without_regard_to_leader_contact_is_caught"),
+        (RAFT, "test_checks_catch_pre_votes_granted_regardless_of_leader_contact"),
+        (CLUSTER, "test_checks_catch_a_pre_vote_granted_despite_leader_contact"),
     ),
     "a follower without contact grants it": (
-        (RAFT, "test_a_follower_that_does_not_grant_when_its_contact_is_lost_is_caught"),
+        (RAFT, "test_checks_catch_a_follower_that_grants_no_pre_vote_after_losing_contact"),
     ),
     "a pre-vote changes nothing in who answers": (
-        (RAFT, "test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught"),
-        (CLUSTER, "test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught"),
+        (RAFT, "test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter"),
+        (CLUSTER, "test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter"),
     ),
-    "a pre-vote makes a follower redial its leader": (
-        (RAFT, "test_a_redial_that_a_pre_vote_does_not_start_is_caught"),
+    "a pre-vote makes a follower redial its leader": ((RAFT, "test_checks_catch_a_pre_vote_that_starts_no_redial"),),
+    "a lost contact is acted upon at once": ((RAFT, "test_checks_catch_elections_that_wait_for_the_fetch_timeout"),),
+    "a prospective voter asks again soon": ((RAFT, "test_checks_catch_a_prospective_that_does_not_retry_soon"),),
+    "a candidate that lost asks again soon": (
+        (RAFT, "test_checks_catch_a_losing_candidate_that_waits_for_its_election_timeout"),
     ),
-    "a lost contact is acted upon at once": ((RAFT, "test_elections_that_wait_for_the_fetch_time_out_are_caught"),),
-    "a prospective voter asks again soon": ((RAFT, "test_a_prospective_that_does_not_ask_again_soon_is_caught"),),
-    "a candidate that lost asks again soon": ((RAFT, "test_a_losing_candidate_that_waits_out_its_time_out_is_caught"),),
-    "a voter that has just started asks soon": ((RAFT, "test_a_start_that_waits_for_an_election_time_out_is_caught"),),
+    "a voter that has just started asks soon": (
+        (RAFT, "test_checks_catch_a_restarted_voter_that_waits_for_an_election_timeout"),
+    ),
     "real votes are Kafka's": (
-        (RAFT, "test_a_vote_dropped_within_its_epoch_is_caught"),
-        (RAFT, "test_a_vote_by_offset_alone_is_caught"),
+        (RAFT, "test_checks_catch_a_vote_forgotten_within_its_epoch"),
+        (RAFT, "test_checks_catch_a_vote_by_offset_alone"),
     ),
     # clean stops
     "a leader that stops says so": ((HERE, "no_goodbye"),),
     "a broker that stops hands its partitions over": ((HERE, "no_handing_over"),),
     # eligible leader replicas
-    "who leaves an ISR that is too small stays eligible": ((HERE, "nobody_stays_eligible"),),
+    "who leaves an ISR that is too small stays eligible": ((HERE, "no_replica_stays_eligible"),),
     "the high watermark does not move under min.insync.replicas": (
-        (CLUSTER, "test_a_high_watermark_that_moves_under_min_isr_is_caught"),
+        (CLUSTER, "test_checks_catch_a_high_watermark_that_advances_under_min_isr"),
     ),
     "an unclean restart leaves the ELR": (
-        (CLUSTER, "test_an_unclean_restart_that_stays_eligible_is_caught"),
+        (CLUSTER, "test_checks_catch_a_replica_left_in_the_elr_after_an_unclean_restart"),
         (HERE, "every_stop_was_clean"),
     ),
     "the clean-shutdown file holds the broker epoch": ((HERE, "any_clean_stop_counts"),),
@@ -136,7 +137,7 @@ CLAUSES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 @pytest.mark.parametrize("clause", CLAUSES)
-def test_the_planted_bug_of_each_clause_is_where_the_table_says(clause: str) -> None:
+def test_the_planted_bug_or_test_named_for_each_clause_of_failure_detection_exists(clause: str) -> None:
     for file, name in CLAUSES[clause]:
         tree = ast.parse((TESTS / file).read_text())
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
@@ -191,14 +192,14 @@ def leader_grants(core: Any) -> bool:
 
 
 def no_goodbye(core: Any, leader: Any) -> None:
-    """It stops to lead, and leaves it to the others to find out."""
+    """Planted bug: a leader resigns without notifying the other voters."""
 
 
 def no_handing_over(image: Any, context: Any, broker: Any, reply: Any) -> Any:
     return decision.Decision(reply=reply, depends_on=image.offset)
 
 
-def nobody_stays_eligible(old: Any, draft: Any, enough: int, unclean_restarted: frozenset[int]) -> None:
+def no_replica_stays_eligible(old: Any, draft: Any, enough: int, unclean_restarted: frozenset[int]) -> None:
     draft.elr = ()
 
 
@@ -217,27 +218,27 @@ clients_may_identify = dispatch.INTER_BROKER_TABLE
 probes_without_a_limit = 1_000
 
 
-# what notices those for which no other test had a reason
+# tests for clauses without a test of their own
 
 
 def other_answers_for_a_broker_that_is_connected() -> None:
-    """An advertised address that is wrong must not fence a broker that lives."""
+    """Check that a wrong advertised address does not fence a live broker that is connected."""
     probes = Probing()
 
     def tell(*happened: ProbeInput) -> Any:
         return [probes.step(item, 1_000) for item in happened][-1]
 
     known = BrokerKnown(2, 5, UUID(int=1), Endpoint("PLAINTEXT", "node-2", 9092, 0), False)
-    (probe,) = tell(BecameActive(), HeartbeatHeard(2, 5, 1), known).probes
+    (probe,) = tell(BecameActive(), HeartbeatReceived(2, 5, 1), known).probes
     assert not tell(ProbeAnswered(probe.probe_id, ProbeOutcome.OTHER)).fence
 
 
 def only_leaders_refuse() -> None:
-    test_ballots.test_a_pre_vote_depends_on_the_role_and_changes_nothing(test_ballots.leader, False)
+    test_ballots.test_pre_vote_depends_on_the_role_and_changes_no_state(test_ballots.leader, False)
 
 
 def identify_on_a_client_listener() -> None:
-    test_dispatch.test_internal_requests_close_a_connection_on_a_client_listener(InternalKey.IDENTIFY)
+    test_dispatch.test_an_internal_request_on_a_client_listener_closes_the_connection(InternalKey.IDENTIFY)
 
 
 PLANTED: list[tuple[Any, Any, Any, Callable[[], None]]] = [
@@ -246,38 +247,38 @@ PLANTED: list[tuple[Any, Any, Any, Callable[[], None]]] = [
         plans,
         "take_slice",
         slices_without_a_limit,
-        test_fencing.test_a_large_plan_is_cut_into_slices_with_the_fence_record_last,
+        test_fencing.test_large_fence_is_decided_in_slices_with_the_fence_record_last,
     ),
-    (COMMANDS, FenceBrokers, fence_first, test_fencing.test_partition_changes_come_before_the_fence_record),
+    (COMMANDS, FenceBrokers, fence_first, test_fencing.test_partition_changes_of_a_fence_come_before_its_fence_record),
     (
         heartbeats,
         "current_state",
         unfence_in_between,
-        test_brokers.test_a_broker_whose_fencing_is_under_way_is_not_unfenced,
+        test_brokers.test_broker_is_not_unfenced_while_it_is_being_fenced,
     ),
     (
         decision.Context,
         "is_connected",
         connections_do_not_matter,
-        test_fencing.test_elections_prefer_members_whose_connection_is_up,
+        test_fencing.test_elections_prefer_isr_members_whose_connection_is_up,
     ),
     (
         probing,
         "PROBES_UNDER_WAY_MAX",
         probes_without_a_limit,
-        test_probing.test_at_most_32_probes_are_under_way_and_suspects_come_first,
+        test_probing.test_at_most_32_probes_are_in_flight_and_suspects_come_first,
     ),
     (
         brokers,
         "refuse_registration",
         everybody_registers,
-        test_brokers.test_another_incarnation_waits_for_a_live_session_to_end,
+        test_brokers.test_new_incarnation_is_rejected_while_the_old_session_is_live,
     ),
     (
         brokers,
         "refuse_registration",
         any_death_counts,
-        test_brokers.test_the_death_of_an_older_incarnation_proves_nothing_about_the_live_one,
+        test_brokers.test_death_of_an_older_incarnation_does_not_replace_the_live_one,
     ),
     (
         dispatch,
@@ -291,29 +292,34 @@ PLANTED: list[tuple[Any, Any, Any, Callable[[], None]]] = [
         raft_leader,
         "resign",
         no_goodbye,
-        test_fast_elections.test_a_leader_that_says_goodbye_is_replaced_within_150_ms,
+        test_fast_elections.test_leader_that_resigns_is_replaced_within_150_ms,
     ),
     (
         heartbeats,
         "_controlled_shutdown",
         no_handing_over,
-        test_brokers.test_controlled_shutdown_moves_leadership_and_leaves_lonely_partitions_leaderless,
+        test_brokers.test_controlled_shutdown_moves_leadership_and_leaves_unreplicated_partitions_leaderless,
     ),
     (
         partition_change,
         "_keep_eligible",
-        nobody_stays_eligible,
-        test_partition_change.test_who_leaves_an_isr_that_is_then_too_small_is_eligible,
+        no_replica_stays_eligible,
+        test_partition_change.test_replica_that_leaves_an_isr_that_becomes_too_small_enters_the_elr,
     ),
-    (brokers, "is_clean", every_stop_was_clean, test_brokers.test_after_an_unclean_stop_a_broker_leaves_the_elr_too),
-    (brokers, "is_clean", any_clean_stop_counts, test_brokers.test_a_clean_stop_of_an_older_incarnation_does_not_count),
+    (brokers, "is_clean", every_stop_was_clean, test_brokers.test_broker_leaves_the_elr_after_an_unclean_stop),
+    (
+        brokers,
+        "is_clean",
+        any_clean_stop_counts,
+        test_brokers.test_broker_leaves_the_elr_if_only_an_incarnation_before_the_last_one_stopped_cleanly,
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "bug", "notices"), PLANTED, ids=[notices.__name__ for *_, notices in PLANTED]
 )
-def test_a_planted_bug_is_noticed(
+def test_a_planted_bug_in_failure_detection_fails_its_test(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, bug: Any, notices: Callable[[], None]
 ) -> None:
     notices()

@@ -1,4 +1,4 @@
-"""What nodes log as errors is found, unless their disks fail on purpose and the error is about that."""
+"""Tests that errors that nodes log are findings, unless a fault makes their disks fail and the error is about that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXCUSED = (
 
 
 def reported(problem: Exception | None) -> Report:
-    """A node whose disk fails on purpose logs an error with this exception."""
+    """Run a node whose disk fails by a fault and that logs an error with this exception."""
     report = Report(lambda: 0)
     report.is_excused = lambda node: True
     with report.listening():
@@ -25,18 +25,18 @@ def reported(problem: Exception | None) -> Report:
 
 
 @pytest.mark.parametrize("problem", EXCUSED)
-def test_an_error_of_a_disk_that_fails_on_purpose_is_excused(problem: Exception | None) -> None:
+def test_a_logged_error_of_a_disk_with_an_injected_fault_is_excused(problem: Exception | None) -> None:
     report = reported(problem)
     assert not report.findings
     assert sum(report.excused.values()) == 1
 
 
-def test_any_other_exception_is_found_also_where_a_disk_fails_on_purpose() -> None:
+def test_checks_catch_other_logged_exceptions_even_with_an_injected_disk_fault() -> None:
     (finding,) = reported(KeyError("a bug")).findings
     assert (finding.check, finding.evidence["problem"]) == ("N1", "KeyError('a bug')")
 
 
-def test_an_exception_that_is_being_handled_while_it_is_logged_is_found_too() -> None:
+def test_checks_catch_an_exception_logged_by_its_handler() -> None:
     report = Report(lambda: 0)
     report.is_excused = lambda node: True
     with report.listening():

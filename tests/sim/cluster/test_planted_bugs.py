@@ -1,7 +1,9 @@
-"""Bugs planted in a whole cluster, one clause each, and the check that catches it; the same story passes without.
+"""Tests with bugs planted in a whole cluster, one clause each, and the check that catches each bug; the same schedule
+passes without the bug.
 
-The cores have their own planted bugs (tests/raft, tests/control); these show that the eyes see what real nodes do. A
-twin lives here for one test, and tests.bugbank.originals keeps a digest of the source that it replaces.
+The cores have their own planted bugs (tests/raft, tests/control). These tests show that the observers see what real
+nodes do. Each replacement here is used by one test; tests.bugbank.originals keeps a digest of the source that it
+replaces.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from kraft.broker.replica.leader import LeaderState
 from kraft.client import Producer
 from kraft.control import FenceBrokers, FenceCause, FenceTarget
 from kraft.control.brokers import fencing
-from kraft.control.brokers.probing import BAD_OUTCOMES, ProbeOutcome, Probing
+from kraft.control.brokers.probing import ProbeOutcome, Probing
 from kraft.control.partitions import partition_change, plans
 from kraft.control.partitions.partition_change import Election
 from kraft.controller.broker_sessions import Sessions
-from kraft.controller.command_queue import CommandLine
+from kraft.controller.command_queue import CommandQueue
 from kraft.quorum.listener_delivery import Delivery
 from kraft.quorum.raft_driver import QuorumDriver
 from kraft.raft import ballots, raft, transitions
@@ -51,7 +53,7 @@ from tests.stages.tables import replace_row
 
 
 def caught(monkeypatch: pytest.MonkeyPatch, story: Story, planting: Any, **stage: Any) -> set[str]:
-    """What is found with the bug, after the same story has passed without it."""
+    """Return the findings with the planted bug, after the same schedule has passed without it."""
     clean = play(story, **stage)
     assert not clean, [str(finding) for finding in clean]
     return checks_of(play(story, bug=partial(planting, monkeypatch), **stage))
@@ -65,9 +67,9 @@ async def a_broker_dies(cluster: SimCluster) -> None:
     await kill_and_settle(cluster, 2)
 
 
-def test_one_bad_result_taken_for_proof_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_fencing_after_a_single_failed_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: Probing, watch: Any, outcome: ProbeOutcome, now_ms: int) -> None:
-        if outcome in (*BAD_OUTCOMES, ProbeOutcome.OTHER):
+        if outcome in (ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER):
             watch.proven_ms = now_ms
 
     assert "K1" in caught(monkeypatch, a_broker_dies, partial(plant, owner=Probing, name="_judge", twin=twin))
@@ -81,42 +83,44 @@ async def a_fence_names_a_connection_that_is_over(cluster: SimCluster) -> None:
     assert controller is not None
     number = cluster.watch._connections[active, 2, broker.broker_epoch]
     target = FenceTarget(2, broker.broker_epoch, number - 1)
-    controller.line.submit_first(FenceBrokers(targets=(target,), cause=FenceCause.PROCESS_DIED))
+    controller.queue.submit_first(FenceBrokers(targets=(target,), cause=FenceCause.PROCESS_DIED))
     await cluster.world.sleep_ms(1_000)
 
 
-def test_a_fence_that_hits_another_connection_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_fence_of_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     planting = partial(plant, owner=fencing, name="_is_due", twin=lambda *_: True)
     assert "K2" in caught(monkeypatch, a_fence_names_a_connection_that_is_over, planting)
 
 
 async def a_broker_loses_power(cluster: SimCluster) -> None:
-    """Only the end of its session tells: of a session as long as the controller's clock says, fast or slow."""
-    await cluster.world.sleep_ms(2_500)  # it has been heard
+    """Cut the power of a broker. Only the session timeout reveals its death, measured by the controller's clock, which
+    may be fast or slow."""
+    await cluster.world.sleep_ms(2_500)  # the controller has received its heartbeats
     cluster.crash(3, lose_power=True, is_noticed=False)
     await cluster.world.sleep_ms(12_000)
     assert not cluster.image.is_alive(3)
 
 
 FAST_BY_HALF_A_PERCENT, SLOW_BY_ONE = 12, 10
-"""Seeds, by the clock of controller 101."""
+"""Seeds in which the clock of controller 101 is half a percent fast, and one percent slow."""
 DRIFTING: dict[str, Any] = {"controllers": 1, "options": WorldOptions(drift_ppm_max=10_000)}
 
 
-def test_a_session_that_a_slow_clock_ends_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By 60 ms of that clock's 9 s; by the world's clock it still lasted longer than 9 s."""
-    original = Sessions.heard
+def test_checks_catch_a_session_ended_too_early_by_a_slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session ends 60 ms too early by the controller's slow clock; by the world's clock it still lasted longer than
+    9 s."""
+    original = Sessions.record_heartbeat
 
     def twin(self: Sessions, broker_id: int, broker_epoch: int, number: int, now_ms: int, *rest: Any) -> None:
         original(self, broker_id, broker_epoch, number, now_ms - 60, *rest)
 
-    planting = partial(plant, owner=Sessions, name="heard", twin=twin)
+    planting = partial(plant, owner=Sessions, name="record_heartbeat", twin=twin)
     assert not play(a_broker_loses_power, seed=FAST_BY_HALF_A_PERCENT, **DRIFTING)
     assert "K1" in caught(monkeypatch, a_broker_loses_power, planting, seed=SLOW_BY_ONE, **DRIFTING)
 
 
 async def the_only_member_in_sync_dies(cluster: SimCluster) -> None:
-    """Its followers are cut off until the ISR holds the leader alone."""
+    """Cut the followers off until the ISR has only the leader, then kill the leader."""
     leader = state_of(cluster).leader
     for other in cluster.shape.broker_ids:
         if other != leader:
@@ -130,7 +134,7 @@ async def the_only_member_in_sync_dies(cluster: SimCluster) -> None:
 LONELY = {"replica.lag.time.max.ms": "1000", "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 
 
-def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_an_unclean_election_after_a_fast_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     def always_unclean(self: Any, located: Any) -> Election:
         return Election.UNCLEAN
 
@@ -140,7 +144,7 @@ def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pyt
         return original(*arguments, **{**options, "may_be_unclean": True})
 
     def planting(patch: pytest.MonkeyPatch) -> None:
-        plant(patch, plans.TopicSettings, "unclean_election", always_unclean)
+        plant(patch, plans.ElectionSettings, "unclean_election", always_unclean)
         plant(patch, fencing, "leave_partitions", twin)
 
     assert "K3" in caught(monkeypatch, the_only_member_in_sync_dies, planting, overrides=LONELY)
@@ -150,7 +154,8 @@ def test_a_fast_fence_that_starts_an_unclean_election_is_caught(monkeypatch: pyt
 
 
 async def a_voter_loses_its_leader(cluster: SimCluster) -> None:
-    """One follower hears nothing of the leader for longer than its fetch time-out; the other does. Logs are equal."""
+    """Let one follower receive nothing from the leader for longer than its fetch timeout, while the other follower
+    receives everything. Their logs are equal."""
     await cluster.world.sleep_ms(1_000)
     leader = cluster.watch.active_controller
     assert leader is not None
@@ -161,7 +166,7 @@ async def a_voter_loses_its_leader(cluster: SimCluster) -> None:
     await cluster.world.sleep_ms(500)
 
 
-def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_pre_vote_that_raises_the_epoch_of_the_voter(monkeypatch: pytest.MonkeyPatch) -> None:
     original = ballots.handle_vote
 
     def twin(core: Any, token: int, request: VoteRequest) -> None:
@@ -176,7 +181,7 @@ def test_a_pre_vote_that_raises_the_epoch_of_who_answers_is_caught(monkeypatch: 
     assert "K4" in caught(monkeypatch, a_voter_loses_its_leader, planting, brokers=0)
 
 
-def test_a_pre_vote_granted_without_regard_to_leader_contact_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_pre_vote_granted_despite_leader_contact(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(core: Any) -> bool:
         return not isinstance(core.role, Leader)
 
@@ -204,7 +209,7 @@ async def a_broker_is_killed_when_a_standby_has_just_taken_over(cluster: SimClus
 
 
 @pytest.mark.parametrize("story", [a_broker_is_killed, a_broker_is_killed_when_a_standby_has_just_taken_over])
-def test_a_controller_that_waits_for_the_session_time_out_is_caught(
+def test_checks_catch_a_controller_that_fences_only_after_the_session_timeout(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def twin(self: Probing, watch: Any, at_ms: int) -> None:
@@ -218,7 +223,8 @@ def test_a_controller_that_waits_for_the_session_time_out_is_caught(
 
 
 async def one_after_the_other_dies(cluster: SimCluster) -> None:
-    """The second loses what it had written; it comes back, and then the last one dies."""
+    """Kill one member of the ISR after the other. The second loses what it had written; it restarts, and then the last
+    one dies."""
     await produce(cluster, 20)
     third, second, first = state_of(cluster).isr
     await kill_and_settle(cluster, first)
@@ -231,7 +237,7 @@ async def one_after_the_other_dies(cluster: SimCluster) -> None:
     await cluster.world.sleep_ms(1_000)
 
 
-def test_an_unclean_restart_that_stays_eligible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_replica_left_in_the_elr_after_an_unclean_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     original = partition_change._keep_eligible
 
     def twin(old: Any, draft: Any, enough: int, unclean_restarted: frozenset[int]) -> None:
@@ -246,7 +252,7 @@ async def all_die_and_the_leader_loses_power(cluster: SimCluster) -> None:
     await die_together(cluster, lose_power=True)
 
 
-def test_a_last_known_leader_that_is_taken_back_without_a_look_at_its_log_is_caught(
+def test_checks_catch_electing_the_last_known_leader_without_checking_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def twin(_image: Any, _context: Any, _topic_id: Any, _index: Any, state: Any, may_lead: Any) -> int:
@@ -264,7 +270,7 @@ async def writes_go_on_with_one_in_sync(cluster: SimCluster) -> None:
     await produce(cluster, 3, acks="1")
 
 
-def test_a_high_watermark_that_moves_under_min_isr_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_high_watermark_that_advances_under_min_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     original = LeaderState._advance
 
     def twin(self: LeaderState, *arguments: Any) -> bool:
@@ -277,7 +283,7 @@ def test_a_high_watermark_that_moves_under_min_isr_is_caught(monkeypatch: pytest
     assert "K7" in caught(monkeypatch, writes_go_on_with_one_in_sync, planting)
 
 
-# D: the data plane
+# D: partitions
 
 
 async def some_writes(cluster: SimCluster) -> None:
@@ -285,7 +291,7 @@ async def some_writes(cluster: SimCluster) -> None:
     await wait_whole(cluster)
 
 
-def test_a_high_watermark_that_waits_for_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_high_watermark_that_ignores_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: LeaderState, *_: Any) -> bool:
         moved, self.high_watermark = self.high_watermark < self.log_end_offset, self.log_end_offset
         return moved
@@ -294,7 +300,7 @@ def test_a_high_watermark_that_waits_for_nobody_is_caught(monkeypatch: pytest.Mo
     assert "D4" in caught(monkeypatch, some_writes, planting)
 
 
-def test_an_acknowledgement_of_what_is_only_appended_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_an_acknowledgement_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Partition.settle
 
     def twin(self: Partition) -> None:
@@ -314,7 +320,7 @@ async def writes_that_wait(cluster: SimCluster) -> None:
         nursery.cancel_scope.cancel()
 
 
-def test_a_high_watermark_that_does_not_move_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_leader_whose_high_watermark_no_longer_advances(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: LeaderState, *_: Any) -> bool:
         return False
 
@@ -322,11 +328,11 @@ def test_a_high_watermark_that_does_not_move_is_caught(monkeypatch: pytest.Monke
     assert caught(monkeypatch, writes_that_wait, planting) == {"L6"}
 
 
-# T1 and T2: what idempotent producers write
+# T1 and T2: batches of idempotent producers
 
 
 async def an_answer_is_lost(cluster: SimCluster) -> None:
-    """The batch is written, and comes again."""
+    """Drop the response to a produce request: the batch is written, and retried."""
     rule = rule_from({"api": "Produce", "action": ReplyAction.DROP, "times": 1, "after": True})
     servers, seam = cluster.shape.bootstrap_servers, cluster.world.node("producer")
     async with Producer(bootstrap_servers=servers, request_timeout_ms=1_000, seam=seam) as producer:
@@ -336,19 +342,19 @@ async def an_answer_is_lost(cluster: SimCluster) -> None:
         await producer.send(TOPIC, b"3", partition=0)
 
 
-def test_a_leader_that_takes_a_batch_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_leader_that_appends_a_retried_batch_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     planting = partial(plant, owner=ProducerStates, name="check", twin=lambda *_: None)
     assert {"T1", "T2"} <= caught(monkeypatch, an_answer_is_lost, planting)
 
 
-# R and M: promises before the disk, and what is not committed
+# R and M: promises before they are durable, and uncommitted records
 
 
 async def the_active_controller_dies(cluster: SimCluster) -> None:
     await kill_and_settle(cluster, cluster.watch.active_controller or 0)
 
 
-def test_a_vote_that_leaves_before_it_is_on_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_vote_sent_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     original = QuorumDriver._carry_out
 
     def twin(self: QuorumDriver, ready: Any) -> None:
@@ -360,7 +366,7 @@ def test_a_vote_that_leaves_before_it_is_on_disk_is_caught(monkeypatch: pytest.M
     assert {"R3", "R19"} <= caught(monkeypatch, the_active_controller_dies, planting)
 
 
-def test_metadata_that_is_published_before_it_is_committed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_metadata_published_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: Delivery, offset: int) -> Any:
         told = [batch for batch in self._tail if batch.base_offset >= offset]
         return told, len(told)
@@ -369,15 +375,15 @@ def test_metadata_that_is_published_before_it_is_committed_is_caught(monkeypatch
     assert "M9" in caught(monkeypatch, some_writes, planting)
 
 
-def test_a_reply_that_leaves_before_it_is_committed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twin(self: CommandLine, parked: Any) -> None:
+def test_checks_catch_a_controller_reply_sent_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(self: CommandQueue, parked: Any) -> None:
         parked.asked.waiter.reply(parked.reply)
 
-    planting = partial(plant, owner=CommandLine, name="_park", twin=twin)
+    planting = partial(plant, owner=CommandQueue, name="_park", twin=twin)
     assert "M9" in caught(monkeypatch, some_writes, planting)
 
 
-# D5: what a log takes for synced
+# D5: the recovery point
 
 
 async def a_segment_is_rolled(cluster: SimCluster) -> None:
@@ -387,7 +393,7 @@ async def a_segment_is_rolled(cluster: SimCluster) -> None:
             await producer.send(TOPIC, bytes(100_000), partition=0)
 
 
-def test_a_recovery_point_that_moves_before_its_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_recovery_point_raised_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     original = AppendableLog._roll
 
     def twin(self: Any, now_ms: int) -> None:

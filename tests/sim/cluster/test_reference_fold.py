@@ -1,4 +1,4 @@
-"""M2: an image that is not what the committed events say is found, whatever of it is wrong."""
+"""Tests that every difference of an image from the committed events is found (M2)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STORY: list[tuple[Event, ...]] = [
 
 
 def judged() -> ImageIsTheFold:
-    """M2 after the story was folded from its bytes."""
+    """Return the findings of M2 after the history was replayed from its bytes."""
     check = ImageIsTheFold()
 
     def tell(seen: Observation) -> None:
@@ -64,7 +64,7 @@ def judged() -> ImageIsTheFold:
     return check
 
 
-def test_production_agrees_with_the_reference() -> None:
+def test_the_metadata_image_agrees_with_the_reference_implementation() -> None:
     check = judged()
     assert not check.findings
     assert check.seen > 600
@@ -82,7 +82,7 @@ def keeps_the_epoch(builder: ImageBuilder, event: events.PartitionChange) -> Non
     topic.put(event.partition_id, replay.changed_partition(old, event)._replace(partition_epoch=old.partition_epoch))
 
 
-def clears_where_nobody_is_in_sync(builder: ImageBuilder, event: events.ClearElr) -> None:
+def clears_if_no_replica_is_in_sync(builder: ImageBuilder, event: events.ClearElr) -> None:
     replay.replay_clear_elr(builder, event)
     if not event.topic_name:
         topic = builder.topic(OTHER)
@@ -90,7 +90,7 @@ def clears_where_nobody_is_in_sync(builder: ImageBuilder, event: events.ClearElr
 
 
 def takes_a_neighbour_along(builder: ImageBuilder, event: events.PartitionChange) -> None:
-    """A row that no event touches."""
+    """Planted bug: an event also changes a row that it does not name."""
     replay.replay_partition_change(builder, event)
     topic = builder.topic(event.topic_id)
     topic.put(0, topic.get(0)._replace(leader=99))
@@ -101,7 +101,7 @@ def takes_a_neighbour_along(builder: ImageBuilder, event: events.PartitionChange
     [
         (events.PartitionChange, keeps_the_epoch, "partition_epoch"),
         (events.RemoveTopic, keeps_its_configs, "retention.ms"),
-        (events.ClearElr, clears_where_nobody_is_in_sync, "elr"),
+        (events.ClearElr, clears_if_no_replica_is_in_sync, "elr"),
         (events.ClearElr, replay.replay_nothing, "elr"),
         (events.Config, replay.replay_nothing, "not there"),
         (events.BrokerRegistrationChange, replay.replay_nothing, "fenced"),
@@ -112,7 +112,7 @@ def takes_a_neighbour_along(builder: ImageBuilder, event: events.PartitionChange
         (events.ClusterIdentity, replay.replay_nothing, "cluster"),
     ],
 )
-def test_a_builder_that_does_an_event_wrong_is_found(
+def test_checks_catch_an_image_builder_that_applies_an_event_wrongly(
     monkeypatch: pytest.MonkeyPatch, event_class: type[Event], broken: Any, told: str
 ) -> None:
     replace_row(monkeypatch, replay.REPLAY, event_class, broken)
@@ -121,7 +121,7 @@ def test_a_builder_that_does_an_event_wrong_is_found(
     assert any(told in str(finding) for finding in findings)
 
 
-def test_what_no_event_touches_is_compared_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_events_are_compared_with_the_reference_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     fold = ReferenceFold()
     builder = ImageBuilder(EMPTY_IMAGE)
     story = [event for batch in STORY[:-1] for event in batch]

@@ -1,4 +1,4 @@
-"""Sizes that only a large cluster reaches can be small in a run: then a run reaches what they are there for."""
+"""Tests that a run can reduce size limits that only a large cluster reaches, and then exceeds them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kraft.sim.run.run import run_plan
 from kraft.wire import framing
 
 CALM = draw_plan(4, FaultSettings(duration_ms=4_000, crashes=0, network_faults=0))
-PLAN = replace(  # a broker that begins anew gets a snapshot, and every log
+PLAN = replace(  # a broker that restarts from nothing gets a snapshot, and every log
     CALM,
     shape=replace(
         CALM.shape,
@@ -35,13 +35,13 @@ PLAN = replace(  # a broker that begins anew gets a snapshot, and every log
 
 
 @pytest.mark.parametrize("place", [place for group in SMALL.values() for place in group])
-def test_each_is_a_constant_of_its_module_and_is_made_smaller(place: str) -> None:
+def test_each_reducible_size_is_a_constant_of_its_module_and_becomes_smaller(place: str) -> None:
     (small,) = (group[place] for group in SMALL.values() if place in group)
     module, _, name = place.partition(":")
     assert 0 <= small < getattr(import_module(module), name)
 
 
-def test_they_are_put_back_also_when_the_run_fails() -> None:
+def test_reduced_sizes_are_restored_after_a_failed_run() -> None:
     before = turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES
     with pytest.raises(ZeroDivisionError), small_sizes([TURNS, RECEIVE_BUFFERS]):
         assert (turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES) == (0, 1024)
@@ -49,26 +49,27 @@ def test_they_are_put_back_also_when_the_run_fails() -> None:
     assert before == (turns.TURN_NS_MAX, framing.FIRST_STEP_BYTES)
 
 
-def test_they_are_put_back_also_where_a_plan_names_a_group_twice() -> None:
+def test_reduced_sizes_named_twice_are_restored() -> None:
     before = turns.TURN_NS_MAX
     with small_sizes([TURNS, TURNS]):
         assert turns.TURN_NS_MAX == 0
     assert before == turns.TURN_NS_MAX
 
 
-def test_a_module_that_nobody_has_imported_yet_takes_nothing_that_is_small_meanwhile() -> None:
+def test_a_module_imported_during_a_run_copies_no_reduced_size() -> None:
     program = (
         "from kraft.sim.cluster.sizes import SLICES, small_sizes\n"
         "with small_sizes([SLICES]): pass\n"
-        "from kraft.control import decision, grow, topics\n"
-        "assert grow.EVENTS_PER_SLICE == topics.EVENTS_PER_SLICE == decision.EVENTS_PER_SLICE > 1\n"
+        "from kraft.control import decision\n"
+        "from kraft.control.topics import create_delete, grow\n"
+        "assert grow.EVENTS_PER_SLICE == create_delete.EVENTS_PER_SLICE == decision.EVENTS_PER_SLICE > 1\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_a_run_with_small_ones_keeps_every_invariant_and_is_another_run(name: str, plain_trace: str) -> None:
+def test_a_run_with_reduced_sizes_keeps_all_invariants_and_differs(name: str, plain_trace: str) -> None:
     result = run_plan(replace(PLAN, small_sizes=(name,)))
     assert not result.findings, result.findings
     assert result.counters["acknowledged"] > 0
@@ -81,8 +82,9 @@ def plain_trace() -> str:
 
 
 @pytest.mark.slow
-def test_what_only_long_frames_meet_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A buffer that begins smaller than what the one before it holds: it took frames of 1 to 2 MiB to end a node."""
+def test_checks_catch_a_receive_buffer_bug_only_with_reduced_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: a new receive buffer is smaller than the content of the last one. Without reduced sizes only frames of 1 to
+    2 MiB show it."""
 
     def first_step(_: framing.FramedConnection, capacity: int) -> int:
         return capacity if capacity <= framing.LARGE_BYTES else min(capacity, framing.FIRST_STEP_BYTES)
@@ -94,6 +96,6 @@ def test_what_only_long_frames_meet_is_met(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(run_plan(replace(plan, small_sizes=())).findings for plan in plans[:2])
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_an_unknown_group_of_sizes_is_rejected() -> None:
     (problem,) = problems_of(replace(PLAN, small_sizes=("hopes",)))
     assert problem.startswith("small_sizes: 'hopes' is not one of receive buffers, turns")

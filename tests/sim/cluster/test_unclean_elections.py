@@ -1,4 +1,5 @@
-"""The fold of the metadata tells which elections are unclean: from outside ISR and ELR, where none may be taken."""
+"""Tests that the replay of the metadata detects unclean elections: those from outside ISR and ELR without
+permission."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ NOBODY_LEFT = PartitionChange(TOPIC, 0, isr=(), leader=-1, elr=(), last_known_el
 
 
 def taken(leader: int) -> PartitionChange:
-    """Chosen from outside ISR and ELR."""
+    """Return a change that elects this leader from outside ISR and ELR."""
     recovering = int(RecoveryState.RECOVERING)
     return PartitionChange(TOPIC, 0, isr=(leader,), leader=leader, last_known_elr=(), leader_recovery_state=recovering)
 
 
 def unclean(*changes: PartitionChange, may_take: bool = True) -> list[bool]:
-    """For each change of a partition that replica 1 leads, whether it is told as unclean."""
+    """Return, for each change of a partition that replica 1 leads, whether it is reported as unclean."""
     told: list[Observation] = []
     fold = MetadataFold(
         told.append, lambda _: None, lambda *_: 1, lambda: 0, TopicLabels(), lambda *_: may_take, defaultdict(lambda: 1)
@@ -38,20 +39,21 @@ def unclean(*changes: PartitionChange, may_take: bool = True) -> list[bool]:
     return [seen.unclean for seen in told if isinstance(seen, PartitionRecorded)][1:]
 
 
-def test_an_election_from_outside_is_unclean_unless_that_replica_may_be_taken() -> None:
+def test_an_election_from_outside_isr_and_elr_is_unclean_unless_permitted() -> None:
     assert unclean(NOBODY_LEFT, taken(2)) == [False, False]
     assert unclean(NOBODY_LEFT, taken(2), may_take=False) == [False, True]
 
 
-def test_who_was_taken_may_lose_its_leadership_and_lead_again_before_it_has_dealt_with_that() -> None:
+def test_a_permitted_outside_leader_may_lead_again_before_the_partition_recovered() -> None:
     away = PartitionChange(TOPIC, 0, isr=(), leader=-1, elr=(2,))
     back = PartitionChange(TOPIC, 0, isr=(2,), leader=2, elr=())
     assert unclean(NOBODY_LEFT, taken(2), away, back) == [False] * 4
     assert unclean(NOBODY_LEFT, taken(2), away, taken(3), may_take=False)[-1]
 
 
-def test_who_is_accepted_while_the_directory_of_its_leader_is_being_lost_may_lead_at_once() -> None:
-    """The leader had asked for it, so that all it committed since then is there, too."""
+def test_a_replica_accepted_while_its_leaders_directory_fails_may_lead_at_once() -> None:
+    """The leader had requested to add the replica to the ISR, so the replica has all that the leader committed since
+    then."""
     assert unclean(PartitionChange(TOPIC, 0, isr=(1, 2), leader=2), may_take=False) == [False]
     assert unclean(PartitionChange(TOPIC, 0, isr=(2, 3), leader=2), may_take=False) == [True], "its leader is gone"
     assert unclean(PartitionChange(TOPIC, 0, isr=(1, 2), leader=3), may_take=False) == [True], "3 was not accepted"

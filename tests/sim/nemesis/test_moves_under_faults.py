@@ -1,5 +1,6 @@
-"""Partitions are moved about at random while brokers and the controller crash and producers write: nothing that was
-acknowledged is lost, every move comes to its end, and all the checks agree."""
+"""Tests of random reassignments while brokers and the controller crash and producers write. No acknowledged record is
+lost, every reassignment completes, and all checks pass.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ PARTITIONS = 3
 
 
 class Moves:
-    """One run."""
+    """One run with random reassignments."""
 
     def __init__(self, seed: int, log_dirs: int) -> None:
         self.world = World(seed)
@@ -99,7 +100,7 @@ class Moves:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "log_dirs"), [(1, 1), (2, 2)])
-def test_what_is_moved_under_faults_is_kept(seed: int, log_dirs: int) -> None:
+def test_reassignments_under_faults_keep_acknowledged_records(seed: int, log_dirs: int) -> None:
     run = Moves(seed, log_dirs)
     with run.report.listening():
         run.world.run(run.main)
@@ -109,7 +110,7 @@ def test_what_is_moved_under_faults_is_kept(seed: int, log_dirs: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_controller_that_lets_replicas_go_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_controller_that_removes_replicas_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     def complete_early(draft: Any) -> None:
         isr = tuple(replica for replica in draft.isr if replica not in draft.removing)
         kept = [at for at, replica in enumerate(draft.replicas) if replica not in draft.removing]

@@ -1,4 +1,5 @@
-"""Faults of several lanes at one time: each ends what it has begun, and none makes a run fail that no bug is in."""
+"""Tests of overlapping faults in several lanes: each ends only what it began, and none makes a run without a
+bug fail."""
 
 from __future__ import annotations
 
@@ -11,11 +12,21 @@ from kraft.sim.cluster.shape import ClusterShape, host_name
 from kraft.sim.nemesis import faults
 from kraft.sim.nemesis.disturbances import Disturbances
 from kraft.sim.nemesis.faults import Nemesis
-from kraft.sim.nemesis.plan import BLACKOUT, CLEAN_STOP, DIRECTORY, OVERRIDES, PLAIN, SEND, Fault, Operation, Plan
+from kraft.sim.nemesis.plan import (
+    BLACKOUT,
+    CLEAN_STOP,
+    DIRECTORY,
+    OVERRIDES,
+    PLAIN,
+    SEND,
+    Fault,
+    Plan,
+    PlannedOperation,
+)
 from kraft.sim.run.run import RunResult, run_plan
 from tests.stages.checked_cluster import play, wait_whole
 
-WORK = {PLAIN: tuple(Operation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5))}
+WORK = {PLAIN: tuple(PlannedOperation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5))}
 TWO_DIRECTORIES = ClusterShape(overrides={**OVERRIDES, "log.flush.interval.messages": "1"}, log_dirs=2)
 
 
@@ -31,7 +42,7 @@ FAILING = Fault(at_ms=500, kind=DIRECTORY, lane=1, node=2, duration_ms=2_500, ba
 EMPTY = Fault(at_ms=600, kind="empty disk", lane=3, node=2, back_ms=50)
 
 
-def test_a_short_fault_does_not_end_the_time_in_which_a_long_one_excuses_a_wait() -> None:
+def test_a_short_fault_does_not_end_the_excuse_of_a_longer_overlapping_fault() -> None:
     cut = Fault(at_ms=600, kind="cut one way", lane=3, node=101, other=102, duration_ms=100)
     assert not carry_out(PAUSE, cut).findings
 
@@ -47,14 +58,16 @@ def test_a_short_fault_does_not_end_the_time_in_which_a_long_one_excuses_a_wait(
         (FAILING, Fault(at_ms=600, kind=BLACKOUT, lane=3, back_ms=50), TWO_DIRECTORIES),
     ],
 )
-def test_a_node_whose_disk_fails_is_left_to_that_fault(first: Fault, second: Fault, shape: ClusterShape | None) -> None:
+def test_a_node_with_a_failing_disk_gets_no_other_crash(
+    first: Fault, second: Fault, shape: ClusterShape | None
+) -> None:
     result = carry_out(first, second, duration_ms=4_000, shape=shape)
     assert not result.findings, result.findings[0]
     assert all("node 2," not in line or int(line.split()[0]) > 1_900 for line in result.history), result.history
 
 
-def looks(*faults: Fault, at_ms: int) -> tuple[list[tuple[int, int]], bool]:
-    """Which ordered links are cut so long after these faults began, and whether node 2 is frozen."""
+def cut_and_frozen(*faults: Fault, at_ms: int) -> tuple[list[tuple[int, int]], bool]:
+    """Return the ordered links that are cut this long after these faults began, and whether node 2 is frozen."""
     cuts: list[tuple[int, int]] = []
     paused: list[bool] = []
 
@@ -73,36 +86,36 @@ def looks(*faults: Fault, at_ms: int) -> tuple[list[tuple[int, int]], bool]:
 CUT = Fault(at_ms=0, kind="cut", lane=1, node=1, other=2, duration_ms=1_000)
 
 
-def test_a_cut_that_ends_leaves_the_others_as_they_are() -> None:
+def test_the_end_of_one_link_cut_does_not_end_others() -> None:
     short = Fault(at_ms=100, kind="cut one way", lane=3, node=101, other=3, duration_ms=200)
-    assert looks(CUT, short, at_ms=200) == ([(101, 3), (1, 2), (2, 1)], False)
-    assert looks(CUT, short, at_ms=600) == ([(1, 2), (2, 1)], False)
-    assert looks(CUT, short, at_ms=1_100) == ([], False)
+    assert cut_and_frozen(CUT, short, at_ms=200) == ([(101, 3), (1, 2), (2, 1)], False)
+    assert cut_and_frozen(CUT, short, at_ms=600) == ([(1, 2), (2, 1)], False)
+    assert cut_and_frozen(CUT, short, at_ms=1_100) == ([], False)
 
 
 def test_a_link_that_is_cut_already_is_not_cut_again() -> None:
     isolated = Fault(at_ms=100, kind="isolate", lane=3, node=2, duration_ms=200)
-    assert looks(CUT, isolated, at_ms=200) == ([(1, 2), (2, 1)], False)
-    cuts, _ = looks(isolated, at_ms=200)
+    assert cut_and_frozen(CUT, isolated, at_ms=200) == ([(1, 2), (2, 1)], False)
+    cuts, _ = cut_and_frozen(isolated, at_ms=200)
     assert len(cuts) == 10
-    assert looks(isolated, at_ms=400) == ([], False)
+    assert cut_and_frozen(isolated, at_ms=400) == ([], False)
 
 
-def test_a_node_is_frozen_for_as_long_as_the_fault_says() -> None:
+def test_a_node_stays_frozen_for_the_duration_of_the_fault() -> None:
     long = Fault(at_ms=0, kind="pause", lane=1, node=2, duration_ms=1_000)
     short = Fault(at_ms=100, kind="pause", lane=3, node=2, duration_ms=100)
-    assert looks(long, short, at_ms=500) == ([], True)
-    assert looks(long, short, at_ms=1_100) == ([], False)
+    assert cut_and_frozen(long, short, at_ms=500) == ([], True)
+    assert cut_and_frozen(long, short, at_ms=1_100) == ([], False)
 
 
 @pytest.mark.parametrize(
     ("stop_ms_max", "begins_rotten", "ends_rotten", "is_clean"),
     [(5_000, False, False, True), (0, False, False, False), (5_000, True, False, False), (5_000, False, True, False)],
 )
-def test_a_stop_was_in_order_if_it_came_in_time_and_nothing_rotted_meanwhile(
+def test_a_stop_is_clean_only_if_in_time_and_without_corruption(
     monkeypatch: pytest.MonkeyPatch, stop_ms_max: int, begins_rotten: bool, ends_rotten: bool, is_clean: bool
 ) -> None:
-    """Checks go by it, as the controller goes by what the broker says of itself."""
+    """The checks use whether a stop was clean; the controller uses the broker's own report."""
     told: list[bool] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -114,18 +127,18 @@ def test_a_stop_was_in_order_if_it_came_in_time_and_nothing_rotted_meanwhile(
 
         async def stop_meanwhile(node: int, *, timeout_ms: int) -> bool:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(rot_or_mend, node)
+                nursery.start_soon(corrupt_or_mend, node)
                 return await stop(node, timeout_ms=timeout_ms)
 
-        async def rot_or_mend(node: int) -> None:
+        async def corrupt_or_mend(node: int) -> None:
             await cluster.world.sleep_ms(1)
-            (cluster.rotten.add if ends_rotten else cluster.rotten.discard)(node)
+            (cluster.corrupt.add if ends_rotten else cluster.corrupt.discard)(node)
 
         monkeypatch.setattr(cluster.watch, "tell", spy)
         monkeypatch.setattr(cluster, "stop", stop_meanwhile)
         monkeypatch.setattr(faults, "STOP_MS_MAX", stop_ms_max)
         if begins_rotten:
-            cluster.rotten.add(2)
+            cluster.corrupt.add(2)
         assert await Nemesis(cluster).stop_one(Fault(at_ms=0, kind=CLEAN_STOP, node=2))
         await wait_whole(cluster)
 

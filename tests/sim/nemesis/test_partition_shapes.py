@@ -1,4 +1,4 @@
-"""The shapes of partitions: who sees whom, as pairs and on the links of a simulated cluster."""
+"""Tests of partition shapes: which nodes reach each other, as pairs and on the links of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ THREE_AND_THREE = ClusterShape()
 
 
 def cut_from(node: int, pairs: tuple[Pair, ...]) -> set[int]:
-    """Whom this node does not see; no pair is there twice."""
+    """Return the nodes that this node does not reach; fail if a pair is listed twice."""
     assert len({frozenset(pair) for pair in pairs}) == len(pairs)
     return {other for pair in pairs if node in pair for other in pair if other != node}
 
 
 @pytest.mark.parametrize("pick", [0, 1, 7, 999])
 @pytest.mark.parametrize("count", [2, 3, 6, 8])
-def test_halves_see_themselves_only(count: int, pick: int) -> None:
+def test_in_a_halves_partition_nodes_reach_only_nodes_of_their_half(count: int, pick: int) -> None:
     nodes = range(1, count + 1)
     unseen = {node: cut_from(node, halves(nodes, pick)) for node in nodes}
     sides = {frozenset(set(nodes) - cut) for cut in unseen.values()}
@@ -47,7 +47,7 @@ def test_halves_see_themselves_only(count: int, pick: int) -> None:
 
 
 @pytest.mark.parametrize("pick", [0, 5, 999])
-def test_a_bridge_sees_both_halves(pick: int) -> None:
+def test_in_a_bridge_partition_only_the_bridge_node_reaches_both_halves(pick: int) -> None:
     pairs = bridge(range(1, 8), 4, pick)
     assert not cut_from(4, pairs)
     assert {len(cut_from(node, pairs)) for node in (1, 2, 3, 5, 6, 7)} == {3}
@@ -55,7 +55,7 @@ def test_a_bridge_sees_both_halves(pick: int) -> None:
 
 @pytest.mark.parametrize("pick", [0, 5, 999])
 @pytest.mark.parametrize("count", [4, 5, 6, 8])
-def test_in_a_ring_each_sees_two_neighbours_and_all_are_linked_through_others(count: int, pick: int) -> None:
+def test_in_a_ring_partition_each_node_reaches_its_two_neighbours(count: int, pick: int) -> None:
     nodes = set(range(1, count + 1))
     pairs = ring(nodes, pick)
     sees = {node: nodes - {node} - cut_from(node, pairs) for node in nodes}
@@ -66,17 +66,17 @@ def test_in_a_ring_each_sees_two_neighbours_and_all_are_linked_through_others(co
     assert reached == nodes
 
 
-def test_other_numbers_pick_other_partitions() -> None:
+def test_different_pick_numbers_give_different_partitions_of_a_shape() -> None:
     assert len({frozenset(map(frozenset, halves(range(6), pick))) for pick in range(1_000)}) == 10
     assert len({frozenset(map(frozenset, ring(range(6), pick))) for pick in range(1_000)}) == 60
 
 
-def test_groups_see_themselves_only_and_clients_stand_for_themselves() -> None:
+def test_nodes_of_a_partition_group_reach_only_their_group_and_clients_may_be_a_group() -> None:
     assert set(between([1], [2, 3], [4])) == {(1, 2), (1, 3), (1, 4), (2, 4), (3, 4)}
     assert clients_from([1, 2]) == ((CLIENTS, 1), (CLIENTS, 2))
 
 
-def test_a_cluster_has_the_shapes_that_it_is_large_enough_for() -> None:
+def test_partition_shapes_require_a_minimum_cluster_size() -> None:
     one, three = ClusterShape(combined=1), ClusterShape(combined=3)
     assert [kind for kind in plan.SHAPE_KINDS if allows(one, kind)] == [plan.CLIENTS_CUT]
     assert [kind for kind in plan.SHAPE_KINDS if allows(three, kind)] == [plan.HALVES, plan.BRIDGE, plan.CLIENTS_CUT]
@@ -88,7 +88,7 @@ def test_a_cluster_has_the_shapes_that_it_is_large_enough_for() -> None:
         assert says in next(problems_of(Plan(shape=three, faults=(fault,))))
 
 
-def test_what_seeds_draw_of_shapes_can_be_carried_out() -> None:
+def test_partition_shapes_drawn_by_seeds_can_be_carried_out() -> None:
     drawn = [draw_plan(seed, FaultSettings()) for seed in range(1, 80)]
     found = [fault for each in drawn for fault in each.faults if fault.kind in plan.SHAPE_KINDS]
     assert {fault.kind for fault in found} == set(plan.SHAPE_KINDS)
@@ -98,7 +98,7 @@ def test_what_seeds_draw_of_shapes_can_be_carried_out() -> None:
 
 
 def cuts_while(fault: Fault) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Which ordered links of hosts are cut while this goes on, and which after."""
+    """Return the ordered links of hosts that are cut during the fault, and those that are cut after it."""
     seen: list[set[tuple[str, str]]] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -117,7 +117,7 @@ def cuts_while(fault: Fault) -> tuple[set[tuple[str, str]], set[tuple[str, str]]
 
 
 @pytest.mark.parametrize("kind", plan.SHAPE_KINDS)
-def test_a_run_cuts_the_links_of_the_shape_both_ways_and_then_no_more(kind: str) -> None:
+def test_a_network_partition_of_each_shape_cuts_its_links_both_ways_until_the_fault_ends(kind: str) -> None:
     fault = Fault(at_ms=0, kind=kind, node=2, pick=9, duration_ms=150)
     during, after = cuts_while(fault)
     wanted = {
@@ -130,6 +130,6 @@ def test_a_run_cuts_the_links_of_the_shape_both_ways_and_then_no_more(kind: str)
     assert words_of(fault, THREE_AND_THREE)
 
 
-def test_clients_are_cut_off_from_all_nodes_where_none_is_named() -> None:
+def test_a_client_partition_without_a_named_node_cuts_all_nodes() -> None:
     during, _ = cuts_while(Fault(at_ms=0, kind=plan.CLIENTS_CUT, duration_ms=150))
     assert len(during) == 2 * 6 * len(plan.CLIENT_HOSTS)

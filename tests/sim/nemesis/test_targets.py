@@ -1,4 +1,5 @@
-"""Crashes that are aimed: whoever has the role when the time comes is hit, and a role of a moment is waited for."""
+"""Tests that crashes with a role as target hit the node that has the role at that time, and wait for a
+momentary role."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ SHRUNK = Fault(at_ms=0, kind=plan.KILL, role=plan.SHRUNK_LEADER, back_ms=100)
 UNCOMMITTED = Fault(at_ms=0, kind=plan.KILL, role=plan.UNCOMMITTED_CONTROLLER, back_ms=100)
 
 
-def test_the_leader_of_the_partition_that_just_shrank_is_hit_whatever_the_pick() -> None:
+def test_a_crash_of_a_shrunk_leader_hits_the_partition_whose_isr_shrank_last_for_any_pick() -> None:
     hit: list[tuple[int, str]] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -30,7 +31,7 @@ def test_the_leader_of_the_partition_that_just_shrank_is_hit_whatever_the_pick()
             assert not nemesis.targets.holders(plan.SHRUNK_LEADER)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(nemesis.crash_one, replace(SHRUNK, pick=pick))
-                await cluster.world.sleep_ms(200)  # it waits: nothing has shrunk
+                await cluster.world.sleep_ms(200)  # it waits, because no ISR has shrunk
                 assert cluster.is_running(leader)
                 await kill_and_settle(cluster, follower)
             assert nemesis.moments == {plan.SHRUNK_LEADER: 1}
@@ -43,8 +44,8 @@ def test_the_leader_of_the_partition_that_just_shrank_is_hit_whatever_the_pick()
 
 
 async def shrink_two(cluster: SimCluster) -> tuple[int, int, int]:
-    """The topic's only partition loses an in-sync replica, and then another topic's, which has one on the broker that
-    the first has none on. Gives who leads each, and that broker."""
+    """Let two partitions lose an in-sync replica: first the topic's only partition, then a partition of another topic,
+    which has a replica on the broker that has none of the first. Return the leader of each, and that broker."""
     leader = state_of(cluster).leader
     replicas = state_of(cluster).replicas
     (spare,) = {*cluster.shape.broker_ids} - {*replicas}
@@ -61,7 +62,7 @@ def aimed_at(cluster: SimCluster) -> list[int]:
     return Nemesis(cluster).targets.holders(plan.SHRUNK_LEADER)
 
 
-def test_nobody_aims_at_who_led_a_topic_that_is_deleted() -> None:
+def test_a_crash_of_a_shrunk_leader_ignores_deleted_topics() -> None:
     async def story(cluster: SimCluster) -> None:
         leader, other, _ = await shrink_two(cluster)
         assert aimed_at(cluster) == [other]
@@ -73,7 +74,7 @@ def test_nobody_aims_at_who_led_a_topic_that_is_deleted() -> None:
     assert not play(story, brokers=4)
 
 
-def test_when_the_last_partition_that_shrank_is_whole_another_one_is_aimed_at() -> None:
+def test_a_crash_of_a_shrunk_leader_hits_another_partition_once_the_last_shrunk_isr_recovered() -> None:
     async def story(cluster: SimCluster) -> None:
         leader, other, spare = await shrink_two(cluster)
         assert aimed_at(cluster) == [other]
@@ -88,11 +89,11 @@ def test_when_the_last_partition_that_shrank_is_whole_another_one_is_aimed_at() 
     assert not play(story, brokers=4)
 
 
-def test_a_controller_is_killed_between_append_and_commit() -> None:
+def test_an_aimed_crash_kills_a_controller_between_append_and_commit() -> None:
     seen: list[tuple[int, int, str]] = []
 
     async def story(cluster: SimCluster) -> None:
-        await cluster.world.sleep_ms(2_000)  # all is committed by then, and no heartbeat is due to change that
+        await cluster.world.sleep_ms(2_000)  # all is committed by then, and no heartbeat is due that could change it
         nemesis = Nemesis(cluster)
         active = cluster.watch.active_controller
         assert active is not None
@@ -104,7 +105,7 @@ def test_a_controller_is_killed_between_append_and_commit() -> None:
             async with Admin(
                 bootstrap_servers=cluster.shape.bootstrap_servers, seam=cluster.world.node("admin")
             ) as admin:
-                with suppress(KafkaError):  # it may exist by the time that it is asked for again
+                with suppress(KafkaError):  # it may exist when it is requested again
                     await admin.topics.create(NewTopic("another", 1, 3))
         assert nemesis.moments == {plan.UNCOMMITTED_CONTROLLER: 1}
         seen.append((quorum.log_end_offset, quorum.high_watermark, nemesis.history[-1]))
@@ -115,7 +116,7 @@ def test_a_controller_is_killed_between_append_and_commit() -> None:
     assert end > committed
 
 
-def test_a_leader_is_killed_between_append_and_commit() -> None:
+def test_an_aimed_crash_kills_a_leader_between_append_and_commit() -> None:
     async def story(cluster: SimCluster) -> None:
         await cluster.world.sleep_ms(1_000)
         nemesis, leader = Nemesis(cluster), state_of(cluster).leader
@@ -127,7 +128,7 @@ def test_a_leader_is_killed_between_append_and_commit() -> None:
             async with Producer(
                 bootstrap_servers=cluster.shape.bootstrap_servers, seam=cluster.world.node("producer")
             ) as producer:
-                for number in range(20):  # a moment may lie between two looks
+                for number in range(20):  # a moment may fall between two checks
                     await producer.send(TOPIC, b"%d" % number, partition=0)
         assert nemesis.moments == {plan.UNCOMMITTED_LEADER: 1}
         assert replica.log.log_end_offset > replica.high_watermark
@@ -136,7 +137,7 @@ def test_a_leader_is_killed_between_append_and_commit() -> None:
     assert not play(story)
 
 
-def test_a_moment_that_does_not_come_is_not_waited_for_without_end() -> None:
+def test_an_aimed_crash_stops_waiting_for_a_moment_after_a_timeout() -> None:
     async def story(cluster: SimCluster) -> None:
         nemesis = Nemesis(cluster)
         assert await nemesis.crash_one(SHRUNK)

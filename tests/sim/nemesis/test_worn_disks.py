@@ -1,4 +1,4 @@
-"""Disks that wear out: a run stands bytes that rot and reads that fail, and a broker that does not is caught."""
+"""Tests of worn-out disks: a run tolerates corrupt bytes and failing reads, and checks catch a broker that does not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.partition.repeated_reads import AGAIN_MAX, SameAgain
+from kraft.broker.partition.repeated_reads import REPEATS_MAX, RepeatedReads
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.cluster.shape import ClusterShape
@@ -29,10 +29,10 @@ from kraft.sim.nemesis.plan import (
     SEND,
     TOPIC,
     Fault,
-    Operation,
     Plan,
+    PlannedOperation,
 )
-from kraft.sim.nemesis.worn_disks import BYTES_MAX, CRC_COVERS, HEADER_FIELDS, Rot, WornDisks
+from kraft.sim.nemesis.worn_disks import BYTES_MAX, CRC_COVERS, HEADER_FIELDS, Corruption, WornDisks
 from kraft.sim.run.run import RunResult, run_plan
 from kraft.sim.workload.refusals import OFFERED_MS_MAX, REFUSALS_MAX, Refusals
 from kraft.sim.world.filesystem import Inode
@@ -42,9 +42,9 @@ from tests.bugbank.originals import plant
 from tests.stages.checked_cluster import checks_of, kill_and_settle, play, produce, state_of, wait_whole
 
 WORK = {
-    PLAIN: tuple(Operation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5)),
+    PLAIN: tuple(PlannedOperation(at_ms, SEND, at_ms % 3, 0) for at_ms in range(0, 5_000, 5)),
     CONSUMER: (),
-    REREADER: tuple(Operation(at_ms, READ_AGAIN, at_ms // 100 % 3) for at_ms in range(0, 8_000, 100)),
+    REREADER: tuple(PlannedOperation(at_ms, READ_AGAIN, at_ms // 100 % 3) for at_ms in range(0, 8_000, 100)),
 }
 
 
@@ -55,7 +55,7 @@ def carry_out(*faults: Fault, duration_ms: int = 6_000, log_dirs: int = 1, seed:
 
 @pytest.mark.parametrize("kind", ROT_KINDS)
 @pytest.mark.parametrize("amount", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int, kind: str) -> None:
+def test_a_run_tolerates_corrupt_bytes_and_repairs_the_log(amount: int, kind: str) -> None:
     rots = [
         Fault(at_ms=500 + 1_500 * number, kind=kind, node=number + 1, pick=number, duration_ms=1_000, amount=amount)
         for number in range(3)
@@ -66,13 +66,13 @@ def test_a_run_stands_rot_and_a_rotten_log_is_mended(amount: int, kind: str) -> 
     assert result.counters["refused"] > 0
     assert result.counters["reread"] > 0
     assert 1 <= result.counters[f"came across: {kind}"] <= 3
-    mended = "taken away" if amount else "restored"
+    mended = "removed" if amount else "restored"
     assert sum(f"is {mended} meanwhile" in line for line in result.history) >= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("log_dirs", "seed"), [(1, 5), (2, 3)])
-def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
+def test_a_run_tolerates_failing_disk_reads(log_dirs: int, seed: int) -> None:
     faults = [
         Fault(at_ms=500 + 2_500 * number, kind=READ_ERROR, node=number + 1, duration_ms=2_000, back_ms=100)
         for number in range(3)
@@ -83,8 +83,8 @@ def test_a_run_stands_reads_that_fail(log_dirs: int, seed: int) -> None:
     assert any("log directory is offline" in line for line in result.log_lines), "they were noticed"
 
 
-async def rotten_leader(cluster: SimCluster, kind: str = BIT_ROT) -> Rot:
-    """Its log has a rotten batch, and all others have it whole."""
+async def leader_with_damaged_batch(cluster: SimCluster, kind: str = BIT_ROT) -> Corruption:
+    """Run a leader whose log has a corrupt batch that all other replicas have intact."""
     await produce(cluster, 20)
     await wait_whole(cluster)
     worn = WornDisks(Nemesis(cluster))
@@ -95,11 +95,11 @@ async def rotten_leader(cluster: SimCluster, kind: str = BIT_ROT) -> Rot:
     return rot
 
 
-async def an_emptied_follower_copies_a_rotten_leader(cluster: SimCluster, kind: str = BIT_ROT) -> None:
-    rot = await rotten_leader(cluster, kind)
+async def an_emptied_follower_copies_a_corrupt_leader(cluster: SimCluster, kind: str = BIT_ROT) -> None:
+    rot = await leader_with_damaged_batch(cluster, kind)
     follower = next(broker for broker in cluster.shape.broker_ids if broker != rot.node)
     await kill_and_settle(cluster, follower)
-    cluster.take_away(follower, rot.log)
+    cluster.delete_folder(follower, rot.log)
     cluster.start(follower)
     assert await cluster.wait_until(lambda: follower in state_of(cluster).isr, 15_000)
     cluster.watch.suite.durability.check_log(follower, rot.log, "replica at the end")  # as every run does
@@ -109,7 +109,7 @@ def planted(patch: pytest.MonkeyPatch, kind: str) -> list[Finding]:
     original = FollowerBatches.verify
 
     def twin(data: Any, **settings: Any) -> FollowerBatches:
-        """No CRC is looked at: each is made to fit."""
+        """Planted bug: CRCs are not checked, because each is made to fit."""
         copy = bytearray(data)
         for position, header in iter_headers(copy):
             if not check_crc(copy, position, header):
@@ -119,16 +119,18 @@ def planted(patch: pytest.MonkeyPatch, kind: str) -> list[Finding]:
     def bug() -> None:
         plant(patch, FollowerBatches, "verify", staticmethod(twin))
 
-    return play(partial(an_emptied_follower_copies_a_rotten_leader, kind=kind), bug=bug)
+    return play(partial(an_emptied_follower_copies_a_corrupt_leader, kind=kind), bug=bug)
 
 
 @pytest.mark.parametrize("kind", ROT_KINDS)
-def test_a_follower_that_copies_what_fails_its_crc_is_caught(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    assert not play(partial(an_emptied_follower_copies_a_rotten_leader, kind=kind))
+def test_checks_catch_a_follower_that_copies_a_batch_with_a_wrong_crc(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    assert not play(partial(an_emptied_follower_copies_a_corrupt_leader, kind=kind))
     assert "D1" in checks_of(planted(monkeypatch, kind))
 
 
-def test_what_is_misdirected_are_bytes_of_another_batch_of_the_file_and_a_crc_tells() -> None:
+def test_a_misdirected_write_has_another_batchs_bytes_and_a_wrong_crc() -> None:
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 20)
         await wait_whole(cluster)
@@ -157,37 +159,37 @@ def test_what_is_misdirected_are_bytes_of_another_batch_of_the_file_and_a_crc_te
 
 
 @pytest.mark.slow
-def test_a_broker_that_offers_rotten_bytes_on_and_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_broker_that_serves_a_corrupt_batch_endlessly(monkeypatch: pytest.MonkeyPatch) -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=9_000)
     assert not carry_out(rot, duration_ms=10_000).findings
-    plant(monkeypatch, SameAgain, "is_suspicious", lambda *_: False)
+    plant(monkeypatch, RepeatedReads, "is_suspicious", lambda *_: False)
     assert {finding.check for finding in carry_out(rot, duration_ms=10_000).findings} == {"L7"}
 
 
-def test_a_rotten_leader_that_is_frozen_between_two_refusals_need_not_have_looked_yet() -> None:
+def test_a_corrupt_leader_frozen_between_rejections_gets_more_time() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=2, duration_ms=9_000)
     pause = Fault(at_ms=1_800, kind="pause", node=1, lane=1, duration_ms=4_000)
     result = carry_out(rot, pause, duration_ms=10_000)
     assert not result.findings, result.findings[0]
-    assert 3 <= result.counters["refused"] < 2 * AGAIN_MAX, "some came before the pause, and one after it"
+    assert 3 <= result.counters["refused"] < 2 * REPEATS_MAX, "some came before the pause, and one after it"
 
 
 WHY = f"CORRUPT_MESSAGE: {TOPIC}-0: the batch at offset 3 fails its CRC-32C"
 
 
 async def refuse(cluster: SimCluster, refusals: Refusals, times: int) -> None:
-    """So often, and for long enough."""
+    """Let a reader reject the batch this often, and for long enough."""
     for _ in range(times):
         refusals.refused("reader", WHY)
         await cluster.world.sleep_ms(OFFERED_MS_MAX / REFUSALS_MAX + 1)
 
 
-def refused_in(between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]]) -> set[str]:
-    """What is found where a reader is offered a rotten batch until its broker should look, and again after something
-    has happened in between."""
+def refused_in(between: Callable[[SimCluster, Refusals, Corruption], Awaitable[None]]) -> set[str]:
+    """Let a reader be served a corrupt batch until its broker should check it, and again after something has happened
+    in between. Return the findings."""
 
     async def story(cluster: SimCluster) -> None:
-        rot = await rotten_leader(cluster)
+        rot = await leader_with_damaged_batch(cluster)
         refusals = Refusals(cluster, [rot.log])
         await refuse(cluster, refusals, REFUSALS_MAX)
         await between(cluster, refusals, rot)
@@ -196,33 +198,33 @@ def refused_in(between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]]) 
     return checks_of(play(story))
 
 
-async def nothing(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
-    """The offer goes on."""
+async def nothing(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
+    """Do nothing in between: the broker continues to serve the batch."""
 
 
-async def another_fault_of_its_leader(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+async def another_fault_of_its_leader(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
     with Nemesis(cluster).fault("slow disk", (rot.node,), "a slow disk"):
         await cluster.world.sleep_ms(10)
 
 
-async def a_fault_of_another_broker(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+async def a_fault_of_another_broker(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
     with Nemesis(cluster).fault("slow disk", (rot.node % 3 + 1,), "a slow disk"):
         await cluster.world.sleep_ms(10)
 
 
-async def a_new_reader(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+async def a_new_reader(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
     refusals.begin("reader")
 
 
-async def records_at_last(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+async def records_at_last(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
     refusals.given("reader", {rot.log})
 
 
-async def records_of_another_partition(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+async def records_of_another_partition(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
     refusals.given("reader", {(TOPIC, 1)})
 
 
-async def nobody_else_in_sync_for_a_while(cluster: SimCluster, refusals: Refusals, rot: Rot) -> None:
+async def no_other_replica_in_sync_for_a_while(cluster: SimCluster, refusals: Refusals, rot: Corruption) -> None:
     others = [broker for broker in cluster.shape.broker_ids if broker != rot.node]
     for broker in others:
         await kill_and_settle(cluster, broker)
@@ -232,24 +234,24 @@ async def nobody_else_in_sync_for_a_while(cluster: SimCluster, refusals: Refusal
 
 
 @pytest.mark.parametrize("between", [nothing, a_fault_of_another_broker, records_of_another_partition])
-def test_whoever_is_refused_too_often_is_heard(
-    between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]],
+def test_checks_catch_too_many_rejections_by_one_reader(
+    between: Callable[[SimCluster, Refusals, Corruption], Awaitable[None]],
 ) -> None:
     assert refused_in(between) == {"L7"}
 
 
 @pytest.mark.parametrize(
-    "between", [another_fault_of_its_leader, a_new_reader, records_at_last, nobody_else_in_sync_for_a_while]
+    "between", [another_fault_of_its_leader, a_new_reader, records_at_last, no_other_replica_in_sync_for_a_while]
 )
-def test_refusals_are_counted_anew_when_a_broker_must_count_anew(
-    between: Callable[[SimCluster, Refusals, Rot], Awaitable[None]],
+def test_reader_rejections_are_recounted_when_the_broker_restarts_its_count(
+    between: Callable[[SimCluster, Refusals, Corruption], Awaitable[None]],
 ) -> None:
     assert not refused_in(between)
 
 
-def test_refusals_that_come_quickly_leave_time_for_a_look() -> None:
+def test_quick_reader_rejections_leave_the_broker_time_to_check() -> None:
     async def story(cluster: SimCluster) -> None:
-        rot = await rotten_leader(cluster)
+        rot = await leader_with_damaged_batch(cluster)
         refusals = Refusals(cluster, [rot.log])
         for _ in range(10 * REFUSALS_MAX):
             refusals.refused("reader", WHY)
@@ -258,9 +260,9 @@ def test_refusals_that_come_quickly_leave_time_for_a_look() -> None:
     assert not play(story)
 
 
-def test_a_broker_that_answers_an_error_offers_nothing() -> None:
+def test_a_broker_that_answers_with_an_error_serves_no_corrupt_batch() -> None:
     async def story(cluster: SimCluster) -> None:
-        rot = await rotten_leader(cluster)
+        rot = await leader_with_damaged_batch(cluster)
         refusals = Refusals(cluster, [rot.log])
         refusals.refused("reader", f"CORRUPT_MESSAGE: fetching {TOPIC}-0")
         assert not refusals.count
@@ -269,7 +271,7 @@ def test_a_broker_that_answers_an_error_offers_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_a_power_loss_that_would_be_one_damage_too_many_is_a_kill_and_counted_as_one() -> None:
+def test_a_power_loss_beyond_the_damage_budget_becomes_a_kill() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=2_000)
     loss = Fault(at_ms=600, kind=POWER_LOSS, node=2, lane=1, back_ms=50)
     result = carry_out(rot, loss, duration_ms=3_000)
@@ -281,7 +283,7 @@ def test_a_power_loss_that_would_be_one_damage_too_many_is_a_kill_and_counted_as
 
 
 @pytest.mark.slow
-def test_a_rot_that_nobody_came_across_met_nothing() -> None:
+def test_corruption_that_nothing_notices_counts_as_a_fault_without_effect() -> None:
     rot = Fault(at_ms=500, kind=BIT_ROT, node=1, pick=1, duration_ms=500)
     met = carry_out(rot, duration_ms=3_000)
     unmet = run_plan(Plan(seed=5, duration_ms=3_000, faults=(rot,), work={PLAIN: WORK[PLAIN]}))
@@ -292,8 +294,8 @@ def test_a_rot_that_nobody_came_across_met_nothing() -> None:
         assert any(count for (kind, _), count in result.coverage.items() if kind == BIT_ROT) == bool(times)
 
 
-def test_when_a_rot_begins_does_not_say_which_bytes_it_hits() -> None:
-    """Else a plan that is shrunk by beginning its faults sooner would be about another fault."""
+def test_the_time_of_a_corruption_does_not_change_its_bytes() -> None:
+    """If the time changed the bytes, shrinking a plan by starting its faults sooner would change the fault."""
 
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 20)
@@ -305,18 +307,18 @@ def test_when_a_rot_begins_does_not_say_which_bytes_it_hits() -> None:
     assert not play(story)
 
 
-def test_what_was_cut_away_and_written_again_is_left_as_it_is() -> None:
+def test_repairing_a_corrupt_log_does_not_change_truncated_and_rewritten_bytes() -> None:
     inode = Inode()
     inode.append(b"abcdef", 0)
-    rot = Rot(1, (TOPIC, 0), inode, 0, 1, {1: ord("x"), 4: ord("y")})
+    rot = Corruption(1, (TOPIC, 0), inode, 0, 1, {1: ord("x"), 4: ord("y")})
     rot.set_in()
     inode.truncate(3, 1)
-    inode.append(b"zyz", 2)  # which has a byte like the rotten one, where that was
+    inode.append(b"zyz", 2)  # which has the corrupt byte's value at that position
     rot.restore()
     assert bytes(inode.data) == b"abczyz"
 
 
-def test_only_what_a_crc_or_a_length_protects_is_changed_and_all_of_it_can_be_restored() -> None:
+def test_corruption_changes_only_protected_bytes_and_can_be_restored() -> None:
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 20)
         await wait_whole(cluster)
@@ -340,7 +342,7 @@ def test_only_what_a_crc_or_a_length_protects_is_changed_and_all_of_it_can_be_re
     assert not play(story)
 
 
-def test_a_log_that_nobody_else_has_in_sync_is_left_alone() -> None:
+def test_a_log_without_another_in_sync_replica_is_not_corrupted() -> None:
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 5)
         leader = state_of(cluster).leader
@@ -353,9 +355,9 @@ def test_a_log_that_nobody_else_has_in_sync_is_left_alone() -> None:
     assert not play(story)
 
 
-def test_nothing_rots_where_all_have_lost_power_and_nobody_is_known_to_be_complete_yet() -> None:
-    """Brokers are in sync by what is committed, until they register again: then those that lost power are taken out,
-    and the rotten replica would be the last one."""
+def test_no_log_is_corrupted_after_a_blackout_before_brokers_reregister() -> None:
+    """By committed metadata brokers are in sync until they register again. Then those that lost power are removed, and
+    the corrupt replica would be the last one."""
 
     async def story(cluster: SimCluster) -> None:
         await produce(cluster, 20)
@@ -377,8 +379,8 @@ def test_nothing_rots_where_all_have_lost_power_and_nobody_is_known_to_be_comple
 
 
 @pytest.mark.slow
-def test_nobody_loses_power_with_all_others_while_a_log_is_rotten() -> None:
-    """Where the last replica that is known to be complete finds its log damaged, a person must choose who leads."""
+def test_no_blackout_happens_while_a_log_is_corrupt() -> None:
+    """If the last replica that is known to be complete finds its log damaged, an operator must choose the leader."""
     shape = ClusterShape(overrides={**OVERRIDES, "log.flush.interval.messages": "1"})
     faults = (
         Fault(at_ms=500, kind=BIT_ROT, node=1, duration_ms=1_000),

@@ -1,4 +1,4 @@
-"""Functions of a seed for processes of runs, which import no test tools."""
+"""Functions that worker processes call with a seed. The module imports no test tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import signal
 
 
 def finds_hypothesis(seed: int) -> tuple[int, bool]:
-    """What kio would find: importing it takes seconds, and warns of trio's random numbers."""
+    """Return the module hypothesis as kio would find it, or None. Importing it takes seconds, and warns of trio's
+    random numbers."""
     try:
         import hypothesis  # noqa: F401
     except ImportError:
@@ -20,7 +21,7 @@ def process_of(seed: int) -> int:
 
 
 def dies_of(seed: int) -> int:
-    """3 ends its process, 5 is killed."""
+    """End the worker process for seed 3, and kill it for seed 5."""
     if seed == 3:
         os._exit(7)
     if seed == 5:

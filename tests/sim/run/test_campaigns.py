@@ -1,4 +1,4 @@
-"""What many runs say together: what none of them could know is told as unknown."""
+"""Tests of the combined results of many runs: what no run could judge is reported as unknown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kraft.sim.run import seed_campaign as campaign
 from kraft.sim.run.fault_coverage import TRANSITION
 from kraft.sim.run.kept_runs import CodeChanged, KeptRuns
 from kraft.sim.run.run import RunResult, RunSettings, run_plan
-from kraft.sim.run.seed_campaign import COVERING_SEEDS, LARGE_SEEDS, Campaign, CampaignSettings
+from kraft.sim.run.seed_campaign import COVERING_SEEDS, LARGE_SEEDS, CampaignSettings, SeedCampaign
 
 
 def result(*, undecided: int) -> RunResult:
@@ -30,14 +30,14 @@ def result(*, undecided: int) -> RunResult:
 
 
 @pytest.mark.parametrize(("undecided", "verdict"), [(0, "valid"), (2, "unknown")])
-def test_a_run_with_a_history_that_was_given_up_is_unknown(undecided: int, verdict: str) -> None:
+def test_a_run_with_an_undecided_history_has_an_unknown_verdict(undecided: int, verdict: str) -> None:
     assert result(undecided=undecided).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("seeds", "undecided", "is_good"), [(LARGE_SEEDS, 0, True), (LARGE_SEEDS, 1, False), (LARGE_SEEDS - 1, 1, True)]
 )
-def test_a_large_campaign_leaves_no_history_undecided(
+def test_a_large_campaign_fails_with_an_undecided_history(
     monkeypatch: pytest.MonkeyPatch, seeds: int, undecided: int, is_good: bool
 ) -> None:
     known, unknown = result(undecided=0), result(undecided=undecided)
@@ -47,7 +47,7 @@ def test_a_large_campaign_leaves_no_history_undecided(
 
     monkeypatch.setattr(campaign, "in_processes", runs)
     said: list[str] = []
-    assert Campaign(CampaignSettings(range(seeds)), said.append).run() == is_good
+    assert SeedCampaign(CampaignSettings(range(seeds)), said.append).run() == is_good
     told = [line for line in said if line.startswith(f"unknown: the judgement of {undecided} ")]
     assert len(told) == bool(undecided)
     assert all(("no failure" in line) == is_good for line in told)
@@ -57,7 +57,7 @@ def test_a_large_campaign_leaves_no_history_undecided(
     ("seeds", "empty", "is_good"),
     [(COVERING_SEEDS, 0, True), (COVERING_SEEDS, 1, False), (COVERING_SEEDS - 1, 1, True)],
 )
-def test_in_a_covering_campaign_each_class_of_faults_meets_each_state(
+def test_a_very_large_campaign_fails_if_a_fault_class_never_coincided_with_a_cluster_state(
     monkeypatch: pytest.MonkeyPatch, seeds: int, empty: int, is_good: bool
 ) -> None:
     met = Counter({(kinds[0], state): 1 for kinds in FAULT_CLASSES.values() for state in STATES})
@@ -66,30 +66,30 @@ def test_in_a_covering_campaign_each_class_of_faults_meets_each_state(
     ran = replace(result(undecided=0), coverage=met)
     monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
     said: list[str] = []
-    assert Campaign(CampaignSettings(range(seeds)), said.append).run() == is_good
+    assert SeedCampaign(CampaignSettings(range(seeds)), said.append).run() == is_good
     told = [line for line in said if line.startswith("unmet: ")]
     assert len(told) == empty
     assert all(("no failure" in line) == is_good and f"that never met: wear and {STATES[0]}" in line for line in told)
 
 
 @pytest.mark.parametrize(("seeds", "is_shown"), [(1, False), (2, True)])
-def test_the_table_and_the_codes_of_checks_are_shown_of_several_seeds(
+def test_coverage_table_and_check_codes_are_shown_for_several_seeds(
     monkeypatch: pytest.MonkeyPatch, seeds: int, is_shown: bool
 ) -> None:
     ran = replace(result(undecided=0), unseen=("R15", "R16"))
     monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
     said: list[str] = []
-    assert Campaign(CampaignSettings(range(seeds)), said.append).run()
+    assert SeedCampaign(CampaignSettings(range(seeds)), said.append).run()
     for part in ("-never-", "cells were met", "seen: ", "R15"):
         assert any(part in line for line in said) == is_shown
 
 
-def test_a_campaign_names_the_transitions_of_replicas_that_no_run_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_lists_replica_transitions_that_never_happened(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = result(undecided=0)
     taken = {name for name, count in ran.counters.items() if name.startswith(TRANSITION) and count}
     monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((ran, 1.0) for _ in chosen))
     said: list[str] = []
-    assert Campaign(CampaignSettings(range(2)), said.append).run()
+    assert SeedCampaign(CampaignSettings(range(2)), said.append).run()
     (told,) = [line for line in said if "transitions of a replica's states" in line]
     assert told.startswith(f"{len(taken)} of {len(TRANSITIONS)} transitions")
     assert "log open + failed" in told, "no disk fails in a run without faults"
@@ -98,11 +98,11 @@ def test_a_campaign_names_the_transitions_of_replicas_that_no_run_took(monkeypat
     assert not any(line.startswith("seen: ") and TRANSITION in line for line in said)
 
 
-def test_of_one_seed_it_is_told_how_its_checks_fared_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_seed_reports_its_checks_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = replace(result(undecided=0), unseen=("R15", "R16"), counters=Counter({"undecided": 1, "fault: kill": 2}))
     monkeypatch.setattr(campaign, "in_processes", lambda _run, _chosen, _jobs: iter([(ran, 1.0)]))
     said: list[str] = []
-    assert Campaign(CampaignSettings([42]), said.append).run()
+    assert SeedCampaign(CampaignSettings([42]), said.append).run()
     assert said[1:] == [
         "faults: kill 2",
         "checks: all that had something to judge held; 2 had nothing to judge in this one run (--seeds 20 tells "
@@ -110,7 +110,7 @@ def test_of_one_seed_it_is_told_how_its_checks_fared_in_words(monkeypatch: pytes
     ]
 
 
-def test_a_campaign_tells_what_its_poorest_seeds_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_reports_the_lowest_figures_of_its_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = result(undecided=0)
     faulty = replace(plain, plan=replace(plain.plan, faults=(Fault(at_ms=1, kind="kill"),)))
 
@@ -125,25 +125,25 @@ def test_a_campaign_tells_what_its_poorest_seeds_had(monkeypatch: pytest.MonkeyP
     ]
     monkeypatch.setattr(campaign, "in_processes", lambda _run, _chosen, _jobs: iter(runs))
     said: list[str] = []
-    assert Campaign(CampaignSettings(range(3)), said.append).run()
+    assert SeedCampaign(CampaignSettings(range(3)), said.append).run()
     (line,) = [each for each in said if each.startswith("least of a seed: ")]
     assert "50 records acknowledged, 6 faults, 1 kinds" in line
 
 
-def test_a_campaign_goes_on_where_the_plan_of_a_failing_run_cannot_be_written(
+def test_a_campaign_continues_if_a_failing_plan_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     bad = replace(result(undecided=0), findings=(Finding("D1", 1, 2, "something", {}),))
     monkeypatch.setattr(campaign, "in_processes", lambda _run, chosen, _jobs: ((bad, 1.0) for _ in chosen))
     said: list[str] = []
-    assert not Campaign(CampaignSettings([1, 2], failures=tmp_path / "file"), said.append).run()
+    assert not SeedCampaign(CampaignSettings([1, 2], failures=tmp_path / "file"), said.append).run()
     assert len([line for line in said if line.startswith("  no plan is left, ") and "--failures" in line]) == 2
     assert any("D1" in line for line in said)
 
 
 class Runs:
-    """Stands in for the processes: `ran` are the seeds that were run."""
+    """Replacement for the worker processes. `ran` are the seeds that were run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, bad: int = -1) -> None:
         self.ran: list[int] = []
@@ -159,16 +159,16 @@ class Runs:
 
 
 def summed(said: list[str]) -> list[str]:
-    """What all seeds have met and seen, whoever ran them."""
+    """Return the sums over all seeds, from recorded and new runs."""
     return [line for line in said if "cells were met" in line or line.startswith(("least of a seed", "seen: "))]
 
 
 def of_three(kept: KeptRuns, tmp_path: Path) -> tuple[list[str], bool]:
     said: list[str] = []
-    return said, Campaign(CampaignSettings([1, 2, 3], failures=tmp_path, kept=kept), said.append).run()
+    return said, SeedCampaign(CampaignSettings([1, 2, 3], failures=tmp_path, kept=kept), said.append).run()
 
 
-def test_a_campaign_goes_on_from_what_has_passed_and_adds_it_up(
+def test_a_campaign_continues_from_recorded_runs_and_adds_them_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs"
@@ -177,7 +177,7 @@ def test_a_campaign_goes_on_from_what_has_passed_and_adds_it_up(
     assert not is_good
     assert first.ran == [1, 2, 3]
     with path.open("a") as file:
-        file.write(path.read_text().splitlines()[0][:-20])  # cut short while it was written
+        file.write(path.read_text().splitlines()[0][:-20])  # incomplete, as if interrupted during the write
     again = Runs(monkeypatch)
     said, is_good = of_three(KeptRuns(path, RunSettings()), tmp_path)
     assert is_good
@@ -189,9 +189,7 @@ def test_a_campaign_goes_on_from_what_has_passed_and_adds_it_up(
     assert last.ran == []
 
 
-def test_what_other_code_or_other_settings_have_passed_is_run_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_recorded_runs_of_other_code_or_settings_are_run_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "runs"
     Runs(monkeypatch)
     of_three(KeptRuns(path, RunSettings()), tmp_path)

@@ -1,4 +1,4 @@
-"""The coverage table counts what met what, and shows what never did."""
+"""Tests of the coverage table: it counts which faults coincided with which states, and shows cells that stayed zero."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kraft.image.image import EMPTY_IMAGE
-from kraft.sim.check.groups import AssignmentTold
+from kraft.sim.check.groups import AssignmentReceived
 from kraft.sim.check.observations import PartitionRecorded, RoleSeen, TopicDeleted
 from kraft.sim.check.shadow import Shadows
 from kraft.sim.cluster.chronicle import ELECTION, ISR_CHANGE, REASSIGNMENT, REBALANCE, STATES, Chronicle
@@ -41,7 +41,7 @@ def recorded(isr: tuple[int, ...], epoch: int, *, leader: int = 1, adding: tuple
 
 
 class Run:
-    """A chronicle, and its clock."""
+    """A chronicle with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -63,7 +63,7 @@ class Run:
         return covered_by(self.chronicle)[kind, state]
 
     def leads(self, controller: int) -> None:
-        """The quorum, of which 101 and 102 are voters."""
+        """Record that controller 101 leads the quorum of voters 101 and 102."""
         for node in (101, 102):
             seen = RoleSeen(node, 1, controller, node == controller, controller, True, 0, 0, 0)
             self.chronicle.observe(seen, EMPTY_IMAGE)
@@ -72,7 +72,7 @@ class Run:
 @pytest.mark.parametrize(
     ("change_ms", "met"), [(999, 0), (1_500, 1), (2_000 + AFTERMATH_MS, 1), (2_001 + AFTERMATH_MS, 0)]
 )
-def test_a_fault_meets_what_begins_while_it_lasts_or_soon_after(change_ms: int, met: int) -> None:
+def test_a_fault_covers_a_state_that_begins_during_or_soon_after_it(change_ms: int, met: int) -> None:
     run = Run()
     run.fault(1_000, 2_000)
     run.at(change_ms, recorded((1,), 1), recorded((1, 2), 2))
@@ -81,7 +81,7 @@ def test_a_fault_meets_what_begins_while_it_lasts_or_soon_after(change_ms: int, 
 
 
 @pytest.mark.parametrize(("end_ms", "met"), [(999, 0), (1_500, 1), (60_000, 1)])
-def test_a_fault_meets_a_move_that_goes_on_when_it_strikes(end_ms: int, met: int) -> None:
+def test_a_fault_covers_a_reassignment_in_progress(end_ms: int, met: int) -> None:
     run = Run()
     run.at(100, recorded((1, 2), 1, adding=(3,)))
     run.at(end_ms, recorded((1, 2), 2))
@@ -89,14 +89,14 @@ def test_a_fault_meets_a_move_that_goes_on_when_it_strikes(end_ms: int, met: int
     assert run.met(REASSIGNMENT) == met
 
 
-def test_a_fault_meets_an_election_that_has_not_ended_and_a_rebalance() -> None:
+def test_a_fault_covers_an_unfinished_election_and_a_rebalance() -> None:
     run = Run()
     run.at(100, recorded((1,), 1, leader=-1))
     run.chronicle.rejoins(1)
     run.fault(1_000, 2_000, "pause", (1,))
     assert (run.met(ELECTION, "pause"), run.met(REBALANCE, "pause")) == (1, 1)
     run.at(3_000, recorded((1,), 2, leader=1))
-    run.chronicle.assigned(AssignmentTold("g", "group-0", 1, None, None), 2)
+    run.chronicle.assigned(AssignmentReceived("g", "group-0", 1, None, None), 2)
     run.fault(4_000, 5_000, "pause", (1,))
     assert (run.met(ELECTION, "pause"), run.met(REBALANCE, "pause")) == (1, 1)
 
@@ -105,7 +105,7 @@ def test_a_fault_meets_an_election_that_has_not_ended_and_a_rebalance() -> None:
     ("kind", "nodes", "met"),
     [
         ("cut", (1, 2), 1),
-        ("cut", (1, 3), 0),  # a link of which only one end takes part
+        ("cut", (1, 3), 0),  # a link with only one end that takes part
         ("kill", (1,), 1),
         ("kill", (3,), 0),
         ("kill", (101,), 1),  # the active controller decides it
@@ -113,7 +113,7 @@ def test_a_fault_meets_an_election_that_has_not_ended_and_a_rebalance() -> None:
         ("isolate", (3, 1), 1),
     ],
 )
-def test_a_fault_meets_what_happens_to_those_that_it_hits(kind: str, nodes: tuple[int, ...], met: int) -> None:
+def test_a_fault_covers_only_states_of_the_nodes_it_hits(kind: str, nodes: tuple[int, ...], met: int) -> None:
     run = Run()
     run.leads(101)
     run.fault(1_000, 2_000, kind, nodes)
@@ -122,7 +122,7 @@ def test_a_fault_meets_what_happens_to_those_that_it_hits(kind: str, nodes: tupl
 
 
 @pytest.mark.parametrize(("nodes", "met"), [((102,), 1), ((1,), 0)])
-def test_an_election_of_the_quorum_is_met_by_faults_of_voters(nodes: tuple[int, ...], met: int) -> None:
+def test_only_faults_of_voters_cover_a_quorum_election(nodes: tuple[int, ...], met: int) -> None:
     run = Run()
     run.leads(101)
     run.fault(1_000, 2_000, "pause", nodes)
@@ -132,9 +132,7 @@ def test_an_election_of_the_quorum_is_met_by_faults_of_voters(nodes: tuple[int, 
 
 
 @pytest.mark.parametrize(("nodes", "met"), [((2,), 1), ((3,), 1), ((1,), 0)])
-def test_a_rebalance_is_met_by_faults_of_its_coordinator_and_of_the_replicas_of_what_that_writes(
-    nodes: tuple[int, ...], met: int
-) -> None:
+def test_faults_of_a_coordinator_or_its_partitions_replicas_cover_a_rebalance(nodes: tuple[int, ...], met: int) -> None:
     run = Run()
     offsets = replace(recorded((2, 3), 0, leader=2), topic_partition=("__consumer_offsets", 1), replicas=(2, 3))
     run.at(100, offsets)
@@ -144,7 +142,7 @@ def test_a_rebalance_is_met_by_faults_of_its_coordinator_and_of_the_replicas_of_
     assert run.met(REBALANCE, "pause") == met
 
 
-def test_what_a_deleted_topic_was_in_is_over() -> None:
+def test_deleting_a_topic_ends_the_states_of_its_partitions() -> None:
     run = Run()
     run.at(100, recorded((1, 2), 1, adding=(3,)))
     run.chronicle.observe(TopicDeleted("orders"), EMPTY_IMAGE)
@@ -152,7 +150,7 @@ def test_what_a_deleted_topic_was_in_is_over() -> None:
     assert not run.met(REASSIGNMENT)
 
 
-def test_a_fault_that_nobody_came_across_meets_nothing() -> None:
+def test_a_fault_without_effect_covers_nothing() -> None:
     run = Run()
     run.fault(1_000, 2_000)
     run.at(1_500, recorded((1,), 1))
@@ -160,12 +158,12 @@ def test_a_fault_that_nobody_came_across_meets_nothing() -> None:
     assert not run.met(ISR_CHANGE)
 
 
-def test_the_documentation_says_how_many_cells_there_are() -> None:
+def test_the_documentation_has_the_number_of_coverage_cells() -> None:
     text = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
     assert f" of {never_met({})[1]} cells were met" in text
 
 
-def test_the_table_has_every_kind_and_marks_what_was_never_met() -> None:
+def test_the_coverage_table_lists_every_kind_and_marks_empty_cells() -> None:
     full = {(kind, state): 3 for kind in FAULT_KINDS for state in STATES}
     assert never_met(full) == ([], len(full))
     full["pause", ELECTION] = 0
@@ -177,12 +175,12 @@ def test_the_table_has_every_kind_and_marks_what_was_never_met() -> None:
     assert next(line for line in lines if line.startswith("time ")).split() == ["time", "3", *["6"] * 5]
 
 
-def test_each_kind_of_faults_is_in_one_class() -> None:
+def test_each_kind_of_fault_belongs_to_one_class() -> None:
     drawn = (*CRASH_KINDS, *NETWORK_KINDS, *OTHER_KINDS, *RARE_KINDS, *WEAR_KINDS, DIRECTORY, BLACKOUT)
     assert sorted(FAULT_KINDS) == sorted(drawn)
 
 
-def test_a_class_met_a_state_if_one_of_its_kinds_did() -> None:
+def test_a_fault_class_covers_a_state_if_one_of_its_kinds_does() -> None:
     some = {(kinds[0], state): 1 for kinds in FAULT_CLASSES.values() for state in STATES}
     assert classes_never_met(some) == []
     del some["clock", REBALANCE]

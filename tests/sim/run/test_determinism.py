@@ -1,4 +1,6 @@
-"""`kraft sim determinism`: a seed is one run in fresh processes, and two runs that part are told where."""
+"""Tests of `kraft sim determinism`: a seed gives the same run in new processes, and two runs that diverge are reported
+with the place.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from kraft.sim.run import determinism
 
 
 @pytest.mark.slow
-def test_a_seed_is_one_run_in_fresh_processes() -> None:
+def test_a_seed_gives_the_same_run_in_fresh_processes() -> None:
     done = CliRunner().invoke(app, ["determinism", "--seeds", "1", "--seed", "3", "--seconds", "15"])
     assert done.exit_code == 0, done.output
     assert "1 of 1 seeds are one run" in done.output
@@ -20,7 +22,7 @@ def test_a_seed_is_one_run_in_fresh_processes() -> None:
     ("lines", "where"),
     [(["1 start", "2 sent"], "parts at '2 read' against '2 sent'"), (["1 start", "2 read"], "parts after event 1000")],
 )
-def test_two_runs_that_part_are_told_with_the_first_event_that_differs(
+def test_diverging_runs_are_reported_with_their_first_different_event(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], where: str
 ) -> None:
     def twin(seed: int, duration_ms: int, lines_kept: int, extra: dict[str, str]) -> determinism.Traced:

@@ -1,4 +1,5 @@
-"""Processes that an exception ends: their listeners answer for a while after their connections have ended."""
+"""Tests of processes that end by an exception: their listeners answer for a while after their connections
+have ended."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ async def end_broker_3(cluster: SimCluster) -> None:
     await cluster.world.sleep_ms(2_000)
 
 
-def test_a_broker_that_an_exception_ends_is_fenced_in_time() -> None:
+def test_a_broker_ended_by_an_exception_is_fenced_in_time() -> None:
     assert play(end_broker_3) == []
 
 
-def test_checks_catch_a_controller_that_trusts_the_answer_of_a_process_that_ends(
+def test_checks_catch_a_controller_that_trusts_the_answer_of_an_ending_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Probing, "_look_again", lambda machine, watch, now_ms: watch.trust())
+    monkeypatch.setattr(Probing, "_schedule_next_probe", lambda machine, watch, now_ms: watch.clear_suspicion())
     assert "K6" in checks_of(play(end_broker_3))
 
 
-def test_a_kill_that_lasts_is_an_error_in_a_plan() -> None:
+def test_a_kill_with_a_duration_in_a_plan_ends_the_process_by_an_exception() -> None:
     faults = (Fault(at_ms=500, kind=KILL, node=2, duration_ms=200, back_ms=500),)
     run = ClusterRun(1, RunSettings(plan=Plan(duration_ms=3_000, faults=faults)))
     result = run.run()

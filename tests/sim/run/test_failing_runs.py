@@ -1,6 +1,6 @@
-"""A run that fails leaves a file; the file is the same run again, gets smaller, and tells what happened.
+"""Tests that a failing run leaves a plan file, which replays the same run, can be shrunk, and gives a report.
 
-A bug is planted for the whole of a test: the commands find it by a seed, as a user would.
+A bug is planted for the whole test: the commands find it by a seed, as a user would.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from kraft.broker.partition.partition import Partition
 from kraft.client import Consumer
-from kraft.control.brokers.probing import BAD_OUTCOMES, ProbeOutcome, Probing
+from kraft.control.brokers.probing import ProbeOutcome, Probing
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.fold import MetadataFold
 from kraft.sim.cluster.shape import ClusterShape
@@ -27,7 +27,7 @@ from kraft.sim.commands import SECONDS_MAX, app
 from kraft.sim.nemesis.faults import FaultSettings
 from kraft.sim.nemesis.plan import BLACKOUT, DIRECTORY, OVERRIDES, PLAN_MS_MAX, Fault, Plan, allows
 from kraft.sim.nemesis.swarm import draw_plan
-from kraft.sim.run.plan_file import Recorded, read_plan, write_plan
+from kraft.sim.run.plan_file import RecordedPlan, read_plan, write_plan
 from kraft.sim.run.run import RunResult, Signature, run_plan
 from kraft.sim.run.shrink import NotFailing, Shrinker, describe
 from kraft.wire.error_codes import ErrorCode
@@ -37,7 +37,7 @@ ALONE = ("--jobs", "1", "--seconds")
 
 
 def kraft_sim(*arguments: object) -> tuple[int, str]:
-    """Exit code and output of `kraft sim` with these arguments."""
+    """Run `kraft sim` with these arguments; return its exit code and output."""
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
@@ -56,14 +56,14 @@ def acknowledge_what_is_only_appended(patch: pytest.MonkeyPatch) -> None:
 
 def take_one_bad_result_for_proof(patch: pytest.MonkeyPatch) -> None:
     def twin(self: Probing, watch: Any, outcome: ProbeOutcome, now_ms: int) -> None:
-        if outcome in (*BAD_OUTCOMES, ProbeOutcome.OTHER):
+        if outcome in (ProbeOutcome.REFUSED, ProbeOutcome.CLOSED, ProbeOutcome.OTHER):
             watch.proven_ms = now_ms
 
     plant(patch, Probing, "_judge", twin)
 
 
 @pytest.mark.slow
-def test_a_failing_seed_is_replayed_shrunk_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_seed_is_replayed_shrunk_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     acknowledge_what_is_only_appended(monkeypatch)
     code, said = kraft_sim("--seed", 3, *ALONE, 1, "--crashes", 1, "--failures", tmp_path)
     file, small = tmp_path / "seed-3.json", tmp_path / "seed-3.small.json"
@@ -105,9 +105,7 @@ def test_a_failing_seed_is_replayed_shrunk_and_told(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_bug_that_needs_a_crash_keeps_one_and_the_page_shows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shrinking_keeps_a_needed_crash_and_the_page_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_one_bad_result_for_proof(monkeypatch)
     kraft_sim("--seed", 12, *ALONE, 4, "--failures", tmp_path)
     file, small = tmp_path / "seed-12.json", tmp_path / "seed-12.small.json"
@@ -132,7 +130,7 @@ def test_a_bug_that_needs_a_crash_keeps_one_and_the_page_shows_it(
 def test_a_plan_that_does_not_fail_is_not_shrunk(tmp_path: Path) -> None:
     file = tmp_path / "good.json"
     nothing = Plan(duration_ms=100, ends_early=True)
-    write_plan(file, Recorded(nothing, "", Signature("D1", "something"), "", "0"))
+    write_plan(file, RecordedPlan(nothing, "", Signature("D1", "something"), "", "0"))
     code, said = kraft_sim("shrink", file)
     assert code == 1
     assert "this plan does not fail D1: something" in said
@@ -143,7 +141,7 @@ def test_a_plan_that_does_not_fail_is_not_shrunk(tmp_path: Path) -> None:
         list(Shrinker(nothing, Signature("D1", "something")).steps())
 
 
-def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
+def test_a_file_without_a_plan_is_a_usage_error(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps({"format": 1}))
     for verb in ("replay", "shrink", "report"):
@@ -153,7 +151,7 @@ def test_a_file_that_is_no_plan_is_a_wrong_argument(tmp_path: Path) -> None:
     assert kraft_sim("replay", tmp_path / "missing.json")[0] == 2
 
 
-def test_a_seed_in_the_place_of_a_verb_is_told_its_option() -> None:
+def test_a_seed_instead_of_a_command_is_answered_with_the_seed_option() -> None:
     code, said = kraft_sim("42")
     assert code == 2
     assert "A seed is given as --seed 42" in said
@@ -163,7 +161,7 @@ def test_a_seed_in_the_place_of_a_verb_is_told_its_option() -> None:
     assert "--seed" not in said
 
 
-def test_a_run_may_not_be_longer_than_a_plan_that_a_file_holds() -> None:
+def test_a_run_longer_than_a_plan_file_allows_is_rejected() -> None:
     assert SECONDS_MAX * 1000 == PLAN_MS_MAX
     code, said = kraft_sim("--seed", 1, "--seconds", SECONDS_MAX + 1)
     assert code == 2
@@ -174,7 +172,7 @@ def test_a_run_may_not_be_longer_than_a_plan_that_a_file_holds() -> None:
             assert (code, why in said) == (2, True), said
 
 
-def test_a_plan_is_told_in_words() -> None:
+def test_the_size_of_a_plan_is_described_in_words() -> None:
     fault = Fault(at_ms=1, kind="kill", node=1)
     one, two = ClusterShape(controllers=1, brokers=1), ClusterShape(controllers=3, brokers=2)
     told = "1 fault, 0 operations of 0 clients, 1 controller and 1 broker, 5 ms"
@@ -183,22 +181,22 @@ def test_a_plan_is_told_in_words() -> None:
     assert describe(Plan(duration_ms=5, faults=(fault, fault), shape=two)) == told
 
 
-def test_no_seeds_at_all_are_refused() -> None:
+def test_kraft_sim_rejects_zero_seeds() -> None:
     code, said = kraft_sim("--seeds", 0)
     assert (code, "add --fresh" in said) == (2, True), said
 
 
-def test_a_plan_of_a_run_that_passed_has_nothing_to_shrink(tmp_path: Path) -> None:
+def test_shrinking_the_plan_of_a_passed_run_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "good.json"
-    write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), ""))
+    write_plan(file, RecordedPlan(Plan(duration_ms=100, ends_early=True), ""))
     code, said = kraft_sim("shrink", file)
     assert code == 2
     assert "there is nothing to shrink" in " ".join(said.split())
 
 
-def test_what_cannot_be_written_is_a_wrong_argument_before_a_run(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_a_usage_error_before_the_run(tmp_path: Path) -> None:
     file, blocked = tmp_path / "good.json", tmp_path / "file" / "x"
-    write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), "", Signature("D1", "something")))
+    write_plan(file, RecordedPlan(Plan(duration_ms=100, ends_early=True), "", Signature("D1", "something")))
     (tmp_path / "file").touch()
     for arguments in (
         ("--seed", 1, "--keep", "--failures", blocked),
@@ -213,36 +211,34 @@ def test_what_cannot_be_written_is_a_wrong_argument_before_a_run(tmp_path: Path)
         assert "nothing can be written" in said or "is a folder" in said
 
 
-def test_plans_cannot_be_kept_of_seeds_that_are_not_run_again(tmp_path: Path) -> None:
+def test_keeping_plans_of_already_recorded_runs_is_rejected(tmp_path: Path) -> None:
     code, framed = kraft_sim("--seed", 1, "--keep", "--resume", tmp_path / "runs")
     assert code == 2
     assert "--keep and --resume" in framed
     assert "virtual" not in framed
 
 
-def test_a_run_whose_checks_go_by_metadata_that_stand_still_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_checks_use_stale_metadata_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = MetadataFold.take
 
     def take(fold: MetadataFold, batches: Iterable[bytes]) -> None:
-        if fold.end_offset < 32:  # all is up by then; the last start adds to it
+        if fold.end_offset < 32:  # all nodes are up by then; the last start adds to it
             honest(fold, batches)
 
     monkeypatch.setattr(MetadataFold, "take", take)
     found = run_plan(Plan(duration_ms=1_000)).findings
-    assert any(one.check == "M1" and "stand still" in one.text for one in found)
+    assert any(one.check == "M1" and "stale metadata" in one.text for one in found)
 
 
-def test_a_page_is_written_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
+def test_a_report_page_is_written_to_a_new_folder(tmp_path: Path) -> None:
     file, page = tmp_path / "good.json", tmp_path / "pages" / "of today" / "good.html"
-    write_plan(file, Recorded(Plan(duration_ms=100, ends_early=True), ""))
+    write_plan(file, RecordedPlan(Plan(duration_ms=100, ends_early=True), ""))
     assert kraft_sim("report", file, "--out", page)[0] == 0
     assert page.exists()
 
 
 @pytest.mark.slow
-def test_an_exception_of_a_client_is_a_finding_with_a_plan_and_the_next_seeds_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clients_exception_is_a_finding_and_later_seeds_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, polls = Consumer.poll, itertools.count(1)
 
     async def twin(self: Consumer, **settings: Any) -> Any:
@@ -276,8 +272,8 @@ def with_settings(**overrides: str) -> ClusterShape:
     ],
     ids=[BLACKOUT, DIRECTORY],
 )
-def test_a_fault_goes_with_the_setting_that_allows_it(fault: Fault, shape: ClusterShape) -> None:
-    """Else a smaller plan fails for another reason than the one that was found."""
+def test_shrinking_removes_a_fault_with_the_setting_that_allows_it(fault: Fault, shape: ClusterShape) -> None:
+    """If the setting were kept, a smaller plan would fail for another reason than the one that was found."""
     tried: list[Plan] = []
 
     def run(plan: Plan, failure: Signature) -> RunResult:
@@ -293,7 +289,7 @@ def test_a_fault_goes_with_the_setting_that_allows_it(fault: Fault, shape: Clust
     assert all(allows(plan.shape, each.kind) for plan in tried for each in plan.faults)
 
 
-def test_a_fault_that_a_cluster_need_not_stand_does_not_happen() -> None:
+def test_a_fault_that_a_cluster_need_not_tolerate_is_skipped() -> None:
     faults = (
         Fault(at_ms=0, kind=BLACKOUT, back_ms=50),
         Fault(at_ms=0, kind=DIRECTORY, lane=1, node=1, duration_ms=50, back_ms=50),
@@ -303,7 +299,7 @@ def test_a_fault_that_a_cluster_need_not_stand_does_not_happen() -> None:
     assert not result.findings
 
 
-def test_what_is_found_while_a_stopped_run_falls_apart_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_during_the_teardown_of_a_stopped_run_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     acknowledge_what_is_only_appended(monkeypatch)
     plan = draw_plan(3, FaultSettings(duration_ms=2_000, crashes=0, network_faults=0))
     whole = run_plan(plan)

@@ -1,4 +1,4 @@
-"""A plan is a value that a file holds: what is read is what was written, and what is no plan is refused in words."""
+"""Tests of plan files: reading returns what was written, and invalid plans are rejected with a reason."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from kraft.sim.nemesis.plan import (
     Plan,
 )
 from kraft.sim.nemesis.swarm import draw_plan
-from kraft.sim.run.plan_file import PlanFileError, Recorded, parse, read_plan, render
+from kraft.sim.run.plan_file import PlanFileError, RecordedPlan, parse, read_plan, render
 from kraft.sim.run.run import Signature
 
 SETTINGS = FaultSettings(duration_ms=5_000)
 
 
 @given(st.integers(min_value=0, max_value=1 << 40))
-def test_a_plan_that_was_written_is_read_as_it_was(seed: int) -> None:
+def test_a_written_plan_is_read_back_unchanged(seed: int) -> None:
     plan = draw_plan(seed, SETTINGS)
-    recorded = Recorded(plan, "abc", Signature("D4", "something"), "D4 at event 3: something", "1.2.3")
+    recorded = RecordedPlan(plan, "abc", Signature("D4", "something"), "D4 at event 3: something", "1.2.3")
     assert parse(render(recorded)) == recorded
 
 
-def test_a_seed_draws_one_plan() -> None:
+def test_a_seed_always_draws_the_same_plan() -> None:
     assert draw_plan(7, SETTINGS) == draw_plan(7, SETTINGS) != draw_plan(8, SETTINGS)
 
 
@@ -56,7 +56,7 @@ def test_a_seed_has_six_faults_of_three_kinds_and_one_in_ten_has_none() -> None:
             assert not kinds, seed
 
 
-def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> None:
+def test_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> None:
     plans = [draw_plan(seed, FaultSettings()) for seed in range(1, 80)]
     names = {fault.kind for plan in plans for fault in plan.faults}
     assert names == set(FAULT_KINDS)
@@ -70,15 +70,15 @@ def test_the_plans_of_many_seeds_have_every_kind_of_fault_and_all_clients() -> N
 
 
 def spoil(change: Callable[[dict[str, Any]], object]) -> str:
-    """What is said of a good file after this change."""
-    data = json.loads(render(Recorded(draw_plan(1, SETTINGS), "abc")))
+    """Apply this change to a good plan file, and return the error when it is read."""
+    data = json.loads(render(RecordedPlan(draw_plan(1, SETTINGS), "abc")))
     change(data)
     with pytest.raises(PlanFileError) as refused:
         parse(json.dumps(data))
     return str(refused.value)
 
 
-def test_what_is_no_plan_is_refused_in_words() -> None:
+def test_an_invalid_plan_is_rejected_with_a_reason() -> None:
     assert "format is 9" in spoil(lambda data: data.update(format=9))
     assert "format is '1', and this version reads 1" in spoil(lambda data: data.update(format="1"))
     assert "format is 0" in spoil(lambda data: (data.update(format=0), data.pop("faults")))
@@ -108,7 +108,7 @@ def test_what_is_no_plan_is_refused_in_words() -> None:
     assert "topic_configs must hold texts" in spoil(lambda data: data.update(topic_configs={"retention.ms": 1}))
 
 
-def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
+def test_an_impossible_plan_is_rejected_with_a_reason() -> None:
     def of_shape(**change: Any) -> str:
         return spoil(lambda data: data["shape"].update(change))
 
@@ -157,7 +157,7 @@ def test_a_plan_that_no_cluster_could_carry_out_is_refused_in_words() -> None:
         assert f"fault 1 ({kind}) hits the node that it names, and not the active controller: only kill" in said
 
 
-def test_a_time_that_no_run_reaches_is_refused_with_the_name_of_the_limit() -> None:
+def test_a_plan_time_above_the_limit_is_rejected_with_the_limits_name() -> None:
     long = PLAN_MS_MAX + 1
     told = (
         spoil(lambda data: data["faults"][0].update(at_ms=99_999_999_999)),
@@ -171,25 +171,25 @@ def test_a_time_that_no_run_reaches_is_refused_with_the_name_of_the_limit() -> N
         assert said.endswith("it must not be beyond PLAN_MS_MAX, 86,400,000 ms (a day)")
     assert " has a time of 99999999999 ms" in told[0]
     kept = Plan(duration_ms=PLAN_MS_MAX, faults=(Fault(at_ms=PLAN_MS_MAX, kind="kill", node=1),))
-    assert parse(render(Recorded(kept, ""))).plan == kept
+    assert parse(render(RecordedPlan(kept, ""))).plan == kept
 
 
-def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_an_error_names_a_plan_file_that_is_not_json(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text("{")
     with pytest.raises(PlanFileError, match=r"broken\.json: this is no JSON"):
         read_plan(path)
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_an_error_names_a_plan_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(b"\x93\xff")
     with pytest.raises(PlanFileError, match=r"broken\.json: this is no text"):
         read_plan(path)
 
 
-def test_what_is_at_its_default_is_not_in_the_file() -> None:
-    text = render(Recorded(draw_plan(4, SETTINGS), "abc"))
+def test_a_plan_file_omits_defaults() -> None:
+    text = render(RecordedPlan(draw_plan(4, SETTINGS), "abc"))
     assert "pass_delay_ns" not in text
     assert all("amount" not in line for line in text.splitlines() if '"kind": "kill"' in line)
     assert Fault(at_ms=1, kind="kill").amount == 0

@@ -1,4 +1,4 @@
-"""Runs side by side in processes of their own."""
+"""Tests of runs in parallel worker processes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kraft.sim.cores import campaign as cores_campaign
 from kraft.sim.cores.campaign import run_campaign
 from kraft.sim.cores.runs import CoresSettings
 from kraft.sim.run import seed_campaign as campaign
-from kraft.sim.run.seed_campaign import Campaign, CampaignSettings
+from kraft.sim.run.seed_campaign import CampaignSettings, SeedCampaign
 from kraft.sim.seed_processes import RUNS_PER_PROCESS, Died, in_processes
 from tests.sim.run.process_functions import blocks_interrupts, dies_of, finds_hypothesis, process_of, raises
 
 SHORT_SEED = 75
-"""Its run takes a third of the CPU of most."""
+"""Seed whose run takes a third of the CPU time of most seeds."""
 
 
-def test_a_process_of_runs_imports_no_test_tools() -> None:
+def test_a_worker_process_imports_no_test_tools() -> None:
     assert list(in_processes(finds_hypothesis, (1, 2), 2)) == [(1, False), (2, False)]
 
 
-def test_one_job_gives_back_what_many_runs_leave_behind() -> None:
+def test_one_job_runs_many_seeds_in_fresh_processes_to_free_memory() -> None:
     few, many = range(RUNS_PER_PROCESS), range(RUNS_PER_PROCESS + 1)
     assert set(in_processes(process_of, few, 1)) == {os.getpid()}
     *first, last = in_processes(process_of, many, 1)
@@ -36,7 +36,7 @@ def test_one_job_gives_back_what_many_runs_leave_behind() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_process_that_dies_fails_the_seed_that_it_was_at_and_no_other(jobs: int) -> None:
+def test_a_dead_worker_process_fails_only_its_current_seed(jobs: int) -> None:
     came = list(in_processes(dies_of, range(1, 8), jobs, runs_per_process=4))
     assert came == [-1, -2, Died(3, 7), -4, Died(5, -signal.SIGKILL), -6, -7]
     assert [str(each) for each in came if isinstance(each, Died)] == [
@@ -45,29 +45,29 @@ def test_a_process_that_dies_fails_the_seed_that_it_was_at_and_no_other(jobs: in
     ]
 
 
-def test_what_a_run_raises_is_raised_with_the_place_where_it_was() -> None:
+def test_an_exception_of_a_run_is_raised_with_its_original_place() -> None:
     with pytest.raises(KeyError) as raised:
         list(in_processes(raises, (1, 2), 2))
     assert any("in raises" in note for note in raised.value.__notes__)
 
 
-def test_the_same_seed_may_come_twice() -> None:
+def test_the_same_seed_may_be_run_twice_in_worker_processes() -> None:
     assert list(in_processes(dies_of, (1, 1, 2), 2)) == [-1, -1, -2]
 
 
-def test_a_campaign_tells_a_seed_of_which_the_process_died_and_fails(
+def test_a_campaign_reports_a_seed_whose_process_died_and_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(campaign, "in_processes", lambda _run, seeds, _jobs: (Died(seed, -9) for seed in seeds))
     said: list[str] = []
-    ran = Campaign(CampaignSettings([7, 8], failures=tmp_path), said.append)
+    ran = SeedCampaign(CampaignSettings([7, 8], failures=tmp_path), said.append)
     assert not ran.run()
     assert ran.failed == [7, 8]
     assert "seed 7      failed: its process was ended by SIGKILL: out of memory?" in said
     assert "failed: 7, 8" in said
 
 
-def test_a_campaign_of_cores_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cores_campaign_reports_a_seed_whose_process_died(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(_run: Any, seeds: range, _jobs: int, *, runs_per_process: int) -> Any:
         return (Died(seed, 1) for seed in seeds)
 
@@ -80,12 +80,12 @@ def test_a_campaign_of_cores_tells_it_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert said[-1] == "failed: 5"
 
 
-def test_a_process_that_begins_later_leaves_interrupts_to_the_one_that_asked_for_it_too() -> None:
+def test_a_later_worker_process_also_ignores_interrupts() -> None:
     assert list(in_processes(blocks_interrupts, (1, 2), 1, runs_per_process=1)) == [True, True]
     assert not blocks_interrupts(0)
 
 
-def test_ctrl_c_ends_all_processes_without_a_word(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_worker_processes_silently(tmp_path: Path) -> None:
     first = ("--seed", str(SHORT_SEED), "--seeds", "1000")
     arguments = ("sim", *first, "--jobs", "2", "--seconds", "0.1", "--crashes", "0")
     command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]

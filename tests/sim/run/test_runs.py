@@ -1,4 +1,5 @@
-"""Whole runs of the in-memory cluster, short ones: every check watches, and a seed is one run whatever the process.
+"""Tests with short whole runs of the in-memory cluster: every check gets input, and a seed gives the same run in any
+process.
 
 `make sim` runs many seeds for longer.
 """
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.commands import app
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import IDEMPOTENT, OVERRIDES, PLAIN, SEND, Operation, Plan
+from kraft.sim.nemesis.plan import IDEMPOTENT, OVERRIDES, PLAIN, SEND, Plan, PlannedOperation
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run import run as run_module
 from kraft.sim.run.cold_starts import cold_start
@@ -43,14 +44,14 @@ def test_a_seed_gives_the_same_trace_in_a_warm_process() -> None:
 
 
 @pytest.mark.slow
-def test_over_a_few_runs_every_check_sees_something() -> None:
-    """A run in which a check saw nothing proves nothing for it."""
+def test_every_check_has_input_within_a_few_runs() -> None:
+    """A run in which a check had no input proves nothing about its invariant."""
     settings = RunSettings(faults=FaultSettings(duration_ms=6_000, crashes=2))
     blind = set.intersection(*(set(run_seed(seed, settings).unseen) for seed in (1, 7)))
     assert blind <= {"R11", "R15", "R16", "M15", "D9", "D16", "D19", "K6", "L11"}
 
 
-def test_what_only_the_idempotent_producer_is_promised_is_not_counted_without_it() -> None:
+def test_guarantees_of_idempotent_producers_are_not_counted_in_a_run_without_such_a_producer() -> None:
     plan = draw_plan(5, FaultSettings(duration_ms=500, crashes=0, network_faults=0))
     without = replace(plan, work={name: work for name, work in plan.work.items() if name != IDEMPOTENT})
     result = run_plan(without)
@@ -60,7 +61,7 @@ def test_what_only_the_idempotent_producer_is_promised_is_not_counted_without_it
 
 
 @pytest.mark.parametrize("voters", [3, 5])
-def test_a_cold_start_takes_few_rounds(voters: int) -> None:
+def test_a_cold_start_of_a_quorum_takes_few_voting_rounds(voters: int) -> None:
     for seed in range(3):
         start = cold_start(seed, voters)
         assert start.is_good, start
@@ -68,13 +69,13 @@ def test_a_cold_start_takes_few_rounds(voters: int) -> None:
 
 
 def kraft_sim(*arguments: str) -> tuple[int, str]:
-    """Exit code and output of `kraft sim` with these arguments."""
+    """Run `kraft sim` with these arguments; return its exit code and output."""
     done = CliRunner().invoke(app, list(arguments))
     return done.exit_code, done.output
 
 
 @pytest.mark.slow
-def test_the_command_tells_of_each_seed_and_of_all_together(tmp_path: Path) -> None:
+def test_kraft_sim_reports_each_seed_and_the_totals(tmp_path: Path) -> None:
     code, said = kraft_sim(
         *("--seed", "7", "--seeds", "2", "--seconds", "1", "--crashes", "1", "--jobs", "1"), "--failures", str(tmp_path)
     )
@@ -87,7 +88,7 @@ def test_the_command_tells_of_each_seed_and_of_all_together(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_the_plan_of_a_run_that_passes_is_kept_where_asked_for(tmp_path: Path) -> None:
+def test_the_plan_of_a_passed_run_is_kept_on_request(tmp_path: Path) -> None:
     options = ("--seconds", "0.3", "--crashes", "0", "--jobs", "1", "--failures", str(tmp_path))
     code, said = kraft_sim("--seed", "7", "--keep", *options)
     file = tmp_path / "seed-7.json"
@@ -98,7 +99,7 @@ def test_the_plan_of_a_run_that_passes_is_kept_where_asked_for(tmp_path: Path) -
     assert "the trace is the same as pykraft" in said
 
 
-def test_of_a_plan_written_by_hand_no_trace_is_told(tmp_path: Path) -> None:
+def test_replaying_a_handwritten_plan_compares_no_trace(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "simulator.md"
     file = tmp_path / "mine.json"
     file.write_text(page.read_text().partition("```json\n")[2].partition("```")[0])
@@ -118,17 +119,17 @@ def test_a_fresh_seed_is_named_so_that_it_can_be_run_again(tmp_path: Path) -> No
     assert again.splitlines()[0].rpartition("trace")[2] == line.rpartition("trace")[2]
 
 
-def test_cold_starts_are_counted_by_rounds() -> None:
+def test_kraft_sim_cold_starts_counts_quorum_starts_by_voting_rounds() -> None:
     code, said = kraft_sim("cold-starts", "--starts", "2", "--jobs", "1")
     assert code == 0
     assert "3 voters, 2 cold starts: rounds" in said
 
 
-def test_what_has_piled_up_may_take_its_time_as_long_as_it_gets_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disks are slow, each record is synced, and each fetch of a follower brings one."""
+def test_a_backlog_of_deliveries_may_exceed_the_time_limit_while_it_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks are slow, each record is synced, and each fetch of a follower returns one record."""
     monkeypatch.setattr(run_module, "SETTLED_MS_MAX", 500)
     overrides = {**OVERRIDES, "log.flush.interval.messages": "1", "replica.fetch.max.bytes": "1"}
-    sends = tuple(Operation(at_ms, SEND) for at_ms in range(50))
+    sends = tuple(PlannedOperation(at_ms, SEND) for at_ms in range(50))
     plan = Plan(
         duration_ms=100,
         shape=ClusterShape(controllers=1, overrides=overrides),
@@ -141,10 +142,12 @@ def test_what_has_piled_up_may_take_its_time_as_long_as_it_gets_less(monkeypatch
     assert result.counters["acknowledged"] == len(sends)
 
 
-def test_a_delivery_that_does_not_end_is_found_when_nothing_else_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_delivery_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "SETTLED_MS_MAX", 500)
     monkeypatch.setattr(Workload, "is_settled", property(lambda self: False))
     plan = Plan(
-        duration_ms=100, shape=ClusterShape(controllers=1, overrides=OVERRIDES), work={PLAIN: (Operation(0, SEND),)}
+        duration_ms=100,
+        shape=ClusterShape(controllers=1, overrides=OVERRIDES),
+        work={PLAIN: (PlannedOperation(0, SEND),)},
     )
     assert "L7" in {finding.check for finding in run_plan(plan).findings}

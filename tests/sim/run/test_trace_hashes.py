@@ -1,4 +1,4 @@
-"""Ten seeds are the runs that they were when their hashes were kept, on every Python that we support."""
+"""Test that ten seeds have the trace hashes that were recorded, on every supported Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEEDS = (*QUICK_SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_seed_is_the_run_that_it_was(seed: int) -> None:
+def test_a_seed_has_its_recorded_trace_hash(seed: int) -> None:
     plan = plan_of(seed)
     result = run_plan(plan)
     assert plan.faults

@@ -1,11 +1,11 @@
-"""The trace hashes of ten seeds, kept in `trace_hashes.json`. After a change that means to change what nodes do:
+"""Records the trace hashes of ten seeds in `trace_hashes.json`, after an intended change of the nodes' behaviour:
 
     python -m tests.sim.run.trace_hashes
 
-writes them anew. They stand for every byte, time and order of ten whole runs: faults, the heal, and all that the
-cluster must then do, down to the last reader. Whoever changes them by accident, by a set's order or a real clock, sees
-it here. Three runs are short, so that the quick suite has them; the others have as many faults as ten seconds hold.
-Compressed bytes are those of a library, so these seeds compress nothing.
+The hashes cover every byte, time and order of ten whole runs: faults, recovery, and all that the cluster does up to the
+last reader. They reveal accidental changes, for example by the order of a set or by a real clock. Three runs are short,
+for the quick suite; the others have as many faults as ten seconds allow. Compressed bytes depend on a library, so these
+seeds compress nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def trace_hash(seed: int) -> str:
 
 
 def kept_hashes() -> dict[str, str]:
-    """By seed."""
+    """Return the recorded hashes by seed."""
     hashes: dict[str, str] = json.loads(KEPT.read_text())
     return hashes
 

@@ -1,7 +1,8 @@
-"""Whole runs that failed once: each seed whose plan is still the one that failed, and what the bug was.
+"""Tests with whole runs that failed once: each seed that still draws the plan that failed, with a description of the
+bug.
 
-What a seed draws changes with SCHEDULE_VERSION, and what it meets with any code, so each bug has a story beside its
-seed, in test_what_was_found.py or test_what_was_no_fault.py. Seeds of earlier versions are left to the stories.
+The draws of a seed change with SCHEDULE_VERSION, and its run changes with any code. So each bug also has a schedule of
+its own, in test_fixed_bugs.py or test_fixed_checks.py. Seeds of earlier versions have only these.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from kraft.sim.nemesis.plan import SCHEDULE_VERSION
 from kraft.sim.run.run import RunSettings, run_seed
 
 DRAWN_BY = 12
-"""The SCHEDULE_VERSION under which these seeds failed."""
+"""SCHEDULE_VERSION with which these seeds failed."""
 
 WHAT_THE_BUG_WAS = {
     15: "a broker with a damaged metadata log lost its epoch with it (R3)",
@@ -42,7 +43,7 @@ def test_the_seeds_still_draw_the_plans_that_failed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", WHAT_THE_BUG_WAS)
-def test_a_seed_that_failed_passes(seed: int) -> None:
+def test_a_seed_that_once_failed_passes(seed: int) -> None:
     result = run_seed(seed, RunSettings())
     assert not result.findings, (WHAT_THE_BUG_WAS[seed], result.history, result.findings)
     assert not result.counters["undecided"]

@@ -1,4 +1,4 @@
-"""The page of a run: states that cannot be mistaken for others, labels that are whole, codes that are explained."""
+"""Tests of the page of a run: states are distinguishable, labels are complete, codes are explained."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import pytest
 
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster import chronicle as kinds
-from kraft.sim.cluster.chronicle import Event
+from kraft.sim.cluster.chronicle import ChronicleEvent
 from kraft.sim.nemesis.plan import Plan
-from kraft.sim.run.plan_file import Recorded
+from kraft.sim.run.plan_file import RecordedPlan
 from kraft.sim.story.chart import CHARACTER_PX, COLOURS, LEADER_COLOURS, Chart
 from kraft.sim.story.lanes import lanes_of
 from kraft.sim.story.page import render_page
-from kraft.sim.story.story import Story, tell_story
+from kraft.sim.story.story import Story, make_story
 
 STATEMENT = "No running replica removes a committed record, but from the front."
 
 
 @pytest.fixture(scope="module")
 def story() -> Story:
-    return tell_story(Recorded(Plan(duration_ms=100, ends_early=True), "hash-of-the-file", None, "", "0"), "plan.json")
+    return make_story(
+        RecordedPlan(Plan(duration_ms=100, ends_early=True), "hash-of-the-file", None, "", "0"), "plan.json"
+    )
 
 
 @pytest.fixture
@@ -33,12 +35,12 @@ def found(story: Story) -> Story:
 
 def test_a_killed_broker_that_is_fenced_afterwards_is_drawn_as_down(story: Story) -> None:
     told = [
-        Event(0, kinds.UP, "up", 1),
-        Event(10, kinds.REGISTRATION, "fenced", 1, value=(False,)),
-        Event(20, kinds.REGISTRATION, "unfenced", 1, value=(True,)),
-        Event(30, kinds.DOWN, "killed", 1),
-        Event(40, kinds.REGISTRATION, "fenced", 1, value=(False,)),
-        Event(60, kinds.UP, "up", 1),
+        ChronicleEvent(0, kinds.UP, "up", 1),
+        ChronicleEvent(10, kinds.REGISTRATION, "fenced", 1, value=(False,)),
+        ChronicleEvent(20, kinds.REGISTRATION, "unfenced", 1, value=(True,)),
+        ChronicleEvent(30, kinds.DOWN, "killed", 1),
+        ChronicleEvent(40, kinds.REGISTRATION, "fenced", 1, value=(False,)),
+        ChronicleEvent(60, kinds.UP, "up", 1),
     ]
     kept = story.chronicle.events
     story.chronicle.events = told
@@ -56,13 +58,13 @@ def test_a_killed_broker_that_is_fenced_afterwards_is_drawn_as_down(story: Story
     ]
 
 
-def test_no_two_states_have_one_colour() -> None:
+def test_story_states_have_different_colours() -> None:
     colours = [*COLOURS.values(), *LEADER_COLOURS]
     assert len(set(colours)) == len(colours)
 
 
 @pytest.mark.parametrize("end_ms", [1_000, 16_000, 60_000, 3_600_000])
-def test_every_label_of_the_axis_is_within_the_picture(end_ms: int) -> None:
+def test_story_axis_labels_are_within_the_picture(end_ms: int) -> None:
     picture = ElementTree.fromstring(Chart([], 0, end_ms, 1_000, None).svg())
     labels = [element for element in picture.iter() if element.get("class") == "axis"]
     assert len(labels) > 5
@@ -71,17 +73,17 @@ def test_every_label_of_the_axis_is_within_the_picture(end_ms: int) -> None:
         assert half <= float(label.get("x", "")) <= float(picture.get("width", "")) - half
 
 
-def test_the_page_names_the_trace_that_the_file_has(found: Story) -> None:
+def test_the_story_page_names_the_trace_hash_of_the_plan_file(found: Story) -> None:
     assert "hash-of-the-file" in render_page(found)
 
 
-def test_the_code_of_a_finding_links_to_what_it_means(found: Story) -> None:
+def test_the_code_of_a_finding_on_the_story_page_links_to_its_invariant(found: Story) -> None:
     page = render_page(found)
     assert '<a href="#invariant">D9</a>' in page
     after = page.partition('id="invariant"')[2]
     assert after.index(STATEMENT) < after.index("<svg")
 
 
-def test_the_legend_ends_before_the_sentence_that_follows_it(story: Story) -> None:
+def test_the_story_legend_does_not_overlap_the_next_sentence(story: Story) -> None:
     (legend,) = re.findall(r'<p class="key">(.*?)</p>', render_page(story), flags=re.DOTALL)
     assert re.sub(r"<span[^>]*>[^<]*</span>", "", legend).strip() == ""

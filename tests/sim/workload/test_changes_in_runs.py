@@ -1,4 +1,5 @@
-"""The clients of a run that change what it runs on: replicas move between directories, voters come and go."""
+"""Tests of clients of a run that change the cluster: they move replicas between directories, and add and
+remove voters."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from kraft.sim.nemesis.plan import (
     TRIMMER,
     VOTER_CHANGER,
     Fault,
-    Operation,
     Plan,
+    PlannedOperation,
 )
 from kraft.sim.run.run import ClusterRun, RunSettings
 from kraft.sim.world.filesystem import Directory
 
-SENDS = tuple(Operation(at_ms, SEND) for at_ms in range(0, 2_000, 20))
+SENDS = tuple(PlannedOperation(at_ms, SEND) for at_ms in range(0, 2_000, 20))
 
 
 def carry_out(plan: Plan) -> ClusterRun:
@@ -36,7 +37,7 @@ def carry_out(plan: Plan) -> ClusterRun:
 
 
 def directories_with(run: ClusterRun, broker: int, log: str) -> list[str]:
-    """The log directories of this broker in which this log is."""
+    """Return the log directories of this broker that have this log."""
     data = run.world.host(host_name(broker)).root.entries["data"]
     assert isinstance(data, Directory)
     root = data.entries[str(broker)]
@@ -46,7 +47,7 @@ def directories_with(run: ClusterRun, broker: int, log: str) -> list[str]:
 
 def test_a_replica_is_moved_to_another_directory_and_back() -> None:
     shape = ClusterShape(controllers=1, overrides=OVERRIDES, log_dirs=2)
-    there = [Operation(100 + 1_000 * which, CHANGE_DIRECTORY, 0, 3 * which) for which in (0, 1)]
+    there = [PlannedOperation(100 + 1_000 * which, CHANGE_DIRECTORY, 0, 3 * which) for which in (0, 1)]
     for moves, due in ((there, "dir-b"), (there[::-1], "dir-a")):
         work = {PLAIN: SENDS, DIRECTORY_MOVER: tuple(moves)}
         run = carry_out(Plan(duration_ms=2_500, shape=shape, work=work))
@@ -55,11 +56,11 @@ def test_a_replica_is_moved_to_another_directory_and_back() -> None:
         assert directories_with(run, topic.partition(0).replicas[0], f"{TOPIC}-0") == [due]
 
 
-def test_voters_come_and_go_while_a_controller_dies() -> None:
+def test_voters_are_removed_and_added_while_a_controller_dies() -> None:
     changes = (
-        Operation(100, REMOVE_VOTER, 0),
-        Operation(1_000, REMOVE_VOTER, 1),  # left out: two stay
-        Operation(2_000, ADD_VOTER, 0),
+        PlannedOperation(100, REMOVE_VOTER, 0),
+        PlannedOperation(1_000, REMOVE_VOTER, 1),  # skipped: at least two stay
+        PlannedOperation(2_000, ADD_VOTER, 0),
     )
     fault = Fault(at_ms=1_200, kind="kill", node=103, back_ms=300)
     shape = ClusterShape(overrides=OVERRIDES, dynamic_voters=True)
@@ -70,12 +71,13 @@ def test_voters_come_and_go_while_a_controller_dies() -> None:
     assert checks["R16"] >= 3 * len(shape.node_ids)
 
 
-def carry_out_deletions(*deletions: Operation) -> ClusterRun:
-    """Of an extra topic's partition that is written in batches of seven; broker 2 is down from 900 ms to 1,500."""
+def carry_out_deletions(*deletions: PlannedOperation) -> ClusterRun:
+    """Delete records of a partition of an extra topic that is written in batches of seven, while broker 2 is down from
+    900 ms to 1,500 ms."""
     fault = Fault(at_ms=900, kind="kill", node=2, back_ms=600)
     work = {
-        ADMIN: (Operation(0, SET_CONFIG),),  # what is not there is created
-        EXTRA: tuple(Operation(at_ms, SEND, 0, 10) for at_ms in range(200, 2_000, 100) for _ in range(7)),
+        ADMIN: (PlannedOperation(0, SET_CONFIG),),  # a missing topic is created
+        EXTRA: tuple(PlannedOperation(at_ms, SEND, 0, 10) for at_ms in range(200, 2_000, 100) for _ in range(7)),
         TRIMMER: deletions,
     }
     shape = ClusterShape(controllers=1, overrides=OVERRIDES)
@@ -83,13 +85,15 @@ def carry_out_deletions(*deletions: Operation) -> ClusterRun:
 
 
 def begins_of(run: ClusterRun) -> set[int]:
-    """Where the replicas of the extra topic begin."""
+    """Return the log starts of the extra topic's replicas."""
     (topic,) = (topic for topic in run.cluster.image.topics if topic.name.startswith("extra"))
     return {run.cluster.begin_of(broker, topic.name, 0) for broker in topic.partition(0).replicas}
 
 
-def test_records_are_deleted_while_a_broker_is_down_and_it_hears_of_it() -> None:
-    run = carry_out_deletions(Operation(800, DELETE_RECORDS, 0, 4), Operation(1_200, DELETE_RECORDS, 0, 1))
+def test_a_broker_follows_record_deletions_made_while_it_was_down() -> None:
+    run = carry_out_deletions(
+        PlannedOperation(800, DELETE_RECORDS, 0, 4), PlannedOperation(1_200, DELETE_RECORDS, 0, 1)
+    )
     outcomes = [told.outcome for told in run.chronicle.operations if told.client == TRIMMER]
     assert outcomes[0] == "begins at 4"
     (begin,) = begins_of(run)
@@ -97,6 +101,6 @@ def test_records_are_deleted_while_a_broker_is_down_and_it_hears_of_it() -> None
     assert outcomes[1:] == [f"begins at {begin}"]
 
 
-def test_a_broker_that_begins_anew_in_the_middle_of_a_batch_knows_no_epoch_before_that() -> None:
-    """It began its epoch at the batch, where there is nothing any more (D7)."""
-    assert begins_of(carry_out_deletions(Operation(1_400, DELETE_RECORDS, 0, 60))) == {60}
+def test_a_log_restarted_within_a_batch_has_no_epoch_below_its_start() -> None:
+    """Bug: the log's epoch began at the base offset of the batch, which is below the log start (D7)."""
+    assert begins_of(carry_out_deletions(PlannedOperation(1_400, DELETE_RECORDS, 0, 60))) == {60}

@@ -1,4 +1,4 @@
-"""A group of our own consumers in a run: what its members do, and that what they may not do is found."""
+"""Tests of a group of our own consumers in a run: what its members do, and that checks find forbidden behaviour."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from kraft.sim.nemesis.plan import (
     SEND,
     START_MEMBER,
     Fault,
-    Operation,
     Plan,
+    PlannedOperation,
 )
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
@@ -35,16 +35,16 @@ from kraft.sim.workload.consumer_group import STRATEGIES, WAYS, choices_of
 
 SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DURATION_MS = 9_000
-SENDS = tuple(Operation(at_ms, SEND, at_ms // 50 % 3, 10) for at_ms in range(0, DURATION_MS, 50))
+SENDS = tuple(PlannedOperation(at_ms, SEND, at_ms // 50 % 3, 10) for at_ms in range(0, DURATION_MS, 50))
 BY_ITSELF, WAITS, DOES_NOT_WAIT, WHEN_REVOKED = range(len(WAYS))
 
 
-def start(at_ms: int, member: int, way: int, strategy: str = "range") -> Operation:
-    return Operation(at_ms, START_MEMBER, member, len(WAYS) * STRATEGIES.index(strategy) + way)
+def start(at_ms: int, member: int, way: int, strategy: str = "range") -> PlannedOperation:
+    return PlannedOperation(at_ms, START_MEMBER, member, len(WAYS) * STRATEGIES.index(strategy) + way)
 
 
-def played(*work: Operation, faults: tuple[Fault, ...] = (), seed: int = 1) -> tuple[ClusterRun, set[str]]:
-    """The run, and the codes of what was found."""
+def played(*work: PlannedOperation, faults: tuple[Fault, ...] = (), seed: int = 1) -> tuple[ClusterRun, set[str]]:
+    """Carry out a run; return it, and the codes of its findings."""
     plan = Plan(
         seed=seed,
         duration_ms=DURATION_MS,
@@ -56,8 +56,8 @@ def played(*work: Operation, faults: tuple[Fault, ...] = (), seed: int = 1) -> t
     return run, {finding.check for finding in run.run().findings}
 
 
-def caught(planting: Callable[[], None], *work: Operation) -> set[str]:
-    """What is found with the bug, after the same has passed without it."""
+def caught(planting: Callable[[], None], *work: PlannedOperation) -> set[str]:
+    """Return the findings with the planted bug, after the same run has passed without it."""
     assert not played(*work)[1]
     planting()
     return played(*work)[1]
@@ -67,41 +67,41 @@ TWO = (start(0, 0, BY_ITSELF), start(100, 1, BY_ITSELF))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_members_that_come_go_and_die_deal_with_all_records(strategy: str) -> None:
+def test_group_members_that_join_leave_and_die_process_all_records(strategy: str) -> None:
     work = (
         start(0, 0, BY_ITSELF, strategy),
         start(100, 1, WAITS, strategy),
         start(200, 2, DOES_NOT_WAIT, strategy),
-        Operation(2_500, CANCEL_POLL, 0),
-        Operation(3_000, KILL_MEMBER, 1),
+        PlannedOperation(2_500, CANCEL_POLL, 0),
+        PlannedOperation(3_000, KILL_MEMBER, 1),
         start(4_000, 1, WHEN_REVOKED, strategy),
-        Operation(4_500, END_MEMBER, 2),
-        Operation(5_000, BE_BUSY, 0),
+        PlannedOperation(4_500, END_MEMBER, 2),
+        PlannedOperation(5_000, BE_BUSY, 0),
     )
     killed = Fault(at_ms=2_000, kind="kill", role="leader", back_ms=500)
     run, found = played(*work, faults=(killed,))
     assert not found
-    assert run.consumers.dealt_with == len(SENDS)
+    assert run.consumers.processed == len(SENDS)
     assert all(check.seen for check in run.consumers.checks.checks)
     texts = [each.text for each in run.chronicle.operations if each.client.startswith(CONSUMER_GROUP)]
     assert texts == [each.verb for each in work]
 
 
-def test_a_member_that_commits_what_it_was_not_given_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_member_that_commits_records_it_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(self: Assignment) -> dict[Any, Any]:
         return {tp: _committed(a.fetch) for tp, a in self.partitions.items() if a.fetch is not None}
 
-    monkeypatch.setattr(consumer_group, "RECORDS_MAX", 2)  # there is always more than a poll gives
+    monkeypatch.setattr(consumer_group, "RECORDS_MAX", 2)  # there is always more than a poll returns
     assert "C5" in caught(lambda: monkeypatch.setattr(Assignment, "consumed", twin), *TWO)
 
 
-def test_a_member_that_commits_what_its_application_is_at_work_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_member_that_commits_records_still_being_processed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_group, "WORK_MS_MAX", 2_000)
     planting = lambda: monkeypatch.setattr(Assignment, "consumed", Assignment.given)  # noqa: E731
     assert "C5" in caught(planting, *TWO)
 
 
-def test_a_member_that_commits_a_partition_after_it_was_revoked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_member_that_commits_a_revoked_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Assignment.given
     had: dict[Assignment, dict[Any, Any]] = {}
 
@@ -113,13 +113,13 @@ def test_a_member_that_commits_a_partition_after_it_was_revoked_is_found(monkeyp
     assert "G2" in caught(lambda: monkeypatch.setattr(Assignment, "given", twin), *work)
 
 
-def test_a_commit_that_is_tried_again_when_others_have_its_partition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first try finds no coordinator; at the next one there is another generation."""
+def test_checks_catch_a_commit_retried_after_other_members_own_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt finds no coordinator; at the retry there is another generation."""
     original = Commits._commit_once
     held: list[object] = []
 
     async def late(self: Commits, asked: Any) -> str | None:
-        """Who shares the group commits what it had when it was alone."""
+        """A member that shares the group commits what it had when it was alone."""
         if not held and self._member().generation == 1 and len(asked.offsets) == 3:
             held.append(asked)
             return "the connection to the coordinator failed"
@@ -136,7 +136,7 @@ def test_a_commit_that_is_tried_again_when_others_have_its_partition_is_found(mo
     assert "G2" in played(*work)[1]
 
 
-def test_a_member_that_begins_behind_what_is_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_member_that_starts_past_the_committed_position(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Commits.fetch
 
     async def twin(self: Commits, partitions: Any) -> Any:
@@ -147,7 +147,7 @@ def test_a_member_that_begins_behind_what_is_committed_is_found(monkeypatch: pyt
     assert "C2" in caught(lambda: monkeypatch.setattr(Commits, "fetch", twin), *work)
 
 
-def test_a_coordinator_that_expires_a_member_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_coordinator_that_expires_a_member_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Shard.reset_session
 
     def twin(self: Shard, group: Any, member: Any, now_ms: int) -> None:
@@ -156,7 +156,7 @@ def test_a_coordinator_that_expires_a_member_too_early_is_found(monkeypatch: pyt
     assert "G8" in caught(lambda: monkeypatch.setattr(Shard, "reset_session", twin), *TWO)
 
 
-def test_a_partition_that_nobody_is_given_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_partition_without_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     original = RangeAssignor.assign
 
     def twin(self: RangeAssignor, *arguments: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_partition_that_nobody_is_given_is_found(monkeypatch: pytest.MonkeyPat
     assert caught(lambda: monkeypatch.setattr(RangeAssignor, "assign", twin), *TWO) == {"L8"}
 
 
-def test_a_group_is_in_some_worlds_with_each_assignor_and_each_way_to_commit() -> None:
+def test_some_drawn_worlds_have_a_group_with_each_assignor_and_commit_mode() -> None:
     works = [draw_plan(seed, FaultSettings(duration_ms=20_000)).work.get(CONSUMER_GROUP, ()) for seed in range(1, 81)]
     drawn = [{choices_of(each.amount) for each in work if each.verb == START_MEMBER} for work in works if work]
     assert 10 <= len(drawn) <= 30

@@ -1,4 +1,5 @@
-"""Controllers that become voters without being asked to: after somebody took them out, and with an empty disk."""
+"""Tests of controllers that become voters by themselves: after an administrator removed them, and with an
+empty disk."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from kraft.controller.voter_membership import VoterMembership
 from kraft.sim.check.base import Finding
 from kraft.sim.cluster.shape import AUTO_JOIN, ClusterShape
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import EMPTY_DISK, OVERRIDES, REMOVE_VOTER, VOTER_CHANGER, Fault, Operation, Plan
+from kraft.sim.nemesis.plan import EMPTY_DISK, OVERRIDES, REMOVE_VOTER, VOTER_CHANGER, Fault, Plan, PlannedOperation
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
 
@@ -17,7 +18,7 @@ REPLACED = tuple(
     Fault(at_ms=500 + 6_000 * number, kind=EMPTY_DISK, node=node, back_ms=300)
     for number, node in enumerate(SHAPE.controller_ids)
 )
-TAKEN_OUT = {VOTER_CHANGER: tuple(Operation(500 + 5_000 * number, REMOVE_VOTER, number) for number in range(3))}
+TAKEN_OUT = {VOTER_CHANGER: tuple(PlannedOperation(500 + 5_000 * number, REMOVE_VOTER, number) for number in range(3))}
 DRAWN = FaultSettings(duration_ms=30_000)
 
 
@@ -31,7 +32,7 @@ def found_by(run: ClusterRun) -> list[Finding]:
     return [*run.report.findings, *(found for check in run.checks for found in check.findings)]
 
 
-def test_every_controller_may_come_back_with_an_empty_disk_one_after_the_other() -> None:
+def test_every_controller_can_rejoin_with_an_empty_disk_in_turn() -> None:
     run = carried_out(Plan(shape=SHAPE, duration_ms=18_000, faults=REPLACED))
     assert not found_by(run), found_by(run)[0]
     assert run.disturbances.met == {EMPTY_DISK: 3}
@@ -39,15 +40,15 @@ def test_every_controller_may_come_back_with_an_empty_disk_one_after_the_other()
     assert run.cluster.absent_voters() == []
 
 
-def test_controllers_that_were_taken_out_come_back_by_themselves() -> None:
+def test_removed_controllers_rejoin_the_voters_by_themselves() -> None:
     run = carried_out(Plan(shape=SHAPE, duration_ms=15_000, work=TAKEN_OUT))
     assert not found_by(run), found_by(run)[0]
     assert run.cluster.watch.suite.membership.added == 3
     assert run.cluster.absent_voters() == []
 
 
-def test_a_controller_that_does_not_join_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VoterMembership, "_wish", lambda self: None)
+def test_checks_catch_a_controller_that_does_not_rejoin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VoterMembership, "_needed_change", lambda self: None)
     run = carried_out(Plan(shape=SHAPE, duration_ms=2_000, faults=REPLACED[:1]))
     assert [(found.check, found.text) for found in found_by(run)][:1] == [("L5", "the cluster did not get well")]
     assert run.cluster.absent_voters() == [101]
@@ -62,11 +63,11 @@ def test_a_controller_that_does_not_join_is_found(monkeypatch: pytest.MonkeyPatc
     ],
     ids=["somebody takes voters out", "they do not join by themselves", "there are two"],
 )
-def test_no_controller_loses_its_disk_where_nobody_could_take_its_place(plan: Plan) -> None:
+def test_an_empty_disk_fault_is_skipped_if_a_controller_could_not_be_replaced(plan: Plan) -> None:
     assert carried_out(plan).disturbances.met == {}
 
 
-def test_a_second_controller_does_not_lose_its_disk_before_the_first_has_joined() -> None:
+def test_no_second_controller_loses_its_disk_before_the_first_has_rejoined() -> None:
     first, second = REPLACED[:2]
     hasty = (first, Fault(at_ms=1_000, kind=EMPTY_DISK, lane=1, node=second.node, back_ms=300))
     run = carried_out(Plan(shape=SHAPE, duration_ms=4_000, faults=hasty))
@@ -74,7 +75,7 @@ def test_a_second_controller_does_not_lose_its_disk_before_the_first_has_joined(
     assert not found_by(run), found_by(run)[0]
 
 
-def test_controllers_join_by_themselves_in_some_of_the_worlds_in_which_voters_come_and_go() -> None:
+def test_some_drawn_worlds_with_voter_changes_have_controllers_that_join_by_themselves() -> None:
     plans = [plan for seed in range(1, 201) if (plan := draw_plan(seed, DRAWN)).shape.dynamic_voters]
     joining = [plan for plan in plans if plan.shape.joins_by_itself]
     removing = [plan for plan in joining if VOTER_CHANGER in plan.work]

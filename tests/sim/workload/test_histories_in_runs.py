@@ -1,5 +1,6 @@
-"""What registrars are told in a run is judged: a good run passes and has something to judge, and bugs are caught that
-answer before the fact, or without one."""
+"""Tests that the answers that registrars (clients that compete for the same names) get in a run are judged. A good run
+passes with something to judge. Bugs are caught that answer before the commit, or without a commit.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from kraft.broker.group.requests import CommitReply, CommitRequest, PartitionErr
 from kraft.control.decide import ADMIN
 from kraft.control.topics import create_delete as topics
 from kraft.control.topics import grow
-from kraft.controller.command_queue import CommandLine
-from kraft.sim.nemesis.drawing import Mood, draw_work
+from kraft.controller.command_queue import CommandQueue
+from kraft.sim.nemesis.drawing import PlanChoices, draw_work
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import ACTIVE_CONTROLLER, COMMIT, CREATE, FETCH, REGISTRARS, Fault, Operation, Plan
+from kraft.sim.nemesis.plan import ACTIVE_CONTROLLER, COMMIT, CREATE, FETCH, REGISTRARS, Fault, Plan, PlannedOperation
 from kraft.sim.run.run import ClusterRun, RunResult, RunSettings, Signature, run_plan
 from kraft.sim.run.shrink import Shrinker
 from kraft.wire.api_keys import ApiKey
@@ -34,8 +35,8 @@ SEEDS = (1, 2, 3)
 
 
 def plan_of(seed: int, *faults: Fault) -> Plan:
-    """Nobody but registrars, who do what the seed draws."""
-    work = draw_work(seed, Mood(registers=True), FaultSettings(duration_ms=DURATION_MS))
+    """Return a plan with only registrars, whose operations the seed draws."""
+    work = draw_work(seed, PlanChoices(registers=True), FaultSettings(duration_ms=DURATION_MS))
     return Plan(
         seed=seed,
         duration_ms=DURATION_MS,
@@ -46,11 +47,11 @@ def plan_of(seed: int, *faults: Fault) -> Plan:
 
 
 FLAPS = tuple(Fault(at_ms=at_ms, kind="flap", role=ACTIVE_CONTROLLER, back_ms=100) for at_ms in range(500, 2_500, 600))
-"""Active controllers that die between an append and its commit."""
+"""Faults that kill the active controller between an append and its commit."""
 
 
 def cut_off(*nodes: int) -> tuple[Fault, ...]:
-    """One of three after the other loses its links to the other two, and keeps those to all else."""
+    """Faults that cut each of the three controllers in turn off from the other two, but not from other nodes."""
     return tuple(
         Fault(at_ms=500 + number * CUT_MS, kind="cut", lane=lane, node=node, other=other, duration_ms=CUT_MS - 100)
         for number, node in enumerate(nodes)
@@ -61,7 +62,7 @@ def cut_off(*nodes: int) -> tuple[Fault, ...]:
 CONTROLLERS_CUT_OFF, BROKERS_CUT_OFF = cut_off(101, 102, 103), cut_off(1, 2, 3)
 
 
-def test_a_good_run_has_histories_of_both_kinds_and_each_is_judged() -> None:
+def test_a_good_run_has_topic_and_offset_histories_that_are_all_judged() -> None:
     result = run_plan(plan_of(1, *FLAPS))
     assert not result.findings, result.findings[0]
     assert result.counters["R20"] > 10
@@ -69,13 +70,13 @@ def test_a_good_run_has_histories_of_both_kinds_and_each_is_judged() -> None:
     assert result.counters["undecided"] == 0
 
 
-def test_a_run_without_registrars_knows_nothing_of_histories() -> None:
+def test_a_run_without_registrars_has_no_metadata_histories() -> None:
     result = run_plan(Plan(duration_ms=100, ends_early=True))
     assert {"R20", "G3b"} <= set(result.unseen)
 
 
-def test_everything_is_read_once_more_when_all_is_well() -> None:
-    work = {REGISTRARS[0]: (Operation(0, CREATE, 0), Operation(10, COMMIT, 1))}
+def test_registrars_read_all_values_again_after_recovery() -> None:
+    work = {REGISTRARS[0]: (PlannedOperation(0, CREATE, 0), PlannedOperation(10, COMMIT, 1))}
     result = run_plan(Plan(duration_ms=1_000, work=work))
     assert not result.findings, result.findings[0]
     assert (result.counters["R20"], result.counters["G3b"]) == (2, 1), "the first call, and a commit, tell nothing"
@@ -105,10 +106,10 @@ def growth_is_answered_and_not_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_reply_leaves_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def twin(self: CommandLine, parked: Any) -> None:
+    def twin(self: CommandQueue, parked: Any) -> None:
         parked.asked.waiter.reply(parked.reply)
 
-    plant(patch, CommandLine, "_park", twin)
+    plant(patch, CommandQueue, "_park", twin)
 
 
 def a_commit_is_answered_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def a_commit_is_answered_and_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def caught(bug: Bug, check: str, faults: tuple[Fault, ...]) -> RunResult | None:
-    """The first run that finds it, of those that pass without the bug."""
+    """Return the first run that finds the planted bug, of those that pass without it."""
     for seed in SEEDS:
         plan = plan_of(seed, *faults)
         clean = run_plan(plan)
@@ -155,12 +156,14 @@ def caught(bug: Bug, check: str, faults: tuple[Fault, ...]) -> RunResult | None:
         (a_commit_is_answered_and_not_written, "G3b", ()),
     ],
 )
-def test_a_planted_bug_is_caught_within_three_seeds(bug: Bug, check: str, faults: tuple[Fault, ...]) -> None:
+def test_checks_catch_a_planted_metadata_history_bug_within_three_seeds(
+    bug: Bug, check: str, faults: tuple[Fault, ...]
+) -> None:
     assert caught(bug, check, faults) is not None
 
 
 @pytest.mark.slow
-def test_a_history_that_fails_shrinks_to_few_calls() -> None:
+def test_a_failing_metadata_history_shrinks_to_few_calls() -> None:
     with pytest.MonkeyPatch.context() as patch:
         a_commit_is_answered_and_not_written(patch)
         plan = plan_of(1)
@@ -172,7 +175,7 @@ def test_a_history_that_fails_shrinks_to_few_calls() -> None:
     assert shrinker.smallest.duration_ms < DURATION_MS / 2
 
 
-# readings of those who were replaced
+# reads from replaced coordinators
 
 
 def coordinator_of_the_first_ledger(run: ClusterRun) -> int:
@@ -181,12 +184,13 @@ def coordinator_of_the_first_ledger(run: ClusterRun) -> int:
     return topic.partition(partition_of("ledger-0", topic.partition_count)).leader
 
 
-def test_a_coordinator_that_does_not_know_of_its_successor_reads_what_was_and_that_does_not_count() -> None:
-    """It is cut off from all nodes, and clients reach it: as in Apache Kafka, nobody asks a quorum for a reading."""
+def test_offset_reads_answered_by_a_replaced_coordinator_are_not_judged() -> None:
+    """The coordinator is cut off from all nodes, and clients reach it. As in Apache Kafka, no quorum is contacted for a
+    read."""
     first, other = REGISTRARS
     work = {
-        first: (Operation(0, COMMIT), Operation(15_000, FETCH)),
-        other: (Operation(14_000, COMMIT), Operation(14_500, FETCH)),
+        first: (PlannedOperation(0, COMMIT), PlannedOperation(15_000, FETCH)),
+        other: (PlannedOperation(14_000, COMMIT), PlannedOperation(14_500, FETCH)),
     }
     plan = Plan(duration_ms=1_000, work={first: work[first][:1]}, ends_early=True)
     run = ClusterRun(plan.seed, RunSettings(plan=plan))

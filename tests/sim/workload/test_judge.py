@@ -1,4 +1,5 @@
-"""The final reader's verdict can fail: each promise that a run makes is broken once, in a history that was good."""
+"""Tests that the final reader's verdict can fail: each guarantee of a run is broken once, in a history that
+was good."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ import pytest
 
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.faults import FaultSettings
-from kraft.sim.nemesis.plan import OVERRIDES, READ_AGAIN, REREADER, SEND, Operation, Plan
+from kraft.sim.nemesis.plan import OVERRIDES, READ_AGAIN, REREADER, SEND, Plan, PlannedOperation
 from kraft.sim.run.run import ClusterRun, RunSettings, run_plan
-from kraft.sim.workload.workload import IDEMPOTENT, LOOSE, Read, Workload
+from kraft.sim.workload.workload import IDEMPOTENT, LOOSE, ReaderRecords, Workload
 
 SETTINGS = RunSettings(faults=FaultSettings(duration_ms=1_500, crashes=0, network_faults=0))
 
 
-def finished() -> tuple[Workload, Read]:
-    """A good run, and what its final reader was given."""
+def finished() -> tuple[Workload, ReaderRecords]:
+    """Carry out a good run; return it, and the records that its final reader got."""
     run = ClusterRun(1, SETTINGS)
     result = run.run()
     assert not result.findings
@@ -25,35 +26,35 @@ def finished() -> tuple[Workload, Read]:
     return run.workload, run.final
 
 
-def lose_the_last(workload: Workload, final: Read) -> None:
+def lose_the_last(workload: Workload, final: ReaderRecords) -> None:
     records = final.records[max(final.records)]
     del records[max(offset for offset, value in records.items() if not value.startswith(LOOSE.encode()))]
     workload.read_along.records.clear()
 
 
-def double_one(workload: Workload, final: Read) -> None:
+def double_one(workload: Workload, final: ReaderRecords) -> None:
     records = max(final.records.values(), key=len)
     exact = next(value for value in records.values() if value.startswith(IDEMPOTENT.encode()))
     records[max(records) + 1] = exact
 
 
-def swap_two(workload: Workload, final: Read) -> None:
+def swap_two(workload: Workload, final: ReaderRecords) -> None:
     sent = workload.sent[IDEMPOTENT].records
     one, other = [index for index, (_, partition, _) in enumerate(sent) if partition == sent[0][1]][:2]
     sent[one], sent[other] = sent[other], sent[one]
 
 
-def add_a_stranger(workload: Workload, final: Read) -> None:
+def add_a_stranger(workload: Workload, final: ReaderRecords) -> None:
     records = max(final.records.values(), key=len)
     records[max(records) + 1] = b"nobody/1"
 
 
-def unread_one(workload: Workload, final: Read) -> None:
+def unread_one(workload: Workload, final: ReaderRecords) -> None:
     place = max(workload.read_along.records)
     workload.read_along.records[place][0] = b"something else"
 
 
-CANARIES: dict[str, Callable[[Workload, Read], None]] = {
+CANARIES: dict[str, Callable[[Workload, ReaderRecords], None]] = {
     "L10": lose_the_last,
     "T1": double_one,
     "C1": swap_two,
@@ -63,7 +64,7 @@ CANARIES: dict[str, Callable[[Workload, Read], None]] = {
 
 
 @pytest.mark.slow
-def test_every_broken_promise_is_found() -> None:
+def test_checks_catch_every_broken_guarantee_to_clients() -> None:
     for check, spoil in CANARIES.items():
         workload, final = finished()
         spoil(workload, final)
@@ -71,17 +72,19 @@ def test_every_broken_promise_is_found() -> None:
         assert check in {finding.check for finding in workload.cluster.report.findings}, check
 
 
-def test_what_the_rereader_is_given_is_judged_in_the_order_in_which_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_a_reader_that_reads_repeatedly_are_judged_in_the_order_received(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = Workload._take
 
-    def twin(self: Workload, read: Read, records: list[Any], reader: str) -> None:
+    def twin(self: Workload, read: ReaderRecords, records: list[Any], reader: str) -> None:
         original(self, read, records, reader)
         if reader == "the rereader":
             read.records = {place: dict(reversed(of.items())) for place, of in read.records.items()}
 
     work = {
-        IDEMPOTENT: tuple(Operation(at_ms, SEND, 0, 10) for at_ms in (*range(8), 1_400)),
-        REREADER: tuple(Operation(at_ms, READ_AGAIN, 0) for at_ms in (800, 1_000)),
+        IDEMPOTENT: tuple(PlannedOperation(at_ms, SEND, 0, 10) for at_ms in (*range(8), 1_400)),
+        REREADER: tuple(PlannedOperation(at_ms, READ_AGAIN, 0) for at_ms in (800, 1_000)),
     }
     plan = Plan(duration_ms=1_500, shape=ClusterShape(controllers=1, overrides=OVERRIDES), work=work)
     clean = run_plan(plan)
@@ -92,7 +95,7 @@ def test_what_the_rereader_is_given_is_judged_in_the_order_in_which_it_came(monk
 
 
 @pytest.mark.parametrize(("offset", "due"), [(5, 6), (8, 6)])
-def test_a_reader_that_skips_or_goes_back_is_found(offset: int, due: int) -> None:
+def test_checks_catch_a_reader_that_skips_or_goes_back(offset: int, due: int) -> None:
     class Record:
         topic, partition, value = "orders", 0, b"v"
 
@@ -100,6 +103,6 @@ def test_a_reader_that_skips_or_goes_back_is_found(offset: int, due: int) -> Non
             self.offset = offset
 
     run = ClusterRun(1, SETTINGS)
-    read = Read({("orders", 0): dict.fromkeys(range(due), b"v")})
+    read = ReaderRecords({("orders", 0): dict.fromkeys(range(due), b"v")})
     run.workload._take(read, [Record(offset)], "a reader")
     assert [finding.check for finding in run.report.findings] == ["C2"]

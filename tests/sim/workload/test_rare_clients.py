@@ -1,4 +1,4 @@
-"""The clients that only some worlds have, each alone: what it does, and that what it is promised is judged."""
+"""Tests of the optional clients, each alone: what it does, and that the guarantees to it are judged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kraft.control.configs import incremental as alter_configs
 from kraft.control.decide import ADMIN as DECISIONS
 from kraft.image import ConfigResourceType
 from kraft.sim.check.base import Finding
-from kraft.sim.cluster.altered_settings import Setting
+from kraft.sim.cluster.altered_settings import SettingKey
 from kraft.sim.cluster.shape import ClusterShape
 from kraft.sim.nemesis.drawn_clients import CLOSED_LOOP_RECORDS, RARE_CLIENTS, SMALL_TOPICS_COUNT
 from kraft.sim.nemesis.faults import FaultSettings
@@ -42,8 +42,8 @@ from kraft.sim.nemesis.plan import (
     SET_RETENTION,
     SMALL_TOPICS,
     Fault,
-    Operation,
     Plan,
+    PlannedOperation,
 )
 from kraft.sim.nemesis.swarm import draw_plan
 from kraft.sim.run.run import ClusterRun, RunResult, RunSettings, Signature
@@ -60,7 +60,9 @@ SHAPE = ClusterShape(controllers=1, overrides=OVERRIDES)
 DRAWN = FaultSettings(duration_ms=20_000)
 
 
-def finished(client: str, *work: Operation, faults: tuple[Fault, ...] = (), duration_ms: int = 1_500) -> ClusterRun:
+def finished(
+    client: str, *work: PlannedOperation, faults: tuple[Fault, ...] = (), duration_ms: int = 1_500
+) -> ClusterRun:
     run = ClusterRun(
         1, RunSettings(plan=Plan(duration_ms=duration_ms, shape=SHAPE, faults=faults, work={client: work}))
     )
@@ -68,7 +70,9 @@ def finished(client: str, *work: Operation, faults: tuple[Fault, ...] = (), dura
     return run
 
 
-def carry_out(client: str, *work: Operation, faults: tuple[Fault, ...] = (), duration_ms: int = 1_500) -> ClusterRun:
+def carry_out(
+    client: str, *work: PlannedOperation, faults: tuple[Fault, ...] = (), duration_ms: int = 1_500
+) -> ClusterRun:
     run = finished(client, *work, faults=faults, duration_ms=duration_ms)
     assert not found_by(run), found_by(run)[0]
     return run
@@ -84,8 +88,8 @@ def told(run: ClusterRun, client: str) -> list[tuple[str, str]]:
 
 # small topics
 
-TWENTY = tuple(Operation(0, CREATE_SMALL, number, number) for number in range(20))
-TWO_EACH = tuple(Operation(100, SEND, number % 20, 10) for number in range(40))
+TWENTY = tuple(PlannedOperation(0, CREATE_SMALL, number, number) for number in range(20))
+TWO_EACH = tuple(PlannedOperation(100, SEND, number % 20, 10) for number in range(40))
 
 
 def test_many_small_topics_are_created_in_one_request_and_read_back() -> None:
@@ -100,7 +104,7 @@ def test_many_small_topics_are_created_in_one_request_and_read_back() -> None:
     }
 
 
-def test_small_topics_that_did_not_come_to_be_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_topics_that_a_request_did_not_create_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     original = small_topics.ask_any_once
 
     async def half(client: Any, key: Any, *, topics: list[Any], **fields: Any) -> Any:
@@ -114,17 +118,17 @@ def test_small_topics_that_did_not_come_to_be_are_asked_for_again(monkeypatch: p
     assert run.workload.acknowledged_of(SMALL_TOPICS) == 8
 
 
-def test_a_small_topic_that_is_not_there_in_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told_of_too_many(self: SmallTopics, *_: object) -> int:
+def test_checks_catch_a_missing_small_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reported_too_many(self: SmallTopics, *_: object) -> int:
         self.created["small-77"] = None
         return 3
 
-    monkeypatch.setattr(SmallTopics, "_replication_factor", told_of_too_many)
+    monkeypatch.setattr(SmallTopics, "_replication_factor", reported_too_many)
     run = finished(SMALL_TOPICS, *TWENTY[:2], *TWO_EACH[:2])
     assert {found.check for found in found_by(run)} == {"M11"}
 
 
-def test_a_record_of_a_small_topic_that_is_lost_or_doubled_is_found() -> None:
+def test_checks_catch_a_lost_or_duplicate_record_of_a_small_topic() -> None:
     run = carry_out(SMALL_TOPICS, *TWENTY[:2], *TWO_EACH[:2])
     assert run.final is not None
     records = run.final.records["small-1", 0]
@@ -139,16 +143,16 @@ def test_a_record_of_a_small_topic_that_is_lost_or_doubled_is_found() -> None:
 # the closed loop
 
 
-def test_a_closed_loop_sends_the_next_record_as_soon_as_the_last_was_answered() -> None:
-    run = carry_out(CLOSED_LOOP, *[Operation(0, SEND, 0)] * 30)
+def test_a_closed_loop_producer_sends_a_record_as_soon_as_the_previous_one_is_answered() -> None:
+    run = carry_out(CLOSED_LOOP, *[PlannedOperation(0, SEND, 0)] * 30)
     sends = [each for each in run.chronicle.operations if each.client == CLOSED_LOOP]
     assert len(sends) == 30
     assert all(one.end_ms is not None and one.end_ms <= other.at_ms for one, other in pairwise(sends))
     assert run.workload.acknowledged_of(CLOSED_LOOP) == 30
 
 
-def test_the_records_of_the_other_producers_are_under_way_together() -> None:
-    run = carry_out(IDEMPOTENT, *[Operation(0, SEND, 0)] * 30)
+def test_open_loop_producers_have_several_records_in_flight() -> None:
+    run = carry_out(IDEMPOTENT, *[PlannedOperation(0, SEND, 0)] * 30)
     sends = [each for each in run.chronicle.operations if each.client == IDEMPOTENT]
     assert sends[29].at_ms < (sends[0].end_ms or 0)
 
@@ -156,9 +160,9 @@ def test_the_records_of_the_other_producers_are_under_way_together() -> None:
 # settings of brokers
 
 
-def change(at_ms: int, broker: int, name: str, *, verb: str = SET_BROKER_CONFIG) -> Operation:
-    """`broker` 0: of all."""
-    return Operation(at_ms, verb, broker, next(at for at, setting in enumerate(SETTINGS) if setting[0] == name))
+def change(at_ms: int, broker: int, name: str, *, verb: str = SET_BROKER_CONFIG) -> PlannedOperation:
+    """Change a setting; `broker` 0: of all brokers."""
+    return PlannedOperation(at_ms, verb, broker, next(at for at, setting in enumerate(SETTINGS) if setting[0] == name))
 
 
 CHANGES = (
@@ -170,19 +174,19 @@ CHANGES = (
 )
 
 
-def test_brokers_work_by_what_was_changed_and_tell_it() -> None:
+def test_brokers_use_and_report_changed_settings() -> None:
     killed = Fault(at_ms=50, kind="kill", node=2, back_ms=500)
     run = carry_out(CONFIGURER, *CHANGES, faults=(killed,), duration_ms=3_000)
     assert run.configurer.changed == len(CHANGES)
     assert run.configurer.compared == 3 * len({name for name, _ in SETTINGS})
 
 
-def test_a_broker_that_does_not_take_a_change_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_broker_that_does_not_apply_a_changed_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DynamicConfigs, "_broker_settings_changed", lambda *_: None)
     assert {found.check for found in found_by(finished(CONFIGURER, *CHANGES))} == {"M9"}
 
 
-def test_a_broker_that_keeps_what_it_has_resolved_for_a_topic_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_broker_that_caches_a_topics_old_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     original = DynamicConfigs._broker_settings_changed
 
     def twin(self: DynamicConfigs, image: object) -> None:
@@ -194,8 +198,8 @@ def test_a_broker_that_keeps_what_it_has_resolved_for_a_topic_is_found(monkeypat
     assert {found.check for found in found_by(finished(CONFIGURER, *CHANGES))} == {"M9"}
 
 
-def test_a_broker_that_tells_another_setting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has taken the change, and tells what it was started with."""
+def test_checks_catch_a_broker_that_reports_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has applied the change, but reports the value with which it started."""
     monkeypatch.setattr(describe_configs, "_layers", lambda broker: BrokerLayers({}, {}, broker.dynamic_configs.static))
     assert {found.text for found in found_by(finished(CONFIGURER, *CHANGES))} == {
         "a broker tells another setting than the metadata say"
@@ -203,7 +207,7 @@ def test_a_broker_that_tells_another_setting_is_found(monkeypatch: pytest.Monkey
 
 
 def thrown_away(count: int) -> Callable[..., Any]:
-    """A twin of the decision on changes of settings: `count` of them are answered as if they were made, and are not."""
+    """Planted bug: of the requests that change settings, `count` are answered with success and not carried out."""
     original, left = alter_configs.decide_incremental_alter_configs, [count]
 
     def twin(image: Any, context: Any, command: Any) -> Any:
@@ -220,7 +224,7 @@ def plant_throwing_away(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     replace_row(monkeypatch, DECISIONS, ApiKey.INCREMENTAL_ALTER_CONFIGS, thrown_away(count))
 
 
-def test_a_setting_of_a_broker_that_is_acknowledged_and_thrown_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_lost_acknowledged_broker_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     plant_throwing_away(monkeypatch, 1)
     assert {found.check for found in found_by(finished(CONFIGURER, *CHANGES))} == {"M11"}
 
@@ -228,13 +232,13 @@ def test_a_setting_of_a_broker_that_is_acknowledged_and_thrown_away_is_found(mon
 # settings of topics
 
 SETTINGS_OF_A_TOPIC = (
-    Operation(0, SET_CONFIG, 0, 0),  # what is not there is created
-    *(Operation(200 * (1 + each), SET_CONFIG, 0, each) for each in range(3)),
+    PlannedOperation(0, SET_CONFIG, 0, 0),  # a missing topic is created
+    *(PlannedOperation(200 * (1 + each), SET_CONFIG, 0, each) for each in range(3)),
 )
-"""min.insync.replicas becomes 1, and then 2."""
+"""Changes of a topic's setting: min.insync.replicas becomes 1, and then 2."""
 
 
-def test_settings_of_a_topic_are_read_when_they_are_acknowledged_and_in_the_end() -> None:
+def test_topic_settings_are_read_at_each_acknowledgement_and_at_the_end() -> None:
     run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
     assert run.cluster.image.topic_configs("extra-1")["min.insync.replicas"] == "2"
     assert read_of_settings(run) == 3 + 2 + len(run.plan.topic_configs) * 2
@@ -245,25 +249,23 @@ def read_of_settings(run: ClusterRun) -> int:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_setting_of_a_topic_that_is_acknowledged_and_thrown_away_is_found(
-    monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    """Also one that another value follows: it is read before."""
+def test_checks_catch_a_lost_acknowledged_topic_setting(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The loss is found also if another value follows, because the setting is read before that."""
     plant_throwing_away(monkeypatch, count)
     found = found_by(finished(ADMIN, *SETTINGS_OF_A_TOPIC))
     assert {one.check for one in found} == {"M11"}
     assert "min.insync.replicas" in str(found[0])
 
 
-def test_a_setting_that_is_lost_after_it_was_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_setting_lost_after_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
-    run.settings._reads.append((Setting(2, "extra-1", "min.insync.replicas"), run.world.now_ns + 2, "1"))
+    run.settings._reads.append((SettingKey(2, "extra-1", "min.insync.replicas"), run.world.now_ns + 2, "1"))
     run.settings.judge(run.registrars.checks)
     assert {one.check for one in found_by(run)} == {"M11"}
 
 
-def test_a_topic_that_is_created_again_has_no_settings_of_the_old_one() -> None:
-    again = (Operation(900, DELETE, 0), Operation(1_200, SET_CONFIG, 0, 0))
+def test_a_recreated_topic_has_no_settings_of_the_old_one() -> None:
+    again = (PlannedOperation(900, DELETE, 0), PlannedOperation(1_200, SET_CONFIG, 0, 0))
     run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC, *again, duration_ms=2_000)
     assert "extra-1" in run.admin.living
     assert not run.cluster.image.topic_configs("extra-1")
@@ -272,7 +274,7 @@ def test_a_topic_that_is_created_again_has_no_settings_of_the_old_one() -> None:
     assert {one.check for one in found_by(run)} == {"M11"}, "the deletion is what took them"
 
 
-def test_a_topic_that_a_controller_does_not_know_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_request_for_an_unknown_topic_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
     def twin(image: Any, context: Any, command: Any) -> Any:
         (asked,) = command.request.resources
         return replace(
@@ -295,10 +297,10 @@ def test_a_topic_that_a_controller_does_not_know_is_no_change(monkeypatch: pytes
     assert run.admin.done == 1
 
 
-def test_an_answer_that_is_lost_leaves_open_whether_a_setting_was_changed() -> None:
-    """Of two values that were asked for either may stand, if the second one has no answer and was handled."""
+def test_a_lost_answer_leaves_the_change_of_a_setting_undecided() -> None:
+    """If the second request has no answer and was handled, either of the two requested values may hold."""
     run = carry_out(ADMIN, *SETTINGS_OF_A_TOPIC)
-    setting = Setting(2, "extra-1", "min.insync.replicas")
+    setting = SettingKey(2, "extra-1", "min.insync.replicas")
     run.settings._reads.append((setting, run.world.now_ns + 2, "7"))
     asked = run.settings.ask(ADMIN, ConfigResourceType.TOPIC, "extra-1", {"min.insync.replicas": "7"})
     asked.called_ns -= 1_000_000
@@ -310,13 +312,14 @@ def test_an_answer_that_is_lost_leaves_open_whether_a_setting_was_changed() -> N
     assert {one.check for one in found_by(run)} == {"M11"}, "nobody ever handled it"
 
 
-# elections that are asked for
+# requested elections
 
 
-def test_a_preferred_leader_that_was_dead_leads_again_when_it_is_asked_for() -> None:
-    """All three partitions are asked for, in their order; broker 1 is preferred by one of them."""
+def test_a_restarted_preferred_leader_leads_again_on_request() -> None:
+    """Elections of all three partitions are requested, in their order; broker 1 is the preferred leader of one
+    of them."""
     killed = Fault(at_ms=0, kind="kill", node=1, back_ms=300)
-    asks = [Operation(2_500 + 100 * partition, ELECT_PREFERRED, partition) for partition in range(3)]
+    asks = [PlannedOperation(2_500 + 100 * partition, ELECT_PREFERRED, partition) for partition in range(3)]
     run = carry_out(ELECTOR, *asks, faults=(killed,), duration_ms=4_000)
     outcomes = Counter(outcome == "done" for _, outcome in told(run, ELECTOR))
     assert outcomes == {True: run.elector.elected, False: 3 - run.elector.elected}
@@ -326,11 +329,11 @@ def test_a_preferred_leader_that_was_dead_leads_again_when_it_is_asked_for() -> 
 # retention
 
 RETAINED = (
-    *(Operation(0, SET_CONFIG, slot, 1) for slot in range(2)),  # what is not there is created
-    Operation(200, SET_RETENTION, 0, 0),
-    Operation(250, SET_RETENTION, 1, 1),
+    *(PlannedOperation(0, SET_CONFIG, slot, 1) for slot in range(2)),  # a missing topic is created
+    PlannedOperation(200, SET_RETENTION, 0, 0),
+    PlannedOperation(250, SET_RETENTION, 1, 1),
 )
-WRITTEN = tuple(Operation(at_ms, SEND, at_ms % 2, 150) for at_ms in range(400, 2_400, 25))
+WRITTEN = tuple(PlannedOperation(at_ms, SEND, at_ms % 2, 150) for at_ms in range(400, 2_400, 25))
 
 
 def retained() -> ClusterRun:
@@ -341,22 +344,22 @@ def retained() -> ClusterRun:
     return run
 
 
-def test_logs_are_cut_at_their_begin_until_they_are_as_short_as_they_may_be() -> None:
+def test_retention_deletes_the_oldest_segments_down_to_its_limit() -> None:
     run = retained()
     assert not found_by(run), found_by(run)[0]
     assert all(run.retainer.deleted[name] > 0 for name in ("extra-1", "extra-2")), run.retainer.deleted
     assert run.retainer.judged >= 6
 
 
-def test_a_log_that_keeps_what_its_retention_lets_go_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_log_longer_than_its_retention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "deletable_segments", lambda *_: [])
     assert {found.check for found in found_by(retained())} == {"L11"}
 
 
-# what is drawn
+# drawing
 
 
-def test_each_rare_client_is_in_some_worlds_and_none_in_the_plain_ones() -> None:
+def test_each_optional_client_is_in_some_drawn_worlds_but_no_plain_ones() -> None:
     plans = [draw_plan(seed, DRAWN) for seed in range(1, 61)]
     for client in RARE_CLIENTS:
         worlds = [plan.seed for plan in plans if client in plan.work]
@@ -364,7 +367,7 @@ def test_each_rare_client_is_in_some_worlds_and_none_in_the_plain_ones() -> None
         assert all(seed % 4 for seed in worlds), client
 
 
-def test_what_is_drawn_of_rare_clients_is_bounded_however_long_a_run_is() -> None:
+def test_operations_of_optional_clients_are_bounded_for_any_run_length() -> None:
     for seed in range(1, 41):
         work = draw_plan(seed, FaultSettings(duration_ms=60_000)).work
         created = [each for each in work.get(SMALL_TOPICS, ()) if each.verb == CREATE_SMALL]
@@ -374,7 +377,7 @@ def test_what_is_drawn_of_rare_clients_is_bounded_however_long_a_run_is() -> Non
         assert len(work.get(CLOSED_LOOP, ())) <= 30 * CLOSED_LOOP_RECORDS[1]
 
 
-def test_in_a_hot_world_most_records_go_to_one_partition() -> None:
+def test_in_worlds_with_a_hot_partition_most_records_go_to_it() -> None:
     shares = []
     for seed in (seed for seed in range(1, 61) if seed % 4):
         plan = draw_plan(seed, DRAWN)
@@ -386,15 +389,20 @@ def test_in_a_hot_world_most_records_go_to_one_partition() -> None:
     assert sum(0.5 < share <= 0.7 for share in shares) <= 5
 
 
-def test_shrinking_takes_rare_clients_away_and_changes_no_amount_but_that_of_what_is_sent() -> None:
-    """The failure needs two small topics, one of which has a replica more, and one record."""
-    created = (Operation(0, CREATE_SMALL, 0, 1), Operation(0, CREATE_SMALL, 1, 2))
+def test_shrinking_removes_optional_clients_and_changes_only_amounts_of_sends() -> None:
+    """The planted failure needs two small topics, one of which has one more replica, and one record."""
+    created = (PlannedOperation(0, CREATE_SMALL, 0, 1), PlannedOperation(0, CREATE_SMALL, 1, 2))
     work = {
-        SMALL_TOPICS: (*created, Operation(0, CREATE_SMALL, 2, 0), Operation(5, SEND, 1, 40), Operation(6, SEND, 0, 9)),
-        CLOSED_LOOP: (Operation(0, SEND, 0),) * 5,
+        SMALL_TOPICS: (
+            *created,
+            PlannedOperation(0, CREATE_SMALL, 2, 0),
+            PlannedOperation(5, SEND, 1, 40),
+            PlannedOperation(6, SEND, 0, 9),
+        ),
+        CLOSED_LOOP: (PlannedOperation(0, SEND, 0),) * 5,
         CONFIGURER: CHANGES,
-        ELECTOR: (Operation(0, ELECT_PREFERRED, 1),),
-        RETAINER: (Operation(0, SET_RETENTION, 1, 1),),
+        ELECTOR: (PlannedOperation(0, ELECT_PREFERRED, 1),),
+        RETAINER: (PlannedOperation(0, SET_RETENTION, 1, 1),),
     }
 
     def run(plan: Plan, failure: Signature) -> RunResult:
@@ -405,4 +413,4 @@ def test_shrinking_takes_rare_clients_away_and_changes_no_amount_but_that_of_wha
 
     shrinker = Shrinker(Plan(duration_ms=5, shape=SHAPE, work=work), Signature("L10", "lost"), run=run)
     list(shrinker.steps())
-    assert shrinker.smallest.work == {SMALL_TOPICS: (*created, Operation(0, SEND, 1, 0))}
+    assert shrinker.smallest.work == {SMALL_TOPICS: (*created, PlannedOperation(0, SEND, 1, 0))}

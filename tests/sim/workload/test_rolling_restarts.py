@@ -1,4 +1,4 @@
-"""A rolling restart in a run: one node after the other, and the next only when all replicas are in sync."""
+"""Tests of a rolling restart in a run: one node after the other, and the next only when all replicas are in sync."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.stages.checked_cluster import play, produce, wait_whole
 ROLL = Fault(at_ms=0, kind=ROLLING, back_ms=100)
 
 
-def test_each_node_in_turn_stops_in_order_while_all_others_run_and_are_in_sync() -> None:
+def test_a_rolling_restart_stops_each_node_while_all_others_are_in_sync() -> None:
     stopped: list[int] = []
 
     async def story(cluster: SimCluster) -> None:
@@ -36,7 +36,7 @@ def test_each_node_in_turn_stops_in_order_while_all_others_run_and_are_in_sync()
     assert not play(story)
 
 
-def test_it_is_given_up_where_the_cluster_does_not_get_whole() -> None:
+def test_a_rolling_restart_is_abandoned_if_the_cluster_does_not_recover() -> None:
     async def story(cluster: SimCluster) -> None:
         nemesis = Nemesis(cluster)
         cluster.crash(2, lose_power=False, is_noticed=False)

@@ -1,4 +1,6 @@
-"""Moves that are throttled: who is held back, that no throttle stays, and in which worlds they are drawn."""
+"""Tests of throttled reassignments: which replicas are delayed, that no throttle remains, and in which worlds they are
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ from kraft.sim.nemesis.plan import (
     SEND,
     THROTTLED_MOVE,
     Fault,
-    Operation,
     Plan,
+    PlannedOperation,
 )
 from kraft.sim.nemesis.swarm import DIRECTORY_RATE, draw_plan
 from kraft.sim.run.run import ClusterRun, RunSettings
 from kraft.sim.workload import throttled_moves
 
 SHAPE = ClusterShape(controllers=1, brokers=5, overrides=OVERRIDES)
-WRITTEN = tuple(Operation(at_ms, SEND, at_ms % 3, 600) for at_ms in range(0, 6_000, 20))
-MOVES = tuple(Operation(2_000 + 100 * number, THROTTLED_MOVE, number, 7 * number) for number in range(3))
+WRITTEN = tuple(PlannedOperation(at_ms, SEND, at_ms % 3, 600) for at_ms in range(0, 6_000, 20))
+MOVES = tuple(PlannedOperation(2_000 + 100 * number, THROTTLED_MOVE, number, 7 * number) for number in range(3))
 DRAWN = FaultSettings(duration_ms=30_000)
 
 
@@ -51,7 +53,7 @@ def slow_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttled_moves, "RATES_BYTES", (8_000,))
 
 
-def test_a_throttled_move_is_held_back_and_nothing_stays_of_its_throttle() -> None:
+def test_a_throttled_reassignment_is_delayed_and_leaves_no_throttle() -> None:
     run = carried_out()
     assert not found_by(run), found_by(run)[0]
     assert run.mover.throttles.begun == len(MOVES)
@@ -61,9 +63,10 @@ def test_a_throttled_move_is_held_back_and_nothing_stays_of_its_throttle() -> No
     assert FOLLOWER_REPLICAS not in image.topic_configs("orders")
 
 
-def test_a_throttle_that_was_set_late_is_lifted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rates of brokers are set once more when the move has ended: somebody handed the request on a second time."""
-    original = throttled_moves.lift_throttle
+def test_a_throttle_that_was_set_after_its_reassignment_ended_is_still_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rates of brokers are set once more when the move has ended, because a broker forwarded the request a second
+    time."""
+    original = throttled_moves.remove_throttle
 
     async def late(admin: object, topics: list[str], brokers: list[int]) -> None:
         await original(admin, topics, brokers)  # type: ignore[arg-type]
@@ -72,18 +75,18 @@ def test_a_throttle_that_was_set_late_is_lifted_all_the_same(monkeypatch: pytest
             await throttled_moves.set_throttle(admin, {("orders", 0): (1, 2, 3)}, {("orders", 0): (4,)}, 500)  # type: ignore[arg-type]
 
     again: list[int] = []
-    monkeypatch.setattr(throttled_moves, "lift_throttle", late)
+    monkeypatch.setattr(throttled_moves, "remove_throttle", late)
     run = carried_out()
     assert not found_by(run), found_by(run)[0]
     assert [broker for broker in SHAPE.broker_ids if LEADER_RATE in run.cluster.image.broker_configs(broker)] == []
 
 
-def test_a_throttle_that_holds_back_a_replica_in_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_catch_a_throttle_that_delays_an_in_sync_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplicationQuota, "holds_back", lambda self, _partition, _replica: self.is_exceeded)
     assert "D19" in {found.check for found in found_by(carried_out())}
 
 
-def test_throttles_are_set_in_some_of_the_worlds_in_which_partitions_are_moved() -> None:
+def test_some_drawn_worlds_with_reassignments_have_throttles() -> None:
     plans = [draw_plan(seed, DRAWN) for seed in range(1, 121)]
     moving = [plan for plan in plans if MOVER in plan.work]
     throttled = [plan for plan in moving if any(each.verb == THROTTLED_MOVE for each in plan.work[MOVER])]
@@ -100,7 +103,7 @@ def test_throttles_are_set_in_some_of_the_worlds_in_which_partitions_are_moved()
         )
 
 
-def test_moves_between_directories_have_a_rate_in_some_worlds() -> None:
+def test_some_drawn_worlds_limit_the_rate_of_moves_between_directories() -> None:
     plans = [draw_plan(seed, DRAWN) for seed in range(1, 121)]
     moving = [plan for plan in plans if DIRECTORY_MOVER in plan.work]
     held = [plan for plan in plans if DIRECTORY_RATE.items() <= plan.shape.overrides.items()]

@@ -1,4 +1,4 @@
-"""What a crash leaves: of the disk, of the handles, and on the other end of each connection."""
+"""Tests of the effects of a crash on the simulated disk, on handles, and at the other end of each connection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def dial(seam: Seam, *, timeout_ms: int = 1000) -> Recorder:
 
 
 def new_log(disk: Disk) -> File:
-    """An empty file whose name survives a power loss."""
+    """Create an empty file whose name survives a power loss."""
     disk.make_directory("/data")
     file = disk.create("/data/log")
     disk.sync_directory("/data")
@@ -74,7 +74,7 @@ def test_a_kill_keeps_everything_that_was_written() -> None:
     run(body)
 
 
-def test_a_power_loss_keeps_what_was_synced_and_a_seeded_part_of_the_rest() -> None:
+def test_a_power_loss_keeps_synced_bytes_and_a_seeded_part_of_pending_writes() -> None:
     left: set[bytes] = set()
 
     async def body(world: World) -> None:
@@ -95,7 +95,7 @@ def test_a_power_loss_keeps_what_was_synced_and_a_seeded_part_of_the_rest() -> N
     assert all(content.startswith(b"synced") and content.rstrip(b"\0") in whole for content in torn)
 
 
-def test_a_torn_write_ends_at_a_sector() -> None:
+def test_a_write_torn_by_a_power_loss_ends_at_a_sector_boundary() -> None:
     lengths: set[int] = set()
 
     async def body(world: World) -> None:
@@ -109,8 +109,9 @@ def test_a_torn_write_ends_at_a_sector() -> None:
     assert all(length == 5000 or length % 512 == 0 for length in lengths)
 
 
-def test_sectors_that_were_not_synced_reach_the_device_in_any_order() -> None:
-    """What was synced shares its sector with the first write, which reads as zeros if it is lost, up to the sector."""
+def test_unsynced_sectors_reach_the_device_in_any_order() -> None:
+    """Synced bytes share their sector with the first unsynced write. If that write is lost, it reads as zeros, up to
+    the sector's end."""
     writes = [bytes([letter]) * size for letter, size in zip(b"abc", (412, 512, 512), strict=True)]
     left: set[tuple[bool, ...]] = set()
 
@@ -133,8 +134,8 @@ def test_sectors_that_were_not_synced_reach_the_device_in_any_order() -> None:
     assert {(False, True, True), (True, False, True), (False, False, True), (True, True, True)} <= left
 
 
-def test_a_sector_is_lost_with_all_that_was_written_into_it() -> None:
-    """Also when the last of it is the kept piece of a torn write."""
+def test_a_lost_sector_loses_all_writes_to_it() -> None:
+    """This includes the kept piece of a write that was only partly stored."""
     left: set[tuple[bytes, bytes]] = set()
 
     async def body(world: World) -> None:
@@ -151,7 +152,7 @@ def test_a_sector_is_lost_with_all_that_was_written_into_it() -> None:
     assert {first for first, _ in left} == {b"", b"a" * 100, sectors[0]}
 
 
-def test_sectors_that_were_cut_and_written_again_may_be_lost() -> None:
+def test_truncated_and_rewritten_sectors_may_be_lost() -> None:
     left: set[bytes] = set()
 
     async def body(world: World) -> None:
@@ -169,7 +170,7 @@ def test_sectors_that_were_cut_and_written_again_may_be_lost() -> None:
     assert all(content.startswith(b"0" * 512) for content in left)
 
 
-def test_a_cut_that_was_not_synced_may_be_undone_by_a_power_loss() -> None:
+def test_a_power_loss_may_undo_an_unsynced_truncation() -> None:
     left: set[bytes] = set()
 
     async def body(world: World) -> None:
@@ -186,7 +187,7 @@ def test_a_cut_that_was_not_synced_may_be_undone_by_a_power_loss() -> None:
     assert left == {b"0123456789", b"0123", b"0123new"}
 
 
-def test_entries_that_were_not_synced_may_be_lost_with_the_power() -> None:
+def test_a_power_loss_may_lose_unsynced_directory_entries() -> None:
     left: set[tuple[str, ...]] = set()
 
     async def body(world: World) -> None:
@@ -204,8 +205,8 @@ def test_entries_that_were_not_synced_may_be_lost_with_the_power() -> None:
     assert left == {("a",), ("b",), ("b", "c"), ("c",)}
 
 
-def test_a_directory_that_takes_the_place_of_a_removed_one_survives_a_power_loss() -> None:
-    """It is durable when it is made, so the removal is, too."""
+def test_a_directory_replacing_a_removed_one_survives_a_power_loss() -> None:
+    """The new directory is durable when it is created, so the removal of the old one is durable, too."""
 
     async def body(world: World) -> None:
         disk = world.node("server").disk
@@ -246,7 +247,7 @@ def test_old_bytes_are_written_back_without_a_sync() -> None:
     run(body, seeds=10)
 
 
-def test_a_failed_sync_loses_its_bytes_and_a_later_one_does_not_bring_them_back() -> None:
+def test_bytes_of_a_failed_sync_stay_lost_after_a_later_sync() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         file = new_log(disk)
@@ -268,7 +269,7 @@ def test_a_failed_sync_loses_its_bytes_and_a_later_one_does_not_bring_them_back(
 # the handles
 
 
-def test_every_handle_of_a_crashed_life_refuses_and_has_no_effect() -> None:
+def test_every_handle_of_a_crashed_incarnation_raises_and_has_no_effect() -> None:
     async def body(world: World) -> None:
         seam = world.node("server")
         seam.disk.make_directory("/data")
@@ -305,7 +306,7 @@ def test_every_handle_of_a_crashed_life_refuses_and_has_no_effect() -> None:
     run(body)
 
 
-def test_a_crashed_nodes_finally_blocks_touch_nothing() -> None:
+def test_finally_blocks_of_a_crashed_node_have_no_effect() -> None:
     async def body(world: World) -> None:
         refused: list[str] = []
 
@@ -332,7 +333,7 @@ def test_a_crashed_nodes_finally_blocks_touch_nothing() -> None:
     run(body)
 
 
-def test_a_lock_ends_with_the_life_that_holds_it() -> None:
+def test_a_file_lock_ends_with_the_incarnation_that_holds_it() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         held = disk.lock("/.lock")
@@ -341,7 +342,7 @@ def test_a_lock_ends_with_the_life_that_holds_it() -> None:
         world.kill("server")
         later = world.node("server").disk
         later.lock("/.lock")
-        held.release()  # of the old life: the new one keeps its lock
+        held.release()  # of the old incarnation: the new one keeps its lock
         with pytest.raises(DiskLocked):
             later.lock("/.lock")
 
@@ -371,7 +372,7 @@ def test_a_restarted_node_runs_the_same_main_on_the_same_disk() -> None:
 # the other end
 
 
-def test_the_death_of_a_process_is_seen_by_its_peers() -> None:
+def test_peers_of_a_killed_process_see_their_connections_end() -> None:
     reasons: set[CloseReason] = set()
 
     async def body(world: World) -> None:
@@ -391,7 +392,7 @@ def test_the_death_of_a_process_is_seen_by_its_peers() -> None:
     assert reasons == {CloseReason.PEER, CloseReason.RESET}
 
 
-def test_what_left_before_a_kill_still_arrives() -> None:
+def test_bytes_sent_before_a_kill_still_arrive() -> None:
     async def body(world: World) -> None:
         accepted = serve(world.node("server"))
         near = await dial(world.node("client"))
@@ -406,7 +407,7 @@ def test_what_left_before_a_kill_still_arrives() -> None:
     run(body, seeds=5)
 
 
-def test_a_power_loss_is_silence_until_the_host_is_up_and_is_spoken_to() -> None:
+def test_peers_see_no_end_of_connection_after_a_power_loss_until_the_host_answers() -> None:
     async def body(world: World) -> None:
         serve(world.node("server"))
         client = world.node("client")
@@ -425,7 +426,7 @@ def test_a_power_loss_is_silence_until_the_host_is_up_and_is_spoken_to() -> None
     run(body, seeds=5)
 
 
-def test_a_dial_that_waits_for_a_host_goes_on_when_it_is_up() -> None:
+def test_a_waiting_dial_continues_when_its_host_has_booted() -> None:
     async def body(world: World) -> None:
         serve(world.node("server"))
         client = world.node("client")
@@ -452,7 +453,7 @@ def test_an_unknown_host_is_unreachable() -> None:
 # failures
 
 
-def test_what_a_nodes_main_raises_ends_the_run_or_is_handed_over() -> None:
+def test_an_exception_of_a_nodes_main_ends_the_run_or_goes_to_on_failure() -> None:
     failures: list[str] = []
 
     async def fall(seam: Seam) -> None:
@@ -475,7 +476,7 @@ def test_what_a_nodes_main_raises_ends_the_run_or_is_handed_over() -> None:
     assert failures == ["server: a rule of ours"]
 
 
-def test_a_handler_that_fails_stops_its_node_only() -> None:
+def test_a_failing_connection_handler_stops_only_its_node() -> None:
     async def body(world: World) -> None:
         failures: list[str] = []
 
@@ -503,7 +504,7 @@ def test_a_handler_that_fails_stops_its_node_only() -> None:
     run(body)
 
 
-def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock() -> None:
+def test_a_run_without_further_events_raises_deadlock() -> None:
     async def waits(seam: Seam) -> None:
         await trio.sleep_forever()
 
@@ -515,7 +516,7 @@ def test_a_run_in_which_nothing_can_happen_any_more_is_a_deadlock() -> None:
         run(body)
 
 
-def test_disk_full_refuses_until_there_is_room() -> None:
+def test_a_full_disk_rejects_writes_until_it_has_room() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         file = disk.create("/log")
@@ -531,7 +532,7 @@ def test_disk_full_refuses_until_there_is_room() -> None:
     run(body)
 
 
-def test_cold_reads_happen_and_can_be_switched_off() -> None:
+def test_cold_reads_happen_and_can_be_disabled() -> None:
     async def body(world: World) -> None:
         file = world.node("server").disk.create("/log")
         file.append(b"x")

@@ -1,4 +1,4 @@
-"""The same seed gives the same run, in any process; another seed gives another."""
+"""Tests that the same seed gives the same run, in any process, and that different seeds give different runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def hash_in_a_fresh_process(seed: int, *, hash_seed: str, zone: str) -> str:
-    """The trace hash of the scenario in a process with its own hash seed, time zone and heap."""
+    """Return the trace hash of the scenario in a process with its own hash seed, time zone and heap."""
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "TZ": zone, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.stages.world_scenario", str(seed)]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
@@ -34,11 +34,11 @@ def test_the_same_seed_gives_the_same_trace_in_fresh_processes_and_in_a_warm_one
     assert first == second == World(5).run(scenario.main) == World(5).run(scenario.main)
 
 
-def test_another_seed_gives_another_trace() -> None:
+def test_runs_of_different_seeds_have_different_traces() -> None:
     assert len({World(seed).run(scenario.main) for seed in range(3)}) == 3
 
 
-def test_the_trace_has_checkpoints_and_its_last_lines_on_demand() -> None:
+def test_the_trace_of_a_world_has_checkpoints_and_on_request_its_last_lines() -> None:
     world = World(1, WorldOptions(trace_lines=20))
     final = world.run(scenario.main)
     assert len(world.trace_checkpoints) == world.events // 1000 > 0
@@ -46,7 +46,7 @@ def test_the_trace_has_checkpoints_and_its_last_lines_on_demand() -> None:
     assert final != world.trace_checkpoints[0]
 
 
-def test_a_stream_of_chance_does_not_depend_on_the_others() -> None:
+def test_a_random_stream_does_not_depend_on_other_streams() -> None:
     draws = []
     for noisy in (False, True):
 
@@ -103,7 +103,7 @@ OF_NO_HARM = (
 
 
 def as_module(name: str, code: str) -> Callable[[], None]:
-    """What runs `code` as a module of this name would."""
+    """Run `code` as a module of this name would."""
     return lambda: exec(code, {"__name__": name})
 
 
@@ -118,7 +118,7 @@ REACHES = [("tests.x", code) for code in BY_ANYBODY] + [("kraft.node.x", code) f
 
 
 @pytest.mark.parametrize("reach", REACHES)
-def test_reaching_for_the_real_world_raises(reach: tuple[str, str]) -> None:
+def test_calls_to_the_real_world_raise_within_a_simulated_world(reach: tuple[str, str]) -> None:
     run = as_module(*reach)
     with pytest.raises(NotOfThisWorld, match="use the seam"):
         in_a_world(run)
@@ -126,16 +126,16 @@ def test_reaching_for_the_real_world_raises(reach: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("code", OF_NO_HARM)
-def test_what_asks_the_real_world_for_nothing_may_be_called(code: str) -> None:
+def test_calls_without_real_time_or_randomness_are_allowed(code: str) -> None:
     in_a_world(as_module("kraft.node.x", code))
 
 
 @pytest.mark.parametrize("code", BY_KRAFT)
-def test_files_of_an_application_are_its_own(code: str) -> None:
+def test_an_application_may_use_files_within_a_simulated_world(code: str) -> None:
     in_a_world(as_module("orders.service", code))
 
 
-def test_a_run_that_touched_a_wire_ends_also_if_that_is_swallowed() -> None:
+def test_a_forbidden_call_ends_the_run_even_if_its_exception_is_swallowed() -> None:
     went_on = []
 
     async def main(world: World) -> None:

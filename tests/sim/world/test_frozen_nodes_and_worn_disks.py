@@ -1,4 +1,4 @@
-"""Frozen processes, connections that stall, disks that are slow, lie or are replaced."""
+"""Tests of frozen processes, connections that stall, and disks that are slow, lose synced data, or are replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(body: Callable[[World], Awaitable[None]], *, seeds: int = 5) -> None:
 # frozen processes
 
 
-def test_a_frozen_node_answers_nothing_and_then_everything_in_order() -> None:
+def test_a_frozen_node_answers_everything_in_order_after_resuming() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         pair.world.pause("server")
@@ -37,7 +37,7 @@ def test_a_frozen_node_answers_nothing_and_then_everything_in_order() -> None:
     run_pair(body)
 
 
-def test_what_became_due_while_a_node_was_frozen_happens_when_it_goes_on() -> None:
+def test_timers_due_while_a_node_is_frozen_fire_when_it_resumes() -> None:
     async def body(world: World) -> None:
         woken: list[tuple[str, int]] = []
 
@@ -67,7 +67,7 @@ async def _sleep(clock: object, duration_ms: int, began_ms: int, woken: list[tup
     woken.append((str(duration_ms), clock.monotonic_ms() - began_ms))  # type: ignore[attr-defined]
 
 
-def test_a_sync_of_a_frozen_node_covers_nothing_before_it_goes_on() -> None:
+def test_a_sync_of_a_frozen_node_completes_only_after_it_resumes() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         file = new_log(disk)
@@ -83,7 +83,7 @@ def test_a_sync_of_a_frozen_node_covers_nothing_before_it_goes_on() -> None:
     run(body)
 
 
-def test_a_frozen_node_can_be_killed() -> None:
+def test_a_frozen_simulated_node_can_be_killed() -> None:
     async def body(world: World) -> None:
         raised: list[BaseException] = []
 
@@ -109,7 +109,7 @@ def test_a_frozen_node_can_be_killed() -> None:
 # connections that stall
 
 
-def test_a_connection_that_stalls_is_overtaken_by_another() -> None:
+def test_other_connections_overtake_a_stalled_one() -> None:
     overtaken = 0
 
     async def body(pair: Pair) -> None:
@@ -131,7 +131,7 @@ def test_a_connection_that_stalls_is_overtaken_by_another() -> None:
 # disks
 
 
-def test_a_slow_disk_takes_its_time() -> None:
+def test_a_slow_disk_delays_every_sync_and_access() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         disk.make_directory("/data")
@@ -151,7 +151,7 @@ def test_a_slow_disk_takes_its_time() -> None:
     run(body)
 
 
-def test_an_empty_disk_in_the_place_of_the_old_one_holds_nothing() -> None:
+def test_a_replaced_disk_is_empty() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         disk.make_directory("/data")
@@ -165,8 +165,8 @@ def test_an_empty_disk_in_the_place_of_the_old_one_holds_nothing() -> None:
     run(body)
 
 
-def test_what_a_failed_sync_lost_does_not_count_as_durable() -> None:
-    """The device has zeros there: the eye on the disks must not take them for the batches that were written."""
+def test_bytes_lost_by_a_failed_sync_do_not_count_as_durable() -> None:
+    """The device has zeros there. The disk observer must not mistake them for the batches that were written."""
 
     async def body(world: World) -> None:
         disk = world.node("server").disk
@@ -192,7 +192,7 @@ def test_what_a_failed_sync_lost_does_not_count_as_durable() -> None:
     run(body)
 
 
-def test_a_directory_whose_device_fails_is_out_of_reach_and_others_are_not() -> None:
+def test_a_failing_device_affects_only_its_directory() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         for directory in ("/data/a", "/data/b"):
@@ -223,7 +223,7 @@ def test_a_directory_whose_device_fails_is_out_of_reach_and_others_are_not() -> 
     run(body)
 
 
-def test_what_cannot_be_read_from_the_device_is_in_memory_now_and_then() -> None:
+def test_reads_of_an_unreadable_device_sometimes_come_from_the_page_cache() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         for folder in ("/data", "/other"):
@@ -244,7 +244,7 @@ def test_what_cannot_be_read_from_the_device_is_in_memory_now_and_then() -> None
     run(body)
 
 
-def test_a_byte_that_rots_is_another_one_also_after_a_power_loss_and_nobody_is_told() -> None:
+def test_a_corrupted_byte_stays_after_a_power_loss_without_any_error() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         disk.make_directory("/data")
@@ -257,16 +257,16 @@ def test_a_byte_that_rots_is_another_one_also_after_a_power_loss_and_nobody_is_t
     run(body)
 
 
-def test_a_folder_that_is_taken_away_is_gone_for_good_and_not_under_a_node_that_runs() -> None:
+def test_a_removed_folder_stays_removed_and_requires_a_dead_node() -> None:
     async def body(world: World) -> None:
         disk = world.node("server").disk
         disk.make_directory("/data/orders-0")
         disk.write_file_atomic("/data/orders-0/file", b"content")
         with pytest.raises(InvariantError, match="server runs"):
-            world.take_away("server", "/data/orders-0")
+            world.delete_folder("server", "/data/orders-0")
         world.kill("server")
-        world.take_away("server", "/data/orders-0")
-        world.take_away("server", "/data/nothing")
+        world.delete_folder("server", "/data/orders-0")
+        world.delete_folder("server", "/data/nothing")
         world.power_off("server")
         assert world.node("server").disk.list("/data") == []
 

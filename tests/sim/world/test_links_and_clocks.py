@@ -1,4 +1,4 @@
-"""Partitions, dropped connections, partial reads, and time that jumps."""
+"""Tests of network partitions, dropped connections, partial reads, and time that jumps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTENER = "PLAINTEXT"
 
 
 class Pair:
-    """A client and a server with one connection that echoes."""
+    """A client and a server with one connection; the server echoes what it receives."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -61,7 +61,7 @@ def test_a_partition_holds_bytes_and_delivers_them_in_order_after_it_heals() -> 
     run(body)
 
 
-def test_a_one_way_partition_lets_the_other_way_pass() -> None:
+def test_a_one_way_partition_does_not_affect_the_other_direction() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         pair.world.partition_one_way("server", "client")
@@ -75,7 +75,7 @@ def test_a_one_way_partition_lets_the_other_way_pass() -> None:
     run(body)
 
 
-def test_a_late_link_delays_each_piece_and_what_is_under_way_hurries_when_it_is_well() -> None:
+def test_a_delayed_link_delivers_held_pieces_soon_once_restored() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         pair.world.set_link_quality("client", "server", LinkQuality(latency_ms=500, jitter_ms=50))
@@ -96,7 +96,7 @@ def test_a_late_link_delays_each_piece_and_what_is_under_way_hurries_when_it_is_
     run(body, options=WorldOptions(slow_delay_one_in=0))
 
 
-def test_a_slow_link_takes_its_time_for_each_byte() -> None:
+def test_a_slow_link_delays_each_byte() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         pair.world.set_link_quality("client", "server", LinkQuality(bytes_per_second=1_000))
@@ -114,7 +114,7 @@ def test_a_slow_link_takes_its_time_for_each_byte() -> None:
     run(body)
 
 
-def test_a_link_with_a_limit_ends_each_connection_in_the_middle_of_what_is_sent() -> None:
+def test_a_link_with_a_byte_limit_ends_each_connection_mid_stream() -> None:
     async def body(pair: Pair) -> None:
         old = await pair.dial()
         old.say(b"?")
@@ -136,7 +136,7 @@ def test_a_link_with_a_limit_ends_each_connection_in_the_middle_of_what_is_sent(
     run(body, options=WorldOptions(partial_read_one_in=0, tiny_read_one_in=0))
 
 
-def test_a_link_that_is_well_again_ends_no_stall() -> None:
+def test_restoring_a_link_does_not_end_a_stall() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         pair.world.set_link_quality("client", "server", LinkQuality(latency_ms=5_000))
@@ -151,7 +151,7 @@ def test_a_link_that_is_well_again_ends_no_stall() -> None:
     run(body)
 
 
-def test_an_isolated_node_reaches_nobody() -> None:
+def test_an_isolated_node_reaches_no_other_node() -> None:
     async def body(pair: Pair) -> None:
         pair.world.isolate("server")
         with pytest.raises(DialFailed):
@@ -162,7 +162,7 @@ def test_an_isolated_node_reaches_nobody() -> None:
     run(body)
 
 
-def test_a_death_behind_a_partition_is_seen_after_it_heals() -> None:
+def test_the_death_of_a_node_across_a_partition_is_noticed_after_the_partition_heals() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         pair.world.partition("client", "server")
@@ -175,7 +175,7 @@ def test_a_death_behind_a_partition_is_seen_after_it_heals() -> None:
     run(body)
 
 
-def test_dropped_connections_are_reset_on_both_sides_and_may_lose_what_was_under_way() -> None:
+def test_dropped_connections_are_reset_at_both_ends_and_may_lose_data_in_flight() -> None:
     heard: set[int] = set()
 
     async def body(pair: Pair) -> None:
@@ -193,7 +193,7 @@ def test_dropped_connections_are_reset_on_both_sides_and_may_lose_what_was_under
     assert len(heard) > 2
 
 
-def test_reads_are_cut_short_now_and_then_down_to_one_byte() -> None:
+def test_some_reads_are_short_down_to_one_byte() -> None:
     reads: list[int] = []
 
     async def body(pair: Pair) -> None:
@@ -208,7 +208,7 @@ def test_reads_are_cut_short_now_and_then_down_to_one_byte() -> None:
     assert {1, 2, 3, 9, 10} <= set(reads)
 
 
-def test_a_quiet_world_reads_whole_pieces() -> None:
+def test_a_world_without_short_reads_reads_whole_pieces() -> None:
     async def body(pair: Pair) -> None:
         near = await pair.dial()
         for _ in range(50):
@@ -220,7 +220,7 @@ def test_a_quiet_world_reads_whole_pieces() -> None:
     run(body, options=WorldOptions(partial_read_one_in=0, tiny_read_one_in=0))
 
 
-def test_time_costs_nothing_while_nothing_happens() -> None:
+def test_idle_virtual_time_costs_no_real_time() -> None:
     async def body(pair: Pair) -> None:
         start_ms = pair.client.clock.monotonic_ms()
         await pair.client.clock.sleep_ms(86_400_000)
@@ -241,7 +241,7 @@ def test_clocks_of_different_hosts_drift_apart() -> None:
     run(body)
 
 
-def test_a_step_of_the_wall_clock_leaves_the_monotonic_one_alone() -> None:
+def test_a_step_of_the_wall_clock_does_not_change_the_monotonic_clock() -> None:
     async def body(pair: Pair) -> None:
         clock = pair.server.clock
         wall_ms, monotonic_ns = clock.wall_ms(), clock.monotonic_ns()

@@ -1,4 +1,5 @@
-"""Tasks that sleep in a world: woken at their time, cancelled at once, and never in time's way."""
+"""Tests of sleeping tasks in a simulated world: they wake at their time, are cancelled at once, and never
+delay time."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def test_sleepers_wake_in_the_order_of_their_times() -> None:
     assert woken == [(ms, ms * 1_000_000) for ms in (10, 10, 20, 30)]
 
 
-def test_a_sleep_that_is_cancelled_ends_at_once_and_time_goes_by_others() -> None:
+def test_a_cancelled_sleep_ends_at_its_cancellation_and_later_sleeps_keep_time() -> None:
     async def main(world: World) -> None:
         with trio.move_on_after(0.001) as scope:
             await world.sleep_ms(60_000)
@@ -36,7 +37,7 @@ def test_a_sleep_that_is_cancelled_ends_at_once_and_time_goes_by_others() -> Non
     World(1).run(main)
 
 
-def test_a_sleep_that_was_cancelled_is_nothing_that_can_still_happen() -> None:
+def test_a_cancelled_sleep_does_not_prevent_deadlock_detection() -> None:
     times: list[int] = []
 
     async def main(world: World) -> None:
@@ -53,7 +54,7 @@ def test_a_sleep_that_was_cancelled_is_nothing_that_can_still_happen() -> None:
     assert times == [1_000_000, 1_000_000]
 
 
-def test_a_cancel_that_comes_with_the_end_of_a_sleep_is_not_lost() -> None:
+def test_a_cancellation_at_the_end_of_a_sleep_is_not_lost() -> None:
     async def main(world: World) -> None:
         reached: list[str] = []
         with trio.move_on_after(0.010):
@@ -65,7 +66,7 @@ def test_a_cancel_that_comes_with_the_end_of_a_sleep_is_not_lost() -> None:
         World(seed).run(main)
 
 
-def test_a_call_to_a_disk_that_was_begun_takes_its_time_though_its_caller_is_cancelled() -> None:
+def test_a_started_disk_call_finishes_although_its_caller_is_cancelled() -> None:
     async def main(world: World) -> None:
         disk = world.node("server").disk
         done: list[int] = []
@@ -80,7 +81,7 @@ def test_a_call_to_a_disk_that_was_begun_takes_its_time_though_its_caller_is_can
     World(1).run(main)
 
 
-def test_a_poll_ends_when_its_condition_holds_and_takes_no_turn_of_the_loop_before() -> None:
+def test_waiting_for_a_condition_uses_no_trio_loop_cycle_until_the_condition_is_true() -> None:
     steps: list[str] = []
 
     class Steps(trio.abc.Instrument):
@@ -104,7 +105,7 @@ def test_a_poll_ends_when_its_condition_holds_and_takes_no_turn_of_the_loop_befo
     World(1).run(main)
 
 
-def test_a_poll_raises_what_its_condition_raises_and_looks_no_more_once_it_is_cancelled() -> None:
+def test_waiting_for_a_condition_raises_the_conditions_exception_and_stops_when_cancelled() -> None:
     async def main(world: World) -> None:
         looks: list[int] = []
 

@@ -1,4 +1,4 @@
-"""A run ends: at once when it is told to, and when tasks run on while time stands still."""
+"""Tests that a run ends at once when it is stopped, and when tasks run endlessly while virtual time stands still."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.sim.world.watchdog import TURNS_MAX
 from kraft.sim.world.world import Livelock
 
 
-def test_tasks_that_run_without_end_while_time_stands_still_end_the_run() -> None:
+def test_tasks_running_endlessly_without_virtual_time_end_the_run() -> None:
     async def spin() -> None:
         while True:
             await trio.lowlevel.checkpoint()
@@ -24,7 +24,7 @@ def test_tasks_that_run_without_end_while_time_stands_still_end_the_run() -> Non
         World(1).run(main)
 
 
-def test_many_turns_at_many_moments_are_no_livelock() -> None:
+def test_many_loop_cycles_at_different_times_are_no_livelock() -> None:
     async def main(world: World) -> int:
         turns = 0
         while turns < 2 * TURNS_MAX:
@@ -37,7 +37,7 @@ def test_many_turns_at_many_moments_are_no_livelock() -> None:
     assert World(1).run(main) >= 2 * TURNS_MAX
 
 
-def test_a_run_that_is_stopped_ends_with_the_reason() -> None:
+def test_stopping_a_world_ends_its_run_and_raises_the_given_reason() -> None:
     class Enough(Exception):
         pass
 

@@ -1,8 +1,8 @@
-"""Synchronous: the table of every metric that a node shows: name, kind, labels, meaning, and where it exists.
+"""Synchronous: the table of every metric of a node: name, kind, labels, description, and which nodes have it.
 
-docs/metrics.md is made from it, and a test compares it with what running nodes show. A name here never changes. What
-belongs to a feature that is not there (transactions, delegation tokens, SASL) is not here. May import the registry's
-kinds and nothing else.
+docs/metrics.md is generated from it, and a test compares it with the metrics of running nodes. A name in the table
+never changes. Metrics of features that this project lacks (transactions, delegation tokens, SASL) are not listed. May
+import the registry's kinds and nothing else.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from kraft.broker.serving.metrics.table.groups import GROUPS
 from kraft.broker.serving.metrics.table.metadata import CONTROLLERS, QUORUM
 from kraft.broker.serving.metrics.table.process import USAGE
 from kraft.broker.serving.metrics.table.requests import NODE, REQUESTS
-from kraft.broker.serving.metrics.table.rows import Row, Where
+from kraft.broker.serving.metrics.table.rows import MetricRow, MetricScope
 
-__all__ = ["TABLE", "Row", "Where"]
+__all__ = ["TABLE", "MetricRow", "MetricScope"]
 
-TABLE: tuple[Row, ...] = (
+TABLE: tuple[MetricRow, ...] = (
     *REQUESTS,
     *TOPICS,
     *REPLICAS,

@@ -1,4 +1,4 @@
-"""Topics, replicas and logs."""
+"""Metrics of topics, replicas and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group coordinator."""
+"""Metrics of the group coordinator."""
 
 from __future__ import annotations
 

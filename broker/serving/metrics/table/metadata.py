@@ -1,4 +1,4 @@
-"""The controller, the metadata quorum, and the metadata that every node replays."""
+"""Metrics of the controller, the metadata quorum, and the metadata that every node replays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of a node."""
+"""Metrics of the process of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests, connections and the loop: what every node has of its own process."""
+"""Metrics of requests, connections and the event loop, which every node has."""
 
 from __future__ import annotations
 

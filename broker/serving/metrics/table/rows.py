@@ -1,34 +1,35 @@
-"""What a row of the table says."""
+"""The rows of the table of metrics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Flag, auto
 
-from kraft.broker.serving.metrics.metric_registry import Kind
+from kraft.broker.serving.metrics.metric_registry import MetricKind
 
 
-class Where(Flag):
-    """Which nodes have a metric."""
+class MetricScope(Flag):
+    """The nodes that have a metric."""
 
     BROKER = auto()
     CONTROLLER = auto()
     PROCESS = auto()
-    """Nodes of either role that are a process of their own; not those inside of an application's tests."""
+    """Nodes of either role that run as their own process; not nodes inside an application's tests."""
     BOTH = BROKER | CONTROLLER
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One metric. `is_on_demand`: it has a member per partition, and is shown only to who asks for partitions."""
+class MetricRow:
+    """One metric. With `is_on_demand`, it has a member per partition, and is shown only to readers that request
+    partitions."""
 
     group: str
     type: str
     name: str
-    kind: Kind
+    kind: MetricKind
     meaning: str
     labels: tuple[str, ...] = ()
-    where: Where = Where.BROKER
+    where: MetricScope = MetricScope.BROKER
     is_on_demand: bool = False
 
     @property
@@ -36,20 +37,20 @@ class Row:
         return self.group, self.type, self.name
 
 
-BROKER, CONTROLLER, PROCESS, BOTH = Where.BROKER, Where.CONTROLLER, Where.PROCESS, Where.BOTH
-GAUGE, COUNTER, HISTOGRAM, INFO = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM, Kind.INFO
+BROKER, CONTROLLER, PROCESS, BOTH = MetricScope.BROKER, MetricScope.CONTROLLER, MetricScope.PROCESS, MetricScope.BOTH
+GAUGE, COUNTER, HISTOGRAM, INFO = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM, MetricKind.INFO
 
 
 def rows(
     group: str,
     type: str,
-    kind: Kind,
-    where: Where,
+    kind: MetricKind,
+    where: MetricScope,
     meanings: dict[str, str],
     *,
     labels: tuple[str, ...] = (),
     is_on_demand: bool = False,
-) -> tuple[Row, ...]:
+) -> tuple[MetricRow, ...]:
     return tuple(
-        Row(group, type, name, kind, meaning, labels, where, is_on_demand) for name, meaning in meanings.items()
+        MetricRow(group, type, name, kind, meaning, labels, where, is_on_demand) for name, meaning in meanings.items()
     )

@@ -1,2 +1,5 @@
-"""Pure: from the bytes of a Fetch answer to the columns of an Arrow batch, with numpy and pyarrow and without an object
-per record. May import kraft.wire and kraft.seam; `kraft.client.spark.topics.arrow_records` is its door."""
+"""Pure: decode the bytes of Fetch responses into the columns of Arrow batches, with numpy and pyarrow and without a
+Python object per record.
+
+May import kraft.wire and kraft.seam. Use it through `kraft.client.spark.topics.arrow_records`.
+"""

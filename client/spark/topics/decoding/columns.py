@@ -1,8 +1,9 @@
-"""Arrow arrays of a topic's columns. Their types are those that Spark asks of a Python data source.
+"""Build the Arrow arrays of a topic's columns, with the types that Spark expects from a Python data source.
 
-Byte columns are copied once. Sizes that differ: Arrow takes every second element of an array without a copy, whose
-other elements are the bytes between the values. Equal sizes: numpy gathers them as elements of that size, which takes
-half the time at 100 B. (A cast from views would be faster by a third at 1 KB, but pyarrow 18 makes no views.)
+Byte columns are copied once. If the values differ in size, the values and the bytes between them form one array without
+a copy, and Arrow takes every second element of that array. If all values have the same size, numpy gathers them as
+elements of that size, which takes half the time at 100 B. (A cast from views would be faster by a third at 1 KB, but
+pyarrow 18 makes no views.)
 Source: spark-sql-kafka-0-10 (columns), Arrow columnar format (binary and binary view layouts).
 """
 
@@ -33,18 +34,18 @@ TYPES: Mapping[str, pa.DataType] = MappingProxyType(
         "headers": pa.list_(pa.field("element", pa.struct([*_HEADER_FIELDS]))),
     }
 )
-"""All columns, in the connector's order."""
+"""Column → Arrow type, for all columns in the order of Spark's connector."""
 
 _OFFSET_MAX = (1 << 31) - 1
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns, all nullable. KeyError for an unknown one."""
+    """Return the Arrow schema of these columns, all nullable. Raises KeyError for an unknown one."""
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 
 def binary_array(data: Buffer, spans: Spans) -> pa.Array:
-    """The byte strings of `data` that `spans` names. ArrowInvalid if they are 2 GiB or more."""
+    """Return the byte strings at the positions `spans` in `data`. Raises ArrowInvalid if they total 2 GiB or more."""
     count = len(spans.sizes)
     largest = int(spans.sizes.max(initial=-1))
     if largest < 0:
@@ -70,7 +71,8 @@ def _equal_sizes(data: Buffer, at: Ints, size: int) -> pa.Array:
 
 
 def number_array(kind: pa.DataType, numbers: NDArray[np.generic]) -> pa.Array:
-    """The numbers, which have the width of `kind`, not copied. `pa.array` and `pa.scalar` would import pandas."""
+    """Wrap numbers that have the width of type `kind` as an Arrow array, without a copy. `pa.array` and `pa.scalar`
+    would import pandas."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
@@ -79,7 +81,7 @@ def boolean_array(flags: NDArray[np.bool_]) -> pa.Array:
 
 
 def topic_array(topic: str, count: int) -> pa.Array:
-    """`topic`, `count` times."""
+    """Return an array that has the value `topic` `count` times."""
     return _repeated(topic, 1 << count.bit_length()).slice(0, count)
 
 
@@ -93,15 +95,15 @@ def _repeated(topic: str, count: int) -> pa.Array:
 
 
 def timestamp_array(milliseconds: Ints) -> pa.Array:
-    """Times in ms since 1970; -1, which says that there is none, is null."""
+    """Return timestamps given in ms since 1970 as an array; -1 (no timestamp) becomes null."""
     none = milliseconds == -1
     validity = _bitmap(~none) if none.any() else None
     return pa.Array.from_buffers(TYPES["timestamp"], len(milliseconds), [validity, pa.py_buffer(milliseconds * 1000)])
 
 
 def headers_array(data: Buffer, spans: HeaderSpans) -> pa.Array:
-    """A list of (key, value) for each record; null for a record without headers, as in the connector. ArrowInvalid if a
-    name is not UTF-8."""
+    """Return an array with the list of (key, value) headers of each record; null for a record without headers, as in
+    Spark's connector. Raises ArrowInvalid if a header's name is not UTF-8."""
     names = binary_array(data, spans.names).cast(pa.string())
     pairs = pa.StructArray.from_arrays([names, binary_array(data, spans.values)], fields=[*_HEADER_FIELDS])
     has_some = spans.bounds[1:] > spans.bounds[:-1]

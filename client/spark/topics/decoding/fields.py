@@ -1,7 +1,7 @@
-"""The fields of many records at once, as columns of numbers and of byte positions.
+"""Read the fields of many records at once, as columns of numbers and of positions in the buffer.
 
-Invariant: with `bodies`, each record's fields end exactly where its length says, or BrokenRecord is raised; what no
-column needs is not read.
+Invariant: with `bodies`, each record's fields end exactly where the record's length requires, or BrokenRecord is
+raised. Fields that no column needs are not read.
 Source: KIP-98, message format v2.
 """
 
@@ -12,16 +12,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kraft.client.spark.topics.decoding.varint_columns import BrokenRecord, Ints, Source, read_varints
+from kraft.client.spark.topics.decoding.varint_columns import BrokenRecord, Ints, NumpyBuffer, read_varints
 from kraft.seam import Buffer, WireError
 from kraft.wire.varints import VARLONG_BYTES_MAX, read_zigzag
 
 _HEADERS_AT_ONCE_MIN = 8
-"""Records with further headers from which these are read at once, one of each record at a time."""
+"""Minimum number of records with a further header for reading that header of all these records at once. Below it, they
+are read record by record."""
 
 
 class Spans(NamedTuple):
-    """Byte strings in a buffer; a size of -1 is null."""
+    """Positions and sizes of byte strings in a buffer; a size of -1 means null."""
 
     at: Ints
     sizes: Ints
@@ -31,7 +32,8 @@ class Spans(NamedTuple):
 
 
 class HeaderSpans(NamedTuple):
-    """All headers of the records in order. Those of record i are `bounds[i]` to `bounds[i + 1]`."""
+    """Positions of all headers of the records, in order. The headers of record i have the indices `bounds[i]` to
+    `bounds[i + 1]`."""
 
     bounds: Ints
     names: Spans
@@ -39,7 +41,7 @@ class HeaderSpans(NamedTuple):
 
 
 class Bodies(NamedTuple):
-    """All that comes after the deltas, in `data`."""
+    """Positions of the records' keys, values and headers in `data`."""
 
     data: Buffer
     keys: Spans
@@ -48,7 +50,8 @@ class Bodies(NamedTuple):
 
 
 class Deltas(NamedTuple):
-    """`ends`: behind each record. `at`: behind its deltas."""
+    """Offset deltas and timestamp deltas of records. `ends`: the position after each record. `at`: the position after
+    each record's deltas."""
 
     timestamps: Ints
     offsets: Ints
@@ -56,19 +59,19 @@ class Deltas(NamedTuple):
     ends: Ints
 
 
-def read_deltas(source: Source, starts: Ints, ends: Ints) -> Deltas:
-    """The deltas of the records at `starts`, each of which ends at its entry of `ends`."""
+def read_deltas(source: NumpyBuffer, starts: Ints, ends: Ints) -> Deltas:
+    """Read the deltas of the records that extend from `starts` to `ends`."""
     lengths, at = read_varints(source, starts)
     _require(at + lengths == ends, "its length is wrong")
-    at += 1  # the attributes say nothing in this version
+    at += 1  # the attributes byte is unused in this version
     timestamps, at = read_varints(source, at, bytes_max=VARLONG_BYTES_MAX)
     offsets, at = read_varints(source, at)
     _require(at <= ends, "its deltas run past its end")
     return Deltas(timestamps, offsets, at, ends)
 
 
-def read_bodies(source: Source, deltas: Deltas) -> Bodies:
-    """Keys, values and headers."""
+def read_bodies(source: NumpyBuffer, deltas: Deltas) -> Bodies:
+    """Read the positions of the records' keys, values and headers."""
     keys, at = _read_spans(source, deltas.at)
     values, at = _read_spans(source, at)
     counts = source.bytes.take(at, mode="clip").astype(np.int64)
@@ -80,14 +83,15 @@ def read_bodies(source: Source, deltas: Deltas) -> Bodies:
     return Bodies(source.bytes.data, keys, values, _read_headers(source, counts, at, deltas.ends))
 
 
-def _read_spans(source: Source, at: Ints) -> tuple[Spans, Ints]:
+def _read_spans(source: NumpyBuffer, at: Ints) -> tuple[Spans, Ints]:
     sizes, at = read_varints(source, at)
     _require(sizes >= -1, "it announces a negative size")
     return Spans(at, sizes), at + np.maximum(sizes, 0)
 
 
-def _read_headers(source: Source, counts: Ints, at: Ints, ends: Ints) -> HeaderSpans:
-    """One header of each record that has a further one, again and again; `at` is moved to the ends of the records."""
+def _read_headers(source: NumpyBuffer, counts: Ints, at: Ints, ends: Ints) -> HeaderSpans:
+    """Read the second and later headers of all records: in each round one more header of each record that has another.
+    `at` is moved to the end of each record's headers."""
     bounds = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=bounds[1:])
     table = np.zeros((4, int(bounds[-1])), np.int64)
@@ -112,8 +116,8 @@ def _read_headers(source: Source, counts: Ints, at: Ints, ends: Ints) -> HeaderS
     return HeaderSpans(bounds, Spans(table[0], table[1]), Spans(table[2], table[3]))
 
 
-def _read_rest(source: Source, at: int, end: int, record: int, table: Ints) -> int:
-    """The further headers of one record into the columns of `table`. Returns the position behind them."""
+def _read_rest(source: NumpyBuffer, at: int, end: int, record: int, table: Ints) -> int:
+    """Read the remaining headers of one record into the columns of `table`. Return the position after the last one."""
     data = source.bytes.data
     try:
         for column in range(table.shape[1]):
@@ -129,6 +133,6 @@ def _read_rest(source: Source, at: int, end: int, record: int, table: Ints) -> i
 
 
 def _require(fine: NDArray[np.bool_], text: str) -> None:
-    """BrokenRecord, for the first record that is not fine."""
+    """Raise BrokenRecord for the first record for which the condition is false."""
     if not fine.all():
         raise BrokenRecord(int(fine.argmin()), text)

@@ -1,7 +1,7 @@
-"""Put the batches of walked answers into groups that become one Arrow batch each, and open their blocks.
+"""Group the record batches of walked responses so that each group becomes one Arrow batch, and decompress their blocks.
 
-A group of uncompressed batches of one answer is read in place; any other is joined, so that all its positions are
-positions in one buffer. Blocks are opened only when their group's turn comes.
+A group of uncompressed batches from one response is read in place. The batches of any other group are joined into one
+buffer, so that all positions are in that buffer. Blocks are decompressed only when their group is requested.
 """
 
 from __future__ import annotations
@@ -16,33 +16,35 @@ from kraft.seam import Buffer, WireError
 from kraft.wire.records import BATCH_HEADER_BYTES, OUTPUT_BYTES_MAX, BatchHeader, Compression, open_records
 
 POSITION_MAX = (1 << 31) - 1
-"""Arrow's positions in binary columns are 32 bits."""
+"""Maximum position in a binary column: Arrow uses 32-bit positions."""
 
 
-class Batch(NamedTuple):
+class WalkedBatch(NamedTuple):
     walked: Walked
     position: int
     header: BatchHeader
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Batches of one partition, in order. `blocks` None: they were not opened."""
+class BatchGroup:
+    """Record batches of one partition, in order. `blocks` None: the batches were not decompressed."""
 
-    batches: Sequence[Batch]
+    batches: Sequence[WalkedBatch]
     blocks: Blocks | None
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of a group. It has more than `rows` records only if one batch has; it ends as soon as it has `bytes`."""
+class GroupLimits:
+    """Limits of a group of batches. A group exceeds `rows` records only if it has a single batch. It ends with the
+    batch that reaches `bytes`."""
 
     rows: int
     bytes: int
 
 
-def grouped(walked: Sequence[Walked], limits: Limits, *, opened: bool) -> Iterator[Group]:
-    """The batches of all answers, in groups of about equal size. WireError if a block does not decompress."""
+def grouped(walked: Sequence[Walked], limits: GroupLimits, *, opened: bool) -> Iterator[BatchGroup]:
+    """Yield the batches of all responses in groups of about equal size. Raises WireError if a block does not
+    decompress."""
     rows_left = sum(one.record_count for one in walked)
     groups_left = -(-rows_left // limits.rows)
     building = _Building()
@@ -57,7 +59,7 @@ def grouped(walked: Sequence[Walked], limits: Limits, *, opened: bool) -> Iterat
                 groups_left = max(1, -(-rows_left // limits.rows))
                 yield building.finish(opened=opened)
                 building = _Building()
-            building.add(Batch(one, position, header), opened=opened)
+            building.add(WalkedBatch(one, position, header), opened=opened)
     if building.batches:
         yield building.finish(opened=opened)
 
@@ -66,12 +68,12 @@ class _Building:
     __slots__ = ("batches", "bytes", "pieces", "rows")
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[WalkedBatch] = []
         self.pieces: list[Buffer] = []
         self.rows = 0
         self.bytes = 0
 
-    def add(self, batch: Batch, *, opened: bool) -> None:
+    def add(self, batch: WalkedBatch, *, opened: bool) -> None:
         self.batches.append(batch)
         self.rows += batch.header.record_count
         if opened:
@@ -79,8 +81,8 @@ class _Building:
             self.pieces.append(piece)
             self.bytes += len(piece)
 
-    def finish(self, *, opened: bool) -> Group:
-        return Group(self.batches, self._blocks() if opened else None)
+    def finish(self, *, opened: bool) -> BatchGroup:
+        return BatchGroup(self.batches, self._blocks() if opened else None)
 
     def _blocks(self) -> Blocks:
         records = self.batches[0].walked.records
@@ -99,7 +101,7 @@ class _Building:
         return Blocks(records if in_place else b"".join(self.pieces), begins, ends, counts)
 
 
-def _opened(batch: Batch) -> Buffer:
+def _opened(batch: WalkedBatch) -> Buffer:
     walked, position, header = batch
     if header.codec == Compression.NONE:
         return walked.records[position + BATCH_HEADER_BYTES : position + header.size_bytes]

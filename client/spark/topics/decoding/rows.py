@@ -1,7 +1,8 @@
-"""From a group of batches to the numbers of their rows: offsets, times, and the places of keys, values and headers.
+"""Convert a group of batches into columns of numbers: each row's offset, timestamp, and the positions of its key, value
+and headers.
 
-Invariants: within a batch offsets rise and stay at or below the last one that its header announces; a time that Spark's
-microseconds cannot hold is an error and never another time.
+Invariants: within a batch, offsets rise and stay at or below the last offset of the header. A timestamp that does not
+fit into Spark's microseconds raises an error and never becomes another time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kraft.client.spark.topics.decoding.fields import Bodies, read_bodies, read_deltas
-from kraft.client.spark.topics.decoding.opening import Group
+from kraft.client.spark.topics.decoding.opening import BatchGroup
 from kraft.client.spark.topics.decoding.starts import Blocks, BrokenBlock, record_starts
 from kraft.client.spark.topics.decoding.varint_columns import BrokenRecord, Ints
 from kraft.client.spark.topics.decoding.walking import Walked, damaged
@@ -29,8 +30,8 @@ _TIME_COLUMN = "timestamp"
 
 
 def needs_records(walked: Sequence[Walked], columns: Sequence[str]) -> bool:
-    """Whether the records must be read. The header alone gives the offsets of a batch without holes, and the times of
-    one that has the append time."""
+    """Whether the requested columns require reading records. Headers suffice for the offsets of batches without gaps,
+    and for the timestamps of batches with append time."""
     if not _BODY_COLUMNS.isdisjoint(columns):
         return True
     return any(
@@ -42,9 +43,9 @@ def needs_records(walked: Sequence[Walked], columns: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of a group. `timestamps` in ms since 1970, -1 for none; `bodies` None: none of their columns is asked
-    for; `wanted` None: all rows lie in the range."""
+class DecodedRows:
+    """The rows of a group of batches. `timestamps` are in ms since 1970, -1 for none. `bodies` None: neither keys,
+    values nor headers are requested. `wanted`: which rows are in the requested range; None: all."""
 
     offsets: Ints
     timestamps: Ints
@@ -54,9 +55,9 @@ class Rows:
 
 
 class _Headers:
-    """The batches' headers as columns; `spread` gives each record its batch's number."""
+    """Fields of the batch headers as columns; `spread` repeats the value of each batch for all of its records."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: BatchGroup) -> None:
         table = np.array([batch.header for batch in group.batches], np.int64)
         self.column = {name: table[:, number] for number, name in enumerate(BatchHeader._fields)}
         self.counts = self.column["record_count"]
@@ -70,8 +71,9 @@ class _Headers:
         return int(np.searchsorted(self.stops, record, side="right"))
 
 
-def read_rows(group: Group, columns: Set[str]) -> Rows:
-    """WireError, with topic, partition and the batch's base offset, if the records are not what their headers say."""
+def read_rows(group: BatchGroup, columns: Set[str]) -> DecodedRows:
+    """Read the rows of a group. Raises WireError, with topic, partition and the batch's base offset, if records
+    contradict their batch header."""
     headers = _Headers(group)
     try:
         return _read(group, headers, columns)
@@ -84,7 +86,7 @@ def read_rows(group: Group, columns: Set[str]) -> Rows:
     raise damaged(walked.topic, walked.partition, header.base_offset, text)
 
 
-def _read(group: Group, headers: _Headers, columns: Set[str]) -> Rows:
+def _read(group: BatchGroup, headers: _Headers, columns: Set[str]) -> DecodedRows:
     bodies = None
     if group.blocks is None:
         offset_deltas = np.arange(headers.stops[-1]) - headers.spread(headers.firsts)
@@ -101,11 +103,11 @@ def _read(group: Group, headers: _Headers, columns: Set[str]) -> Rows:
     is_append_time = headers.column["attributes"] & ATTRIBUTE_LOG_APPEND_TIME != 0
     times = _times(headers, is_append_time, time_deltas, wanted) if _TIME_COLUMN in columns else time_deltas
     types = np.repeat(is_append_time.astype(np.int32), headers.counts)
-    return Rows(offsets, times, types, bodies, wanted)
+    return DecodedRows(offsets, times, types, bodies, wanted)
 
 
 def _ends(blocks: Blocks, headers: _Headers, starts: Ints) -> Ints:
-    """Where each record ends: at the next one's start, or at its block's end."""
+    """Return where each record ends: at the start of the next record, or at the end of its block."""
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]
     ends[headers.stops - 1] = blocks.ends
@@ -122,8 +124,8 @@ def _check_offsets(headers: _Headers, deltas: Ints) -> None:
         raise BrokenRecord(int(fine.argmin()), "its offset does not lie between its neighbours'")
 
 
-def _wanted(group: Group, headers: _Headers, offsets: Ints) -> NDArray[np.bool_] | None:
-    """Which rows lie in the range that their answer was walked for; None for all of them."""
+def _wanted(group: BatchGroup, headers: _Headers, offsets: Ints) -> NDArray[np.bool_] | None:
+    """Return which rows are in the range of offsets for which their response was walked; None for all rows."""
     lows = np.array([batch.walked.start for batch in group.batches], np.int64)
     highs = np.array([batch.walked.end for batch in group.batches], np.int64)
     bases = headers.column["base_offset"]
@@ -136,12 +138,13 @@ def _wanted(group: Group, headers: _Headers, offsets: Ints) -> NDArray[np.bool_]
 def _times(
     headers: _Headers, is_append_time: NDArray[np.bool_], deltas: Ints, wanted: NDArray[np.bool_] | None
 ) -> Ints:
-    """In ms; BrokenRecord if a wanted row's does not fit."""
+    """Return the rows' timestamps in ms. Raises BrokenRecord if the timestamp of a wanted row is out of range."""
     if is_append_time.any():
         deltas = np.where(headers.spread(is_append_time), 0, deltas)
     bases = np.where(is_append_time, headers.column["max_timestamp"], headers.column["base_timestamp"])
     times = headers.spread(bases) + deltas
-    # a sum that does not fit in 64 bits wraps to a number that is outside too, unless the delta is larger than this
+    # a sum that overflows 64 bits wraps to a number that is also outside the limit, unless the delta exceeds
+    # _DELTA_MAX_MS
     wrong = _outside(deltas, _DELTA_MAX_MS) | _outside(times, _TIMESTAMP_MAX_MS)
     if wanted is not None:
         wrong &= wanted

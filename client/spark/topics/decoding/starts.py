@@ -1,8 +1,10 @@
-"""Find where the records of opened batches begin. Each record says only its own length, so that is a chain.
+"""Find where the records of decompressed batches begin. A record gives only its own length, so the start of each record
+follows from the previous one (a chain).
 
-A plain loop (`_loop`) is the truth: 0.15 µs a record. Two shortcuts take its place where they fit, and hand over to it
-whenever they do not arrive at the exact end of a block: `_runs` compares the lengths of many records of equal size at
-once (large batches), and `_lockstep` follows the chains of many small batches side by side.
+A plain loop (`_loop`) is the reference implementation: 0.15 µs per record. Two fast paths replace it for suitable
+blocks: `_runs` compares the lengths of many records of equal size at once (large batches); `_lockstep` follows the
+chains of many small batches in parallel. If a fast path does not arrive exactly at the end of a block, the loop reads
+that block.
 """
 
 from __future__ import annotations
@@ -12,24 +14,24 @@ from itertools import pairwise
 
 import numpy as np
 
-from kraft.client.spark.topics.decoding.varint_columns import RECORD_SIZES, Ints, Source
+from kraft.client.spark.topics.decoding.varint_columns import RECORD_SIZES, Ints, NumpyBuffer
 from kraft.seam import Buffer, WireError
 from kraft.wire.varints import read_unsigned
 
 RUN_RECORDS_MIN = 400
-"""Records of a block from which runs are looked for."""
+"""Minimum records of a block in which runs of records of equal size are searched."""
 _RUN_SAMPLE = 8
 _RUN_MIN = 32
-"""A shorter run shows that sizes vary: the loop is faster."""
+"""Minimum records of a run. A shorter run shows that record sizes vary, so that the loop is faster."""
 _RUN_STEP = 64
 CHAINS_MIN = 48
-"""Fewer chains are not worth numpy's cost per step."""
+"""Minimum number of chains that are followed in parallel. For fewer, numpy's cost per step is too high."""
 _LOCKSTEP_BYTES_MAX = 4096
-"""Mean record size up to which chains are followed side by side: RECORD_SIZES knows lengths below 8 KiB only."""
+"""Maximum mean record size for following chains in parallel. RECORD_SIZES has only lengths below 8 KiB."""
 
 
 class BrokenBlock(Exception):
-    """The block of batch `index` is not its records."""
+    """The records in the block of batch `index` do not fill the block exactly."""
 
     def __init__(self, index: int, text: str) -> None:
         super().__init__(text)
@@ -37,20 +39,22 @@ class BrokenBlock(Exception):
 
 
 class Blocks:
-    """The opened blocks of some batches in one buffer. `begins`, `ends`: byte positions; `counts`: records, ≥ 1."""
+    """The decompressed blocks of some batches in one buffer. `begins` and `ends` are byte positions. `counts` are
+    numbers of records, at least 1."""
 
     __slots__ = ("begins", "counts", "data", "ends", "source")
 
     def __init__(self, data: Buffer, begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> None:
         self.data = data
-        self.source = Source(data)
+        self.source = NumpyBuffer(data)
         self.begins = begins
         self.ends = ends
         self.counts = counts
 
 
 def record_starts(blocks: Blocks) -> Ints:
-    """The position of each record of all blocks, in order. BrokenBlock if a block is not exactly its records."""
+    """Return the position of each record in all blocks, in order. Raises BrokenBlock if a block's records do not fill
+    it exactly."""
     begins, counts = blocks.begins, blocks.counts
     firsts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
@@ -73,7 +77,8 @@ def record_starts(blocks: Blocks) -> Ints:
 
 
 def _loop(blocks: Blocks, index: int, out: Ints, done: int, at: int) -> None:
-    """Fill `out` from record `done`, which is at byte `at`, on."""
+    """Find the remaining record starts of a block one by one: from record `done`, which begins at byte `at`, to the
+    last. Write them to `out`."""
     data, end = blocks.data, blocks.ends[index]
     starts: list[int] = []
     add = starts.append
@@ -86,7 +91,7 @@ def _loop(blocks: Blocks, index: int, out: Ints, done: int, at: int) -> None:
             elif (second := data[at + 1]) < 128:
                 at += 2 + (length - 128 >> 1) + (second << 6)
             else:
-                # a negative length is seen later, as a body that does not meet its end
+                # a negative length is detected later, because the record's fields then do not end where the record ends
                 length, at = read_unsigned(data, at)
                 at += length >> 1
     except (IndexError, WireError):
@@ -98,7 +103,8 @@ def _loop(blocks: Blocks, index: int, out: Ints, done: int, at: int) -> None:
 
 
 def _runs(blocks: Blocks, index: int, out: Ints) -> bool:
-    """Fill `out` by runs of records of one size. False if there are none, or they do not meet the block's end."""
+    """Find the record starts of a block by runs of records of equal size, and write them to `out`. Return False if runs
+    are too short, or do not arrive at the block's end."""
     bytes_, at, end = blocks.source.bytes, blocks.begins[index], blocks.ends[index]
     done, count, reach = 0, len(out), _RUN_SAMPLE
     try:
@@ -123,9 +129,9 @@ def _runs(blocks: Blocks, index: int, out: Ints) -> bool:
 
 
 def _lockstep(blocks: Blocks, chosen: Sequence[int], outs: Sequence[Ints]) -> list[tuple[int, int, int]]:
-    """Follow the chains of these blocks, one record of each at a time, into their `outs`.
+    """Find the record starts of these blocks in parallel, one record of each block at a time, and write them to `outs`.
 
-    Returns what is left to the loop: (block, records done, position)."""
+    Return what the loop must still read, as (block, number of records done, position)."""
     counts, begins, ends = blocks.counts, blocks.begins, blocks.ends
     chains = sorted(chosen, key=lambda index: -counts[index])
     left = [counts[index] for index in chains]
@@ -146,7 +152,7 @@ def _lockstep(blocks: Blocks, chosen: Sequence[int], outs: Sequence[Ints]) -> li
         return [(index, 0, begins[index]) for index in chosen]
     rest = []
     for chain, (index, position) in enumerate(zip(chains, at.tolist(), strict=True)):
-        # a length that RECORD_SIZES does not know has moved its chain no further
+        # if RECORD_SIZES does not have a record's length, the chain's position has not moved
         if chain < width and position != table[done - 1, chain]:
             outs[index][:done] = table[:done, chain]
             rest.append((index, done, position))

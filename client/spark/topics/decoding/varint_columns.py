@@ -1,7 +1,7 @@
-"""Read the variable-length integers at many positions of a buffer at once.
+"""Read the varints at many positions of a buffer at once.
 
-Two bytes are looked at together: a table of their 65,536 values has the number and its width. Longer integers, which
-are few, are read byte by byte for their positions alone.
+A table of all 65,536 values of two bytes gives the number and its width. Longer varints are rare; only those are read
+byte by byte.
 Source: KIP-98 (varint and varlong, zig-zag).
 """
 
@@ -22,7 +22,7 @@ _WIDTH_BITS = 2
 
 
 class BrokenRecord(Exception):
-    """Record `index`, counted over all blocks, cannot be read."""
+    """A record cannot be read. `index` is its number, counted over all blocks."""
 
     def __init__(self, index: int, text: str) -> None:
         super().__init__(text)
@@ -30,8 +30,11 @@ class BrokenRecord(Exception):
 
 
 def _tables() -> tuple[Ints, Ints]:
-    """By the two bytes at a position, little-endian: zig-zag number and width in one (number << 2 | width, 0 if it is
-    longer than two bytes), and the size of a record whose length stands there (0 if longer or negative)."""
+    """Return two tables, indexed by the two bytes at a position (little-endian).
+
+    The first table has the number and the width of the zig-zag varint there, as number << 2 | width; 0 if the varint is
+    longer than two bytes. The second table has the size of a record whose length is there; 0 if the length is longer
+    than two bytes or negative."""
     pair = np.arange(1 << 16, dtype=np.int64)
     first, second = pair & 255, pair >> 8
     raw = np.where(first < 128, first, first & 127 | second << 7)
@@ -43,8 +46,9 @@ def _tables() -> tuple[Ints, Ints]:
 _NUMBERS, RECORD_SIZES = _tables()
 
 
-class Source:
-    """A buffer as numpy sees it: `bytes`, and at each position but the last the two bytes from there on (`pairs`)."""
+class NumpyBuffer:
+    """A buffer as numpy arrays: `bytes` has each byte; `pairs` has, for each position but the last, the two bytes that
+    begin there."""
 
     __slots__ = ("bytes", "pairs")
 
@@ -55,11 +59,12 @@ class Source:
         self.pairs: NDArray[np.uint16] = np.ndarray((len(data) - 1,), "<u2", data, strides=(1,))
 
 
-def read_varints(source: Source, positions: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """(numbers, positions behind them) for rising positions. BrokenRecord, with the index in `positions`, for a number
-    that is too long.
+def read_varints(source: NumpyBuffer, positions: Ints, *, bytes_max: int = VARINT_BYTES_MAX) -> tuple[Ints, Ints]:
+    """Return (numbers, positions after them) for the varints at rising positions. Raises BrokenRecord, with the index
+    in `positions`, for a varint that is too long.
 
-    Positions behind the buffer read whatever stands last: callers check that no record runs past its end."""
+    A position beyond the buffer gives the number in the buffer's last bytes. So callers must check that no record
+    extends beyond the buffer."""
     last = len(source.bytes) - 1
     packed = _NUMBERS[source.pairs[np.minimum(positions, last - 1)]]
     if len(positions) and positions[-1] == last:
@@ -73,14 +78,14 @@ def read_varints(source: Source, positions: Ints, *, bytes_max: int = VARINT_BYT
     return numbers, packed
 
 
-def _read_long(source: Source, positions: Ints, indices: Ints, bytes_max: int) -> tuple[Ints, Ints]:
-    """(numbers, widths), byte by byte."""
+def _read_long(source: NumpyBuffer, positions: Ints, indices: Ints, bytes_max: int) -> tuple[Ints, Ints]:
+    """Return (numbers, widths) of varints, read byte by byte."""
     raw = np.zeros(len(positions), np.uint64)
     widths = np.zeros(len(positions), np.int64)
     going_on = np.ones(len(positions), np.bool_)
     for byte in range(bytes_max):
         value = source.bytes.take(positions + byte, mode="clip").astype(np.uint64)
-        # the last byte has as many bits as the type has left, and never the mark of a further one
+        # the last byte has only the type's remaining bits, and no continuation bit
         if byte == bytes_max - 1 and (wrong := going_on & (value > _VALUE_MAX[bytes_max] >> 7 * byte)).any():
             raise BrokenRecord(int(indices[wrong.argmax()]), f"an integer is longer than {bytes_max} bytes can be")
         raw |= np.where(going_on, (value & np.uint64(127)) << np.uint64(7 * byte), np.uint64(0))

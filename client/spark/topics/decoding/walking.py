@@ -1,9 +1,9 @@
-"""Step one: walk the batch headers of one partition's Fetch answer.
+"""Walk the batch headers of one partition's Fetch response, the first step of decoding.
 
-Invariants: no record is read; the next offset follows from the headers' last offsets and never from counting, because
-compaction and transaction markers leave holes; batches that are control batches, aborted or outside the range are left
-out; a batch that the answer cuts off is ignored.
-Source: KIP-98 (message format v2, aborted transactions of a Fetch answer).
+Invariants: no record is read. The next offset follows from the headers' last offsets and never from counting records,
+because compaction and transaction markers leave gaps. Control batches, aborted batches and batches outside the range
+are left out. An incomplete batch at the response's end is ignored.
+Source: KIP-98 (message format v2, aborted transactions of a Fetch response).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kraft.wire.records import BATCH_HEADER_BYTES, BatchHeader, Compression, che
 from kraft.wire.records.control_records import ControlRecordType, decode_control
 
 _RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, two sizes, number of headers."""
+"""Minimum bytes of a record: one each for length, attributes, two deltas, two sizes, and the number of headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walked:
-    """The batches of one Fetch answer that have records of the range [`start`, `end`). `batches`: (position in
-    `records`, header)."""
+    """The batches of one Fetch response that have records of the range [`start`, `end`). `batches`: (position in
+    `records`, batch header) of each."""
 
     topic: str
     partition: int
@@ -31,18 +31,20 @@ class Walked:
     records: memoryview = field(repr=False)
     batches: Sequence[tuple[int, BatchHeader]] = field(repr=False)
     next_offset: int
-    """Where the next fetch begins: the last walked batch's last offset + 1. It is `end` if a later batch was seen, and
-    may lie behind `end`."""
+    """Offset at which the next fetch begins: the last offset of the last walked batch + 1. It is `end` if a batch after
+    the range was seen, and may be beyond `end`."""
     record_count: int
-    """As the headers of `batches` announce. A batch at an end of the range may have records outside of it."""
+    """Number of records that the headers of `batches` give. The first and last batch may have records outside of the
+    range."""
     byte_count: int
-    """Of `batches`, as they are stored."""
+    """Size of `batches` in bytes, as stored (possibly compressed)."""
     whole_batches: int
-    """Batches that the answer holds completely, the left-out ones too. 0: the answer brings the reader no further."""
+    """Number of complete batches in the response, including those left out. If it is 0, fetching the same bytes again
+    would make no progress."""
 
     @property
     def reached_end(self) -> bool:
-        """Whether nothing of the range comes after these batches."""
+        """Whether these batches reach the end of the range."""
         return self.next_offset >= self.end
 
 
@@ -56,10 +58,10 @@ def walk(
     aborted: Sequence[tuple[int, int]] | None,
     check_crcs: bool,
 ) -> Walked:
-    """The batches of `records` with offsets in [`start`, `end`).
+    """Return the batches in `records` that have offsets in [`start`, `end`).
 
-    `aborted`: (producer id, first offset) of each aborted transaction of this answer, in any order, for
-    read_committed; None for read_uncommitted. WireError if a header or a CRC is wrong or batches overlap."""
+    `aborted`: (producer id, first offset) of each aborted transaction of this response, in any order, for
+    read_committed; None for read_uncommitted. Raises WireError if a header or a CRC is wrong or batches overlap."""
     visible = _Visible(aborted or ())
     batches: list[tuple[int, BatchHeader]] = []
     next_offset, whole_batches, previous_end = start, 0, 0
@@ -97,18 +99,18 @@ def walk(
 
 
 def damaged(topic: str, partition: int, offset: int, text: str) -> WireError:
-    """The error for bytes that cannot be read; `offset`: where reading stopped."""
+    """Return the WireError for bytes that cannot be read. `offset`: the offset at which reading stopped."""
     return WireError(f"topic {topic}, partition {partition}, from offset {offset} on: {text}")
 
 
 def check_count(header: BatchHeader, block_bytes: int) -> None:
-    """WireError if a block of this size cannot hold the records that are announced."""
+    """Raise WireError if a block of this size is too small for the number of records that the header gives."""
     if header.record_count * _RECORD_BYTES_MIN > block_bytes:
         raise WireError(f"{header.record_count} records are announced in {block_bytes} bytes")
 
 
 def _check(header: BatchHeader, previous_end: int) -> None:
-    """WireError for headers that no log has."""
+    """Raise WireError for a batch header that cannot occur in a log."""
     if header.base_offset < previous_end:
         raise WireError(f"a batch begins at offset {header.base_offset}, below the next possible one, {previous_end}")
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
@@ -121,14 +123,15 @@ def _check(header: BatchHeader, previous_end: int) -> None:
 
 
 class _Visible:
-    """Decides which batches readers see. A transaction is aborted from its first offset up to its producer's marker."""
+    """Decides which batches are visible to consumers of the isolation level. A transaction is aborted from its first
+    offset up to its producer's marker."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._coming = sorted(aborted, key=lambda entry: -entry[1])
         self._active: set[int] = set()
 
     def admits(self, records: Buffer, position: int, header: BatchHeader) -> bool:
-        """To be asked for each batch in order."""
+        """Whether this batch is visible to consumers. Must be called for each batch, in order."""
         if not self._coming and not self._active:
             return not header.is_control
         while self._coming and self._coming[-1][1] <= header.last_offset:

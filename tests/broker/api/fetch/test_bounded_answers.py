@@ -1,4 +1,6 @@
-"""Responses to sessions with very many changed partitions: a bounded number at a time, and none is left out."""
+"""Fetch responses to sessions with very many changed partitions: each response has a bounded number of them, and none
+is omitted permanently.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,15 @@ def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def write_to_each(plane: Plane) -> int:
-    """One record to each partition; the bytes of one."""
+    """Write one record to each partition. Return the bytes of one record."""
     data = batch("a".ljust(100, "."))
     await plane.produce_many([("many", [(index, bytes(data)) for index in range(PARTITIONS)])], acks=1)
     return len(data)
 
 
 async def joined(plane: Plane, *others: tuple[str, int, int], **options: Any) -> Session:
-    """A session that fetches `others`, then a topic in which something was written after its first answer."""
+    """Return a session that fetches `others` and a topic to which records were written after the session's first
+    response."""
     session = Session(plane)
     wishes = [*others, *[("many", index, 0) for index in range(PARTITIONS)]]
     first = told(await session.fetch(*wishes, **options))
@@ -42,7 +45,7 @@ async def joined(plane: Plane, *others: tuple[str, int, int], **options: Any) ->
     return session
 
 
-def test_a_response_has_a_bounded_number_of_partitions_and_the_next_ones_have_the_others() -> None:
+def test_a_fetch_response_has_at_most_250_partitions_and_later_responses_have_the_others() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane)
@@ -56,7 +59,7 @@ def test_a_response_has_a_bounded_number_of_partitions_and_the_next_ones_have_th
     run(test)
 
 
-def test_failed_partitions_do_not_keep_others_out_of_the_response() -> None:
+def test_partitions_with_errors_do_not_keep_changed_partitions_out_of_fetch_responses() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane, *[("nowhere", index, 0) for index in range(2 * BOUND)])
@@ -70,7 +73,7 @@ def test_failed_partitions_do_not_keep_others_out_of_the_response() -> None:
     run(test)
 
 
-def test_min_bytes_is_filled_from_as_many_partitions_as_needed() -> None:
+def test_a_fetch_reads_more_partitions_than_the_response_limit_until_it_has_min_bytes() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane)
@@ -86,8 +89,8 @@ def test_min_bytes_is_filled_from_as_many_partitions_as_needed() -> None:
 
 
 async def following(plane: Plane) -> tuple[Session, list[int]]:
-    """Return a session in place of broker 2, which is dead, and the partitions in the order in which their records
-    come."""
+    """Return a fetch session that replaces broker 2, which is dead, and the partitions in the order in which their
+    records are returned."""
     await plane.create_topic("many", partitions=PARTITIONS, leader=1)
     plane.world.kill("b2")
     session = await joined(plane, replica_id=2)
@@ -95,7 +98,7 @@ async def following(plane: Plane) -> tuple[Session, list[int]]:
     return session, [entry.index for entry in kept.dirty]
 
 
-def test_a_followers_offset_counts_at_once_although_its_records_come_in_a_later_response() -> None:
+def test_a_followers_fetch_offset_counts_at_once_even_if_its_records_come_in_a_later_response() -> None:
     async def test(plane: Plane) -> None:
         session, turns = await following(plane)
         answer = told(await session.fetch(("many", turns[-1], 1), replica_id=2))
@@ -107,7 +110,7 @@ def test_a_followers_offset_counts_at_once_although_its_records_come_in_a_later_
     three(test)
 
 
-def test_a_partition_whose_records_were_sent_comes_behind_the_waiting_ones() -> None:
+def test_a_partition_whose_records_were_just_fetched_is_placed_behind_the_other_changed_partitions() -> None:
     session = FetchSession(2, uses_topic_ids=False, now_ms=0)
     entries = [session.partition("many", index) for index in range(3)]
     for entry in entries:
@@ -118,14 +121,14 @@ def test_a_partition_whose_records_were_sent_comes_behind_the_waiting_ones() -> 
 
 
 def begin_to_cut(plane: Plane, index: int) -> None:
-    """Begin to truncate the log, as if it followed another leader."""
+    """Begin to truncate the log, as if its broker followed another leader."""
     partition = plane.partition("many", index=index)
     assert partition.state is not None
     partition.follow(partition.state)
-    partition.cut_begun()
+    partition.truncation_begun()
 
 
-def test_a_partition_that_waits_for_its_log_is_not_refused_when_others_fill_the_response() -> None:
+def test_a_fetched_partition_whose_log_is_opening_gets_no_error_when_others_fill_the_response() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS)
         session = await joined(plane)
@@ -141,7 +144,7 @@ def test_a_partition_that_waits_for_its_log_is_not_refused_when_others_fill_the_
             nursery.start_soon(ask)
             await plane.world.sleep_ms(100)
             assert not answers, "it waits for the log"
-            plane.partition("many", index=first).cut_done()
+            plane.partition("many", index=first).truncation_done()
             plane.cluster.node(1).broker.broker.replicas.loop.request_pass()
         assert len(answers[0]) == BOUND
         assert answers[0]["many", first][0] == ErrorCode.NONE
@@ -149,7 +152,7 @@ def test_a_partition_that_waits_for_its_log_is_not_refused_when_others_fill_the_
     run(test)
 
 
-def test_a_partition_that_a_follower_names_is_not_refused_while_its_log_is_opened() -> None:
+def test_a_partition_named_by_a_follower_fetch_gets_no_error_while_its_log_is_opening() -> None:
     async def test(plane: Plane) -> None:
         session, turns = await following(plane)
         begin_to_cut(plane, turns[-1])
@@ -158,18 +161,18 @@ def test_a_partition_that_a_follower_names_is_not_refused_while_its_log_is_opene
 
 
 @pytest.mark.parametrize("fetched", [(), (PARTITIONS - 1,)])
-def test_a_fetcher_that_finds_no_partition_to_request_continues_its_search_in_later_steps(
+def test_a_fetcher_with_many_unfetchable_partitions_examines_them_over_several_steps(
     fetched: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetcher_module, "WISHES_MAX", 1)
-    monkeypatch.setattr(fetcher_module, "LOOKS_MAX", 2)
+    monkeypatch.setattr(fetcher_module, "SESSION_PARTITIONS_MAX", 1)
+    monkeypatch.setattr(fetcher_module, "BATCHES_PER_STEP_MAX", 2)
     monkeypatch.setattr(fetcher_module, "DROPPED_MAX", 2)
 
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=PARTITIONS, leader=1)
         manager = plane.cluster.node(2).broker.broker.replicas
         (fetcher,) = [one for one in manager.fetchers if one.leader_id == 1]
-        await plane.until(lambda: len(fetcher._told) == PARTITIONS)
+        await plane.until(lambda: len(fetcher._in_session) == PARTITIONS)
         looked: list[int] = []
         real = LeaderFetcher._next_changed
 
@@ -193,11 +196,11 @@ def test_a_fetcher_that_finds_no_partition_to_request_continues_its_search_in_la
         await plane.until(lambda: fetcher._connection not in (None, before) and not fetcher._has_more)
         assert max(looked) <= 2
         assert sum(looked) >= PARTITIONS // 2
-        assert set(fetcher._told) == {(plane.partition("many", 2).topic_id, index) for index in fetched}
+        assert set(fetcher._in_session) == {(plane.partition("many", 2).topic_id, index) for index in fetched}
         for followed in fetcher._followed.values():
             followed.state.status = FollowerStatus.FETCHING
             fetcher.changed(followed)
         fetcher.nudge()
-        await plane.until(lambda: len(fetcher._told) == PARTITIONS)
+        await plane.until(lambda: len(fetcher._in_session) == PARTITIONS)
 
     three(test)

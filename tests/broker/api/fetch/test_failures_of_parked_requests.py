@@ -1,4 +1,6 @@
-"""A waiting request that fails when it continues ends its own connection alone, and the node keeps running."""
+"""An error in a waiting request, when the request continues, closes only its own connection, and the node keeps
+running.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def miss(*_arguments: Any, **_options: Any) -> Any:
 
 
 async def assert_it_alone_ended(client: AskingClient, plane: Plane) -> None:
-    """Its connection is closed; others are served."""
+    """Check that only the connection of the failed request is closed, and others are served."""
     await plane.until(lambda: client.connection.is_closed)
     await plane.world.sleep_ms(1_000)
     assert not error(await plane.produce("orders", batch("after")))
@@ -32,7 +34,7 @@ async def assert_it_alone_ended(client: AskingClient, plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["woken", "expired"])
-def test_a_fetch_that_fails_after_it_was_parked_ends_its_own_connection_alone(
+def test_an_error_in_a_parked_fetch_closes_only_the_connection_of_that_fetch(
     ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -60,7 +62,7 @@ def test_a_fetch_that_fails_after_it_was_parked_ends_its_own_connection_alone(
     run(test)
 
 
-def test_a_fetch_that_fails_while_bytes_are_brought_into_memory_ends_its_own_connection_alone(
+def test_an_error_while_reading_bytes_into_memory_closes_only_the_connection_of_that_fetch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -78,7 +80,7 @@ def test_a_fetch_that_fails_while_bytes_are_brought_into_memory_ends_its_own_con
     run(test)
 
 
-def test_a_produce_that_fails_when_its_time_is_over_ends_its_own_connection_alone(
+def test_an_error_while_expiring_a_produce_closes_only_the_connection_of_that_produce(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test(plane: Plane) -> None:

@@ -1,4 +1,4 @@
-"""Fetch against one node: limits, long polls, sessions, isolation, and the offsets' bounds."""
+"""Fetch against one node: byte limits, long polls, sessions, isolation levels, and offsets out of range."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ NONE = ErrorCode.NONE
 
 @pytest.fixture(autouse=True, params=["at once", "in steps"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test of this module also with fetches that are handled in steps of one partition, a turn each."""
+    """Fixture that runs every test of this module twice: with fetches handled at once, and with fetches handled in
+    steps of one partition each."""
     if request.param == "in steps":
         monkeypatch.setattr(fetch_api, "LONG_BYTES", 0)
         monkeypatch.setattr(fetch_api, "STEP_PARTITIONS", 1)
@@ -38,7 +39,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def filled(plane: Plane, count: int = 10, name: str = "orders", size: int = 100) -> int:
-    """A topic with `count` batches of one record each; the bytes of one batch."""
+    """Create a topic with `count` batches of one record each. Return the bytes of one batch."""
     await plane.create_topic(name)
     for number in range(count):
         await plane.produce(name, batch(f"{number}".ljust(size, ".")))
@@ -46,7 +47,7 @@ async def filled(plane: Plane, count: int = 10, name: str = "orders", size: int 
 
 
 def told(response: FetchResponse) -> dict[tuple[Any, int], tuple[ErrorCode, int]]:
-    """(topic, partition) → (error, bytes of records)."""
+    """Return (topic, partition) → (error, number of record bytes)."""
     return {
         (name or topic_id, row.partition): (error(row), sum(len(piece) for piece in row.records))
         for name, topic_id, rows in response.topics
@@ -65,7 +66,7 @@ def test_fetch_works_in_every_version(version: int) -> None:
     run(test)
 
 
-def test_a_fetch_is_bounded_but_gives_at_least_one_batch() -> None:
+def test_a_fetch_response_respects_its_byte_limits_but_has_at_least_one_batch() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane)
         assert len(values((await plane.fetch("orders", 0, partition_bytes=3 * size)).records)) == 3
@@ -77,7 +78,7 @@ def test_a_fetch_is_bounded_but_gives_at_least_one_batch() -> None:
     run(test)
 
 
-def test_a_fetch_of_many_partitions_costs_more_of_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_of_many_partitions_is_charged_more_of_its_connections_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[int] = []
     monkeypatch.setattr(fetch_api, "LONG_BYTES", 1_000_000)
 
@@ -93,7 +94,7 @@ def test_a_fetch_of_many_partitions_costs_more_of_its_turn(monkeypatch: pytest.M
     run(test)
 
 
-def test_the_requests_limit_is_shared_in_its_order() -> None:
+def test_the_max_bytes_of_a_fetch_are_filled_in_the_order_of_its_partitions() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, name="a")
         await filled(plane, name="b")
@@ -106,7 +107,7 @@ def test_the_requests_limit_is_shared_in_its_order() -> None:
     run(test)
 
 
-def test_offsets_outside_the_log_are_out_of_range() -> None:
+def test_a_fetch_at_an_offset_outside_the_log_gets_offset_out_of_range() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 3)
         assert error(await plane.fetch("orders", 3)) == NONE
@@ -120,7 +121,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     run(test)
 
 
-def test_an_old_or_future_leader_epoch_is_refused() -> None:
+def test_a_fetch_with_an_older_or_newer_leader_epoch_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         epoch = plane.partition("orders").leader_epoch
@@ -132,7 +133,7 @@ def test_an_old_or_future_leader_epoch_is_refused() -> None:
     run(test)
 
 
-def test_a_fetch_without_changes_waits_for_one_or_for_its_deadline() -> None:
+def test_a_fetch_at_the_log_end_waits_for_a_new_record_or_its_deadline() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         began_ns = plane.world.now_ns
@@ -156,7 +157,7 @@ def test_a_fetch_without_changes_waits_for_one_or_for_its_deadline() -> None:
     run(test)
 
 
-def test_a_fetch_waits_for_its_minimum_of_bytes() -> None:
+def test_a_fetch_waits_until_min_bytes_are_available() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 1)
         results: list[Any] = []
@@ -201,7 +202,7 @@ def test_deleting_the_topic_ends_a_parked_fetch() -> None:
     run(test)
 
 
-def test_many_segments_are_read_one_after_the_other() -> None:
+def test_fetches_read_all_segments_of_a_log_one_after_the_other() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", internal_segment_bytes="500")
         for number in range(30):
@@ -255,7 +256,7 @@ def test_an_incremental_fetch_returns_only_what_changed() -> None:
     run(test)
 
 
-def test_partitions_of_a_session_without_room_in_an_answer_are_the_first_in_the_next() -> None:
+def test_session_partitions_without_room_in_a_fetch_response_come_first_in_the_next() -> None:
     async def test(plane: Plane) -> None:
         names = ("a", "b", "c")
         for name in names:
@@ -295,7 +296,7 @@ def test_a_parked_incremental_fetch_is_woken_by_a_partition_it_did_not_name() ->
     run(test)
 
 
-def test_forgotten_partitions_are_not_returned_and_an_emptied_session_is_closed() -> None:
+def test_forgotten_session_partitions_are_not_returned_and_an_empty_session_is_closed() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 1, name="a")
         await filled(plane, 1, name="b")
@@ -311,7 +312,7 @@ def test_forgotten_partitions_are_not_returned_and_an_emptied_session_is_closed(
     run(test)
 
 
-def test_a_closed_session_answers_its_parked_fetch_and_watches_nothing() -> None:
+def test_closing_a_fetch_session_answers_its_parked_fetch_and_stops_watching_partitions() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 0, name="a")
         session = Session(plane)
@@ -335,7 +336,7 @@ def test_a_closed_session_answers_its_parked_fetch_and_watches_nothing() -> None
     run(test)
 
 
-def test_sessions_refuse_wrong_ids_and_epochs() -> None:
+def test_a_fetch_with_a_wrong_session_id_or_session_epoch_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1, name="a")
         session = Session(plane)
@@ -368,7 +369,7 @@ def test_an_error_of_a_sessions_partition_is_reported_in_every_response_until_it
     run(test)
 
 
-def test_a_session_by_name_finds_a_topic_that_was_deleted_and_made_again() -> None:
+def test_a_fetch_session_with_topic_names_finds_a_deleted_and_recreated_topic() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("a")
         await plane.produce("a", batch("old", "older"))
@@ -388,7 +389,7 @@ def test_a_session_by_name_finds_a_topic_that_was_deleted_and_made_again() -> No
     run(test)
 
 
-def test_without_a_free_slot_fetches_are_served_without_a_session() -> None:
+def test_a_fetch_that_finds_no_free_session_slot_is_served_without_a_session() -> None:
     async def test(plane: Plane) -> None:
         size = await filled(plane, 1, name="a")
         first, second = Session(plane), Session(plane)
@@ -404,7 +405,7 @@ def test_without_a_free_slot_fetches_are_served_without_a_session() -> None:
 
 
 def write_marker(plane: Plane, name: str, producer_id: int, *, commit: bool, epoch: int = 0) -> None:
-    """Write the marker that a transaction coordinator would write."""
+    """Write the marker that a transaction coordinator would write at the end of a transaction."""
     partition = plane.partition(name)
     kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
     data = encode_control(
@@ -422,7 +423,7 @@ def write_in_transaction(plane: Plane, name: str, producer_id: int, sequence: in
     partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
 
 
-def test_read_committed_stops_at_the_first_open_transaction() -> None:
+def test_a_read_committed_fetch_stops_at_the_first_open_transaction() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         write_in_transaction(plane, "orders", 7, 0, "maybe")
@@ -442,7 +443,7 @@ def test_read_committed_stops_at_the_first_open_transaction() -> None:
     run(test)
 
 
-def test_aborted_transactions_are_listed_also_when_they_end_segments_later() -> None:
+def test_a_fetch_lists_aborted_transactions_whose_marker_is_several_segments_later() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", internal_segment_bytes="400")
         await plane.produce("orders", batch("first"))
@@ -461,7 +462,7 @@ def test_aborted_transactions_are_listed_also_when_they_end_segments_later() -> 
     run(test)
 
 
-def test_a_read_committed_fetch_waits_for_the_decision() -> None:
+def test_a_read_committed_fetch_waits_until_the_open_transaction_ends() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         write_in_transaction(plane, "orders", 7, 0, "maybe")
@@ -509,7 +510,7 @@ def test_a_fetch_reads_bytes_that_are_not_in_memory() -> None:
 
 @pytest.mark.parametrize(("replica_id", "known"), [(2, -1), (-1, 7)])
 def test_a_follower_that_names_a_partition_again_gets_its_high_watermark_again(replica_id: int, known: int) -> None:
-    """The follower may have dropped the response with it, because it has two requests in flight."""
+    """The follower may have dropped the response with the high watermark, because it has two requests in flight."""
     session = FetchSession(replica_id, uses_topic_ids=True, now_ms=0)
     entry = session.partition("a", 0)
     entry.known_high_watermark = 7
@@ -518,11 +519,13 @@ def test_a_follower_that_names_a_partition_again_gets_its_high_watermark_again(r
 
 
 async def _ask_long(plane: Plane, client: AskingClient, **options: Any) -> FetchResponse:
-    """Ask for more partitions than one step checks; most of them do not exist."""
+    """Request more partitions than one step checks; most of them do not exist."""
     return await plane.fetch_many([("orders", index, 0) for index in range(2_000)], client=client, **options)
 
 
-def test_a_fetch_of_very_many_partitions_leaves_turns_to_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_requests_are_served_between_the_steps_of_a_fetch_of_very_many_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
 
     async def test(plane: Plane) -> None:
@@ -550,7 +553,9 @@ def test_a_fetch_of_very_many_partitions_leaves_turns_to_other_requests(monkeypa
     run(test)
 
 
-def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_fetch_whose_client_disconnects_before_its_last_step_leaves_no_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
     wanted: list[int] = []
     request_partitions = fetch_api._request_partitions
@@ -579,7 +584,7 @@ def test_a_long_fetch_whose_client_has_gone_leaves_nothing(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("turns_before", range(8))
-def test_a_record_that_comes_while_a_long_fetch_begins_ends_its_wait(
+def test_a_record_appended_during_the_first_steps_of_a_long_fetch_is_returned_without_waiting(
     turns_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
@@ -604,7 +609,7 @@ def test_a_record_that_comes_while_a_long_fetch_begins_ends_its_wait(
     run(test)
 
 
-def test_a_long_fetch_that_is_woken_again_and_again_lets_other_long_requests_through(
+def test_a_long_fetch_that_is_woken_repeatedly_does_not_block_other_long_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "TURN_NS_MAX", 0)
@@ -649,7 +654,7 @@ def test_a_long_fetch_that_is_woken_again_and_again_lets_other_long_requests_thr
     run(test)
 
 
-def test_a_long_fetch_whose_client_goes_while_it_waits_leaves_nothing() -> None:
+def test_a_long_fetch_whose_client_disconnects_while_it_is_parked_leaves_no_session() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("many", partitions=500)
         client = await plane.another_client()
@@ -676,7 +681,7 @@ def test_a_long_fetch_whose_client_goes_while_it_waits_leaves_nothing() -> None:
     run(test)
 
 
-def test_a_long_fetch_that_does_not_parse_ends_its_connection_alone() -> None:
+def test_a_long_fetch_that_does_not_parse_closes_only_its_own_connection() -> None:
     async def test(plane: Plane) -> None:
         await filled(plane, 1)
         client = await plane.another_client()
@@ -688,7 +693,7 @@ def test_a_long_fetch_that_does_not_parse_ends_its_connection_alone() -> None:
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 10], ids=["answered at once", "after a wait"])
-def test_a_fetch_without_a_session_leaves_no_cycle_of_objects(max_wait_ms: int) -> None:
+def test_a_fetch_without_a_session_leaves_no_reference_cycle(max_wait_ms: int) -> None:
     def alive() -> int:
         return sum(type(one) is fetching.CachedPartition for one in gc.get_objects())
 

@@ -1,4 +1,4 @@
-"""FetchHandler by itself: a Loop, one led replica and a few functions."""
+"""FetchHandler alone: with a Loop, one led replica and a few functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITION_BYTES = 1 << 20
 
 
 class Fetching:
-    """A consumer of a handler that is given one replica."""
+    """A consumer, and the fetch handler to which it sends requests; the handler has one replica."""
 
     def __init__(self, stage: PartStage, *, selects_by_rack: bool = False, **replica: Any) -> None:
         self.replica = made = LedReplica(stage, **replica)
@@ -60,7 +60,7 @@ class Fetching:
         self._client = OneConnection(handler.handle)
 
     def append(self) -> None:
-        """One record, which every replica has."""
+        """Append one record, which every replica then has."""
         partition, data = self.replica.partition, batch("a")
         partition.append_as_leader(memoryview(data), read_header(data), self.replica.loop.clock.wall_ms())
         assert partition.log is not None
@@ -78,7 +78,7 @@ class Fetching:
         return self._client.send(ApiKey.FETCH, VERSION, b"".join([encode_fetch_request(VERSION, request)]))
 
     def end_pass(self) -> None:
-        """Settle the partition, then check the fetches that this woke, as the end of a pass does."""
+        """Settle the partition, then check the fetches that were woken, as the end of a pass does."""
         self.replica.end_pass()
         woken = list(self.woken)
         self.woken.clear()
@@ -86,12 +86,12 @@ class Fetching:
             fetch.check_again()
 
     def results(self) -> list[FetchResult]:
-        """Return the results that were answered since the last call."""
+        """Return the results of the responses since the last call."""
         answers = [decode_fetch_response(VERSION, body) for body in self._client.answers()]
         return [answer.topics[0][2][0] for answer in answers]
 
 
-def test_a_fetch_of_records_is_answered_in_the_call() -> None:
+def test_a_fetch_of_available_records_is_answered_within_the_handler_call() -> None:
     async def test(stage: PartStage) -> None:
         fetching = Fetching(stage)
         fetching.append()
@@ -102,7 +102,7 @@ def test_a_fetch_of_records_is_answered_in_the_call() -> None:
     play(test)
 
 
-def test_a_fetch_at_the_end_is_answered_at_the_end_of_the_pass_in_which_records_came() -> None:
+def test_a_fetch_at_the_log_end_is_answered_at_the_end_of_the_pass_with_the_next_append() -> None:
     async def test(stage: PartStage) -> None:
         fetching = Fetching(stage)
         fetching.send(0, max_wait_ms=5_000)
@@ -118,7 +118,7 @@ def test_a_fetch_at_the_end_is_answered_at_the_end_of_the_pass_in_which_records_
     play(test)
 
 
-def test_a_fetch_that_finds_nothing_in_time_is_answered_with_nothing() -> None:
+def test_a_fetch_without_new_records_gets_an_empty_response_at_its_deadline() -> None:
     async def test(stage: PartStage) -> None:
         fetching = Fetching(stage)
         fetching.send(0, max_wait_ms=100)
@@ -130,7 +130,7 @@ def test_a_fetch_that_finds_nothing_in_time_is_answered_with_nothing() -> None:
     play(test)
 
 
-def test_a_fetch_of_a_topic_that_is_not_hosted_is_refused() -> None:
+def test_a_fetch_of_a_topic_that_this_broker_does_not_host_is_rejected() -> None:
     async def test(stage: PartStage) -> None:
         fetching = Fetching(stage)
         fetching.send(0, topic="payments", max_wait_ms=5_000)

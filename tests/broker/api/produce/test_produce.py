@@ -1,4 +1,4 @@
-"""Produce against one node: appends, acks, and the table of checks."""
+"""Produce against one node: appends, acks, and every row of the table of checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_records_produced_in_any_version_are_fetched() -> None:
     run(test)
 
 
-def test_acks_0_gets_no_answer_and_the_next_request_is_served() -> None:
+def test_a_produce_with_acks_0_gets_no_response_and_the_next_request_is_served() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         client = await plane.client()
@@ -50,7 +50,7 @@ def test_acks_0_gets_no_answer_and_the_next_request_is_served() -> None:
     run(test)
 
 
-def test_an_error_with_acks_0_closes_the_connection() -> None:
+def test_an_error_in_a_produce_with_acks_0_closes_the_connection() -> None:
     async def test(plane: Plane) -> None:
         client = await plane.client()
         body = encode_produce_request(12, acks=0, timeout_ms=1000, topics=[("nowhere", None, [(0, batch("x"))])])
@@ -60,7 +60,7 @@ def test_an_error_with_acks_0_closes_the_connection() -> None:
     run(test)
 
 
-def test_partitions_of_one_request_succeed_or_fail_independently() -> None:
+def test_the_partitions_of_one_produce_succeed_or_fail_independently() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 3)
         await plane.create_topic("items")
@@ -87,7 +87,7 @@ def test_partitions_of_one_request_succeed_or_fail_independently() -> None:
     run(test)
 
 
-def test_an_empty_request_has_an_empty_answer() -> None:
+def test_a_produce_without_topics_gets_an_empty_response() -> None:
     async def test(plane: Plane) -> None:
         assert (await plane.produce_many([])).topics == []
 
@@ -131,7 +131,7 @@ BAD_BATCHES = {
 
 
 @pytest.mark.parametrize("name", BAD_BATCHES)
-def test_a_bad_batch_is_refused_whole(name: str) -> None:
+def test_an_invalid_batch_is_rejected_as_a_whole(name: str) -> None:
     make, expected = BAD_BATCHES[name]
 
     async def test(plane: Plane) -> None:
@@ -145,7 +145,7 @@ def test_a_bad_batch_is_refused_whole(name: str) -> None:
     run(test)
 
 
-def test_a_short_tail_behind_the_batch_is_trimmed() -> None:
+def test_an_incomplete_second_batch_in_a_produce_is_ignored() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert error(await plane.produce("orders", batch("whole") + batch("tail")[:-1])) == NONE
@@ -154,7 +154,7 @@ def test_a_short_tail_behind_the_batch_is_trimmed() -> None:
     run(test)
 
 
-def test_zstd_needs_version_7() -> None:
+def test_a_zstd_batch_is_rejected_before_produce_version_7() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         data = batch("x" * 500, compression=Compression.ZSTD)
@@ -165,7 +165,7 @@ def test_zstd_needs_version_7() -> None:
     run(test)
 
 
-def test_acks_must_be_minus_1_0_or_1() -> None:
+def test_a_produce_with_acks_other_than_minus_1_0_or_1_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert error(await plane.produce("orders", batch("x"), acks=2)) == ErrorCode.INVALID_REQUIRED_ACKS
@@ -173,7 +173,7 @@ def test_acks_must_be_minus_1_0_or_1() -> None:
     run(test)
 
 
-def test_an_unknown_topic_id_has_its_own_error() -> None:
+def test_a_produce_with_an_unknown_topic_id_gets_unknown_topic_id() -> None:
     async def test(plane: Plane) -> None:
         result = await plane.produce("nowhere", batch("x"), version=13)
         assert error(result) == ErrorCode.UNKNOWN_TOPIC_ID
@@ -181,7 +181,7 @@ def test_an_unknown_topic_id_has_its_own_error() -> None:
     run(test)
 
 
-def test_transactional_batches_are_refused_while_there_is_no_coordinator() -> None:
+def test_transactional_batches_are_rejected_because_there_is_no_transaction_coordinator() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 2)
         one = batch("x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
@@ -197,7 +197,7 @@ def test_transactional_batches_are_refused_while_there_is_no_coordinator() -> No
     run(test)
 
 
-def test_internal_topics_are_closed_to_ordinary_clients() -> None:
+def test_a_produce_of_an_ordinary_client_to_an_internal_topic_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("__consumer_offsets")
         assert error(await plane.produce("__consumer_offsets", batch("x"))) == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -205,7 +205,7 @@ def test_internal_topics_are_closed_to_ordinary_clients() -> None:
     run(test)
 
 
-def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
+def test_a_record_without_a_key_is_rejected_by_a_compacted_topic() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("latest", cleanup_policy="compact")
         result = await plane.produce("latest", batch("a", "b"))
@@ -218,7 +218,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     run(test)
 
 
-def test_a_log_append_time_topic_stamps_its_batches() -> None:
+def test_a_topic_with_log_append_time_stamps_its_batches() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("stamped", message_timestamp_type="LogAppendTime")
         for timestamp in (5, EPOCH_MS - 1, 2**45):
@@ -234,7 +234,7 @@ def test_a_log_append_time_topic_stamps_its_batches() -> None:
     run(test)
 
 
-def test_a_client_that_claims_append_time_on_a_create_time_topic_is_corrected() -> None:
+def test_a_produced_batch_marked_log_append_time_is_stored_as_create_time_in_a_create_time_topic() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert error(await plane.produce("orders", patched(put(">h", 21, 8)))) == NONE
@@ -245,7 +245,7 @@ def test_a_client_that_claims_append_time_on_a_create_time_topic_is_corrected() 
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-def test_compression_type_converts_what_has_another_codec(codec: str) -> None:
+def test_a_batch_with_a_codec_other_than_compression_type_is_converted(codec: str) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type=codec)
         target = Compression.named(codec)
@@ -260,7 +260,7 @@ def test_compression_type_converts_what_has_another_codec(codec: str) -> None:
     run(test)
 
 
-def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
+def test_a_batch_with_a_timestamp_beyond_64_bits_is_rejected_instead_of_converted() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type="lz4")
         assert error(await plane.produce("small", far_apart(2**63 - 1))) == ErrorCode.INVALID_RECORD
@@ -269,7 +269,7 @@ def test_a_batch_with_a_time_beyond_64_bits_is_not_converted() -> None:
     run(test)
 
 
-def test_a_conversion_refuses_a_record_timestamp_that_the_header_did_not_show() -> None:
+def test_a_codec_conversion_rejects_a_far_future_record_timestamp_missing_from_the_header() -> None:
     """Retention never deletes a segment whose largest timestamp lies far in the future."""
     day_ms = 86_400_000
 
@@ -282,7 +282,7 @@ def test_a_conversion_refuses_a_record_timestamp_that_the_header_did_not_show() 
     run(test)
 
 
-def test_batches_behind_a_conversion_keep_their_order() -> None:
+def test_batches_produced_after_a_batch_in_codec_conversion_keep_their_order() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type="gzip")
         client = await plane.client()
@@ -305,7 +305,7 @@ def numbered(sequence: int, *texts: str, producer_id: int = 9, epoch: int = 0) -
     return batch(*(texts or ("x",)), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_a_batch_that_is_sent_again_has_the_offset_of_the_first() -> None:
+def test_a_resent_idempotent_batch_gets_the_offset_of_its_first_append() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         for sequence in range(6):
@@ -320,7 +320,7 @@ def test_a_batch_that_is_sent_again_has_the_offset_of_the_first() -> None:
     run(test)
 
 
-def test_sequences_and_epochs_are_held_to_their_order() -> None:
+def test_a_batch_with_a_sequence_gap_or_an_older_producer_epoch_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         assert error(await plane.produce("orders", numbered(40))) == NONE, "no state: any sequence"
@@ -332,7 +332,7 @@ def test_sequences_and_epochs_are_held_to_their_order() -> None:
     run(test)
 
 
-def test_dedup_survives_a_restart_of_the_node() -> None:
+def test_an_idempotent_batch_resent_after_a_broker_restart_is_not_duplicated() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         for sequence in range(3):
@@ -353,7 +353,7 @@ def test_dedup_survives_a_restart_of_the_node() -> None:
     run(test)
 
 
-def test_pipelined_requests_of_one_connection_are_appended_and_answered_in_order() -> None:
+def test_pipelined_produces_of_one_connection_are_appended_and_answered_in_order() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         client = await plane.client()
@@ -373,7 +373,7 @@ def test_pipelined_requests_of_one_connection_are_appended_and_answered_in_order
     run(test)
 
 
-def test_a_large_compressed_batch_for_a_compacted_topic_is_opened_off_the_loop() -> None:
+def test_a_large_compressed_batch_for_a_compacted_topic_is_decompressed_off_the_loop() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("latest", cleanup_policy="compact")
         noise = [Random(number).randbytes(2_000) for number in range(20)]
@@ -386,7 +386,7 @@ def test_a_large_compressed_batch_for_a_compacted_topic_is_opened_off_the_loop()
     run(test)
 
 
-def test_a_batch_that_waits_for_its_partition_does_not_hold_the_frame_in_which_it_came() -> None:
+def test_a_batch_that_waits_for_its_partition_does_not_keep_its_request_frame_in_memory() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         dispatcher, partition = plane.cluster.node(1).broker.broker.dispatcher, plane.partition("orders")

@@ -1,4 +1,4 @@
-"""ProduceHandler by itself: a Loop, one led replica and a few functions."""
+"""ProduceHandler alone: with a Loop, one led replica and a few functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 9
 
 
 class Producing:
-    """A client of a handler that is given one replica."""
+    """A client, and the produce handler to which it sends requests; the handler has one replica."""
 
     def __init__(self, stage: PartStage, **replica: Any) -> None:
         self.replica = made = LedReplica(stage, **replica)
@@ -41,12 +41,12 @@ class Producing:
         self._client.send(ApiKey.PRODUCE, VERSION, b"".join(body))
 
     def results(self) -> list[ProduceResult]:
-        """Return the results that were answered since the last call."""
+        """Return the results of the responses since the last call."""
         answers = [decode_produce_response(VERSION, body) for body in self._client.answers()]
         return [answer.topics[0][2][0] for answer in answers]
 
 
-def test_a_plain_produce_with_acks_1_is_answered_in_the_call() -> None:
+def test_a_plain_produce_with_acks_1_is_answered_within_the_handler_call() -> None:
     async def test(stage: PartStage) -> None:
         producing = Producing(stage)
         producing.replica.make_ready()
@@ -58,7 +58,7 @@ def test_a_plain_produce_with_acks_1_is_answered_in_the_call() -> None:
     play(test)
 
 
-def test_a_produce_with_acks_all_is_answered_at_the_end_of_the_pass_in_which_the_follower_has_it() -> None:
+def test_a_produce_with_acks_all_is_answered_at_the_end_of_the_pass_in_which_the_follower_fetched_it() -> None:
     async def test(stage: PartStage) -> None:
         producing = Producing(stage)
         replica = producing.replica
@@ -77,7 +77,7 @@ def test_a_produce_with_acks_all_is_answered_at_the_end_of_the_pass_in_which_the
     play(test)
 
 
-def test_a_produce_that_is_not_acknowledged_in_time_is_answered_with_a_timeout() -> None:
+def test_a_produce_that_is_not_acknowledged_by_its_deadline_gets_request_timed_out() -> None:
     async def test(stage: PartStage) -> None:
         producing = Producing(stage)
         producing.replica.make_ready()
@@ -89,7 +89,7 @@ def test_a_produce_that_is_not_acknowledged_in_time_is_answered_with_a_timeout()
     play(test)
 
 
-def test_a_produce_waits_until_its_partition_takes_appends() -> None:
+def test_a_produce_waits_until_its_partition_is_appendable() -> None:
     async def test(stage: PartStage) -> None:
         producing = Producing(stage)
         producing.send("a", acks=1)
@@ -101,7 +101,7 @@ def test_a_produce_waits_until_its_partition_takes_appends() -> None:
     play(test)
 
 
-def test_a_produce_is_refused_when_too_few_replicas_are_in_sync() -> None:
+def test_an_acks_all_produce_is_rejected_when_too_few_replicas_are_in_sync() -> None:
     async def test(stage: PartStage) -> None:
         producing = Producing(stage, min_isr=2, isr=(1,))
         producing.replica.make_ready()

@@ -1,5 +1,6 @@
-"""Produce walks the records of every batch: what does not fit its header is refused, and the header's latest timestamp
-becomes that of the records."""
+"""Produce checks the records of every batch: records that contradict the header are rejected, and the header's latest
+timestamp becomes that of the records.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests.stages.plane import EPOCH_MS, PRODUCE_VERSION, Plane, batch, error, r
 NONE = ErrorCode.NONE
 every_codec = pytest.mark.parametrize("codec", Compression)
 NOISE = [Random(number).randbytes(1_000) for number in range(600)]
-"""More than is opened on the loop."""
+"""Incompressible bytes, more than are decompressed on the event loop."""
 
 
 def record(offset: int = 0, *, timestamp: int = 0, value: bytes = b"v", length: int | None = None) -> bytes:
@@ -37,7 +38,7 @@ def record(offset: int = 0, *, timestamp: int = 0, value: bytes = b"v", length: 
 
 
 def batch_around(block: bytes, codec: Compression, *, count: int = 2, squeeze: bool = True, **fields: Any) -> bytearray:
-    """A batch with this block, whatever it is, a header that announces `count` records, and a right CRC."""
+    """Return a batch with this block, valid or not, a header that announces `count` records, and a correct CRC."""
     header = read_header(encode_batch([Record(0, EPOCH_MS, b"k", b"v")], compression=codec))
     content = compress(codec, block) if squeeze else block
     made = bytearray(61) + content
@@ -65,7 +66,9 @@ MALFORMED: dict[str, Callable[[Compression], bytearray]] = {
 
 @every_codec
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_batch_that_does_not_fit_its_header_is_refused_and_the_next_is_served(name: str, codec: Compression) -> None:
+def test_a_batch_whose_records_contradict_its_header_is_rejected_and_the_next_produce_is_served(
+    name: str, codec: Compression
+) -> None:
     async def test(plane: Plane) -> None:
         for topic, options in (("plain", {}), ("stamped", {"message_timestamp_type": "LogAppendTime"})):
             await plane.create_topic(topic, **options)  # type: ignore[arg-type]
@@ -79,7 +82,7 @@ def test_a_batch_that_does_not_fit_its_header_is_refused_and_the_next_is_served(
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_a_damaged_compressed_block_is_refused(codec: Compression) -> None:
+def test_a_batch_with_a_corrupt_compressed_block_is_rejected(codec: Compression) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         whole = compress(codec, record(0) + record(1))
@@ -99,7 +102,7 @@ def with_max_timestamp(data: bytearray, max_timestamp: int) -> bytearray:
 @every_codec
 @pytest.mark.parametrize("told", [0, -1, EPOCH_MS + 39, 2**45, -(2**63)])
 @pytest.mark.parametrize("filling", [[], NOISE], ids=["small", "large"])
-def test_the_latest_timestamp_is_that_of_the_records_whatever_the_header_says(
+def test_the_stored_max_timestamp_is_computed_from_the_records_not_copied_from_the_header(
     told: int, codec: Compression, filling: list[bytes]
 ) -> None:
     times = [10, 40, 30]
@@ -121,7 +124,7 @@ def test_the_latest_timestamp_is_that_of_the_records_whatever_the_header_says(
 
 
 @every_codec
-def test_a_log_append_time_topic_keeps_its_own_stamp_whatever_the_records_say(codec: Compression) -> None:
+def test_a_log_append_time_topic_ignores_the_timestamps_in_produced_records(codec: Compression) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("stamped", message_timestamp_type="LogAppendTime")
         data = with_max_timestamp(batch("a", "b", compression=codec, timestamp=2**45), -1)
@@ -137,7 +140,8 @@ def test_a_log_append_time_topic_keeps_its_own_stamp_whatever_the_records_say(co
 
 
 async def produce_both_ways(plane: Plane, topic: str, data: bytearray) -> ProduceResult:
-    """The same refusal in versions with and without record errors."""
+    """Produce the batch in versions with and without record errors. Check that the error is the same, and return the
+    result."""
     old = await plane.produce(topic, bytearray(data), version=7)
     new = await plane.produce(topic, data, version=8)
     assert (error(old), list(old.record_errors), old.error_message) == (error(new), [], None)
@@ -145,7 +149,7 @@ async def produce_both_ways(plane: Plane, topic: str, data: bytearray) -> Produc
 
 
 @every_codec
-def test_untimely_records_are_named_by_index_from_version_8(codec: Compression) -> None:
+def test_a_produce_response_lists_records_with_invalid_timestamps_by_index_from_version_8(codec: Compression) -> None:
     hour_ms = 3_600_000
 
     async def test(plane: Plane) -> None:
@@ -165,7 +169,7 @@ def test_untimely_records_are_named_by_index_from_version_8(codec: Compression) 
 
 @every_codec
 @pytest.mark.parametrize("filling", [[], NOISE], ids=["small", "large"])
-def test_an_extreme_base_timestamp_is_refused_and_the_next_batch_is_served(
+def test_a_batch_with_an_extreme_base_timestamp_is_rejected_and_the_next_produce_is_served(
     codec: Compression, filling: list[bytes]
 ) -> None:
     async def test(plane: Plane) -> None:
@@ -180,7 +184,7 @@ def test_an_extreme_base_timestamp_is_refused_and_the_next_batch_is_served(
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_batch_of_too_many_headers_is_refused(large: bool) -> None:
+def test_a_batch_with_too_many_record_headers_is_rejected(large: bool) -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", max_message_bytes="4000000")
         body = b"\0\0\0\1\1" + encode_zigzag(HEADERS_MAX + 1) + b"\0\1" * (HEADERS_MAX + 1)
@@ -192,7 +196,7 @@ def test_a_batch_of_too_many_headers_is_refused(large: bool) -> None:
     run(test)
 
 
-def test_a_batch_of_many_headers_is_walked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_with_many_record_headers_is_checked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
 
     def note(source: bytes, *rest: Any) -> Any:
@@ -213,7 +217,7 @@ def test_a_batch_of_many_headers_is_walked_off_the_loop(monkeypatch: pytest.Monk
     run(test)
 
 
-def test_a_batch_whose_opening_fails_unexpectedly_is_refused_and_the_next_is_served(
+def test_an_unexpected_error_in_decompression_rejects_the_batch_and_the_next_produce_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
@@ -234,7 +238,7 @@ def test_a_batch_whose_opening_fails_unexpectedly_is_refused_and_the_next_is_ser
 
 
 async def pipeline(plane: Plane, count: int) -> list[ProduceResult]:
-    """So many batches of three records on one connection at once, and their results in order."""
+    """Send this many batches of three records on one connection at once. Return their results in order."""
     client = await plane.client()
     topic_id = plane.cluster.node(1).publisher.image.topics.get("orders").topic_id  # type: ignore[union-attr]
     results: list[ProduceResult] = []
@@ -252,7 +256,9 @@ async def pipeline(plane: Plane, count: int) -> list[ProduceResult]:
     return results
 
 
-def test_one_connection_has_one_batch_opened_off_the_loop_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_one_batch_per_connection_is_decompressed_off_the_loop_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(prepare_batch, "RECORDS_AT_ONCE_MAX", 2)
     waiting: list[int] = []
 
@@ -275,7 +281,7 @@ def test_one_connection_has_one_batch_opened_off_the_loop_at_a_time(monkeypatch:
     run(test)
 
 
-def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connection() -> None:
+def test_batches_that_wait_for_files_overdraw_the_memory_budget_by_at_most_one_per_connection() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         partition, memory = plane.partition("orders"), plane.cluster.node(1).gates.memory
@@ -294,7 +300,7 @@ def test_batches_that_wait_for_their_files_overdraw_the_memory_by_one_per_connec
     run(test)
 
 
-def test_a_batch_with_a_clients_append_time_gets_an_error_for_each_record() -> None:
+def test_a_log_append_time_batch_from_a_client_is_rejected_with_an_error_for_each_record() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("stamped", message_timestamp_type="LogAppendTime")
         data = encode_batch([Record(0, EPOCH_MS, b"k", b"v")] * 3, log_append_time_ms=EPOCH_MS)
@@ -311,7 +317,7 @@ def bomb(codec: Compression, *, megabytes: int) -> bytearray:
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
 @pytest.mark.parametrize("compression_type", ["producer", "snappy"])
-def test_a_batch_that_opens_to_too_much_is_refused_and_holds_no_memory(
+def test_a_batch_that_decompresses_to_too_much_is_rejected_and_its_memory_released(
     codec: Compression, compression_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepare_batch, "OPENED_BYTES_MAX", 4 << 20)
@@ -329,7 +335,7 @@ def test_a_batch_that_opens_to_too_much_is_refused_and_holds_no_memory(
     run(test)
 
 
-def test_a_batch_of_too_many_records_is_refused_before_it_is_opened() -> None:
+def test_a_batch_with_too_many_records_is_rejected_before_decompression() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         result = await plane.produce("orders", batch_around(b"", Compression.ZSTD, count=RECORDS_MAX + 1))
@@ -340,7 +346,7 @@ def test_a_batch_of_too_many_records_is_refused_before_it_is_opened() -> None:
 
 
 @every_codec
-def test_many_records_are_walked_off_the_loop_and_keep_their_place(
+def test_a_batch_of_many_records_is_checked_off_the_loop_and_keeps_its_place_in_the_log(
     codec: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepare_batch, "RECORDS_AT_ONCE_MAX", 2)
@@ -359,8 +365,8 @@ def test_many_records_are_walked_off_the_loop_and_keep_their_place(
 
 
 @every_codec
-def test_a_conversion_keeps_the_bytes_of_the_records(codec: Compression) -> None:
-    """A header name that is not UTF-8, and timestamps that go back, come out as they went in."""
+def test_a_codec_conversion_keeps_the_bytes_of_the_records(codec: Compression) -> None:
+    """A header name that is not UTF-8 and decreasing timestamps come out of the conversion unchanged."""
     body = b"\0" + encode_zigzag(7) + b"\0\1\1" + encode_zigzag(1) + encode_zigzag(2) + b"\xffa" + encode_zigzag(-1)
     block = encode_zigzag(len(body)) + body + record(1, timestamp=-9)
 
@@ -375,7 +381,7 @@ def test_a_conversion_keeps_the_bytes_of_the_records(codec: Compression) -> None
     run(test)
 
 
-def test_a_converted_batch_that_no_longer_fits_is_refused() -> None:
+def test_a_batch_that_exceeds_the_size_limit_after_codec_conversion_is_rejected() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("small", compression_type="uncompressed", max_message_bytes="1000")
         result = await plane.produce("small", batch("x" * 5_000, compression=Compression.GZIP))
@@ -385,7 +391,8 @@ def test_a_converted_batch_that_no_longer_fits_is_refused() -> None:
 
 
 async def store_unchecked(plane: Plane, data: bytearray) -> None:
-    """Store a batch as a leader of an older version did, which did not check records. The log has its first batch."""
+    """Store a batch as a leader of an older version did, which did not check records. The log already has one batch
+    before it."""
     assert error(await plane.produce("orders", batch("before", key=b"k"))) == NONE
     partition = plane.partition("orders", 1)
     partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS)

@@ -1,1 +1,1 @@
-"""The metrics of a node: each name in the table exists on running nodes, and the code that it counts moves it."""
+"""Tests of a node's metrics: each name in the table exists on running nodes, and the counted code changes its value."""

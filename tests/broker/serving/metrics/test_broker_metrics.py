@@ -1,4 +1,4 @@
-"""The broker's metrics: topics, replicas, followers, logs and requests that wait."""
+"""The broker's metrics: topics, replicas, followers, logs and waiting requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def value(plane: Plane, type: str, name: str, *, broker_id: int = 1, group: str 
     return plane.cluster.node(broker_id).metrics.value(group, type, name, **tags) or 0
 
 
-def test_requests_of_a_topic_are_counted_with_what_was_refused() -> None:
+def test_topic_metrics_count_requests_and_rejected_requests() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", max_message_bytes="200", cleanup_policy="delete")
         assert not error(await plane.produce("orders", batch("a")))
@@ -45,7 +45,7 @@ def test_requests_of_a_topic_are_counted_with_what_was_refused() -> None:
     run(test, combined=1)
 
 
-def test_a_sequence_number_out_of_order_counts_as_invalid() -> None:
+def test_an_out_of_order_sequence_number_counts_in_the_metric_of_invalid_sequences() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         for sequence in (0, 7):
@@ -56,11 +56,11 @@ def test_a_sequence_number_out_of_order_counts_as_invalid() -> None:
     run(test, combined=1)
 
 
-def test_an_in_sync_set_that_shrinks_and_grows_again_is_counted_at_its_leader() -> None:
+def test_isr_shrinks_and_expansions_are_counted_by_the_leader() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", batch("a")))
-        plane.world.pause("b2")  # its session ends, or it lags: whoever sees it first takes it out
+        plane.world.pause("b2")  # its session ends or it lags; whichever is noticed first removes it from the ISR
         await plane.until(lambda: plane.partition("orders").state.isr == (1,), 60_000)  # type: ignore[union-attr]
         assert value(plane, REPLICAS, "UnderReplicatedPartitions") == 1
         plane.world.resume("b2")
@@ -71,7 +71,7 @@ def test_an_in_sync_set_that_shrinks_and_grows_again_is_counted_at_its_leader() 
     run(test, controllers=1, brokers=2)
 
 
-def test_a_follower_that_stops_fetching_shrinks_the_in_sync_set() -> None:
+def test_a_follower_that_stops_fetching_shows_in_the_isr_metrics() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         partition = plane.partition("orders")
@@ -84,7 +84,7 @@ def test_a_follower_that_stops_fetching_shrinks_the_in_sync_set() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_a_follower_shows_its_fetches_and_how_far_it_is_behind() -> None:
+def test_a_followers_fetch_rate_and_lag_are_shown() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", batch("a")))
@@ -108,7 +108,7 @@ def test_a_follower_shows_its_fetches_and_how_far_it_is_behind() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_requests_that_wait_are_counted_by_what_they_wait_for() -> None:
+def test_waiting_requests_are_counted_by_kind_of_delayed_operation() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
 
@@ -135,7 +135,7 @@ def test_requests_that_wait_are_counted_by_what_they_wait_for() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_logs_and_partitions_are_shown_only_on_request() -> None:
+def test_metrics_of_logs_and_partitions_are_shown_only_on_request() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         assert not error(await plane.produce("orders", batch("a", "b")))
@@ -153,7 +153,7 @@ def test_logs_and_partitions_are_shown_only_on_request() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_a_sync_of_a_log_is_timed() -> None:
+def test_the_duration_of_a_log_sync_is_measured() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", flush_messages="1")
         before = value(plane, "LogFlushStats", "LogFlushRateAndTimeMs", group="kafka.log")
@@ -163,7 +163,7 @@ def test_a_sync_of_a_log_is_timed() -> None:
     run(test, combined=1)
 
 
-def test_a_log_directory_that_failed_is_shown() -> None:
+def test_a_failed_log_directory_is_shown_in_the_metrics() -> None:
     async def test(plane: Plane) -> None:
         def offline(directory: str) -> float:
             return value(plane, "LogManager", "LogDirectoryOffline", group="kafka.log", logDirectory=directory)
@@ -181,7 +181,7 @@ def test_a_log_directory_that_failed_is_shown() -> None:
     run(test, controllers=1, brokers=1, log_dirs="/data,/more")
 
 
-def test_bytes_of_a_reassignment_are_counted_at_both_ends_while_it_goes_on() -> None:
+def test_bytes_of_a_reassignment_are_counted_at_leader_and_follower() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", factor=1, leader=1)
         sent = batch("a" * 1_000)
@@ -201,14 +201,14 @@ def test_bytes_of_a_reassignment_are_counted_at_both_ends_while_it_goes_on() -> 
     run(test, controllers=1, brokers=2)
 
 
-def test_a_fetch_session_that_makes_room_for_another_counts_as_evicted() -> None:
+def test_an_evicted_fetch_session_is_counted() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=2)
 
         async def open_session(indexes: range) -> None:
             client = await plane.another_client()
-            wishes = [("orders", index, 0) for index in indexes]
-            await plane.fetch_many(wishes, client=client, session_epoch=0)
+            requested = [("orders", index, 0) for index in indexes]
+            await plane.fetch_many(requested, client=client, session_epoch=0)
 
         await open_session(range(1))
         assert value(plane, "FetchSessionCache", "NumIncrementalFetchSessions") == 1
@@ -220,7 +220,7 @@ def test_a_fetch_session_that_makes_room_for_another_counts_as_evicted() -> None
     run(test, combined=1, max_incremental_fetch_session_cache_slots="1")
 
 
-def test_a_scrape_looks_at_all_replicas_once_and_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metrics_scrape_scans_all_replicas_once_and_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
     monkeypatch.setattr(replicas, "PIECES_PER_STEP", 10)
     everyone = HostedReplicas.__iter__
@@ -247,7 +247,7 @@ def test_a_scrape_looks_at_all_replicas_once_and_in_steps(monkeypatch: pytest.Mo
     run(test, combined=1)
 
 
-def test_partitions_are_written_in_pieces_of_a_step() -> None:
+def test_metrics_of_partitions_are_written_in_pieces_that_fit_into_a_step() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", partitions=LINES_PER_STEP + 1)
         pieces = list(text_in_steps(plane.cluster.node(1).metrics, partitions=True))

@@ -1,4 +1,4 @@
-"""The controller's metrics: counts of the metadata, the work of the command queue, sessions of brokers."""
+"""The controller's metrics: counts of the metadata, the work of the command queue, broker sessions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_election_of_a_replica_that_was_not_in_sync_counts_as_unclean() -> No
     run(test, controllers=1, brokers=2)
 
 
-def test_a_broker_that_falls_silent_counts_as_a_timed_out_heartbeat() -> None:
+def test_a_silent_broker_counts_as_a_timed_out_heartbeat() -> None:
     async def test(plane: Plane) -> None:
         assert value(plane, "TimedOutBrokerHeartbeatCount") == 0
         plane.world.pause("b2")
@@ -71,7 +71,7 @@ def test_a_broker_that_falls_silent_counts_as_a_timed_out_heartbeat() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_commands_are_counted_with_the_time_that_they_waited_and_took() -> None:
+def test_controller_commands_are_counted_with_their_queue_and_processing_time() -> None:
     async def test(plane: Plane) -> None:
         before = value(plane, "EventQueueOperationsStartedCount") or 0
         await plane.create_topic("orders")

@@ -1,11 +1,12 @@
-"""The names of metrics that boards made for jmx_exporter read. Each row is what the public rules make of the MBean that
-Kafka has: Strimzi's examples/metrics, Confluent's jmx-monitoring-stacks."""
+"""The names of metrics that dashboards for jmx_exporter read. Each row has the names that public exporter rules give to
+a Kafka MBean: Strimzi's examples/metrics, Confluent's jmx-monitoring-stacks.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from kraft.broker.serving.metrics.metric_registry import Kind, Metrics
+from kraft.broker.serving.metrics.metric_registry import MetricKind, Metrics
 from kraft.broker.serving.metrics.naming import NAMES
 from kraft.broker.serving.metrics.text import text_in_steps
 from kraft.seam.measures import Histogram
@@ -17,12 +18,12 @@ LEADER = {"clientId": "f", "brokerHost": "b2", "brokerPort": "9092"}
 PRODUCE = {"request": "Produce"}
 
 ROWS = [
-    # MBean's group, type and name, kind, tags; what Strimzi's rules and what Confluent's rules make of it
+    # the MBean's group, type and name, kind, tags; the names by Strimzi's rules and by Confluent's rules
     (
         SERVER,
         "BrokerTopicMetrics",
         "BytesInPerSec",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         {"topic": "a"},
         'kafka_server_brokertopicmetrics_bytesin_total{topic="a"}',
         'kafka_server_brokertopicmetrics_bytesinpersec{topic="a"}',
@@ -31,7 +32,7 @@ ROWS = [
         SERVER,
         "BrokerTopicMetrics",
         "MessagesInPerSec",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         {},
         "kafka_server_brokertopicmetrics_messagesin_total",
         "kafka_server_brokertopicmetrics_messagesinpersec",
@@ -40,7 +41,7 @@ ROWS = [
         NETWORK,
         "RequestMetrics",
         "RequestsPerSec",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         PRODUCE | {"version": "9"},
         'kafka_network_requestmetrics_requests_total{request="Produce",version="9"}',
         'kafka_network_requestmetrics_requestspersec{request="Produce",version="9"}',
@@ -49,7 +50,7 @@ ROWS = [
         NETWORK,
         "RequestMetrics",
         "TotalTimeMs",
-        Kind.HISTOGRAM,
+        MetricKind.HISTOGRAM,
         PRODUCE,
         'kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"}',
         'kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"}',
@@ -58,7 +59,7 @@ ROWS = [
         NETWORK,
         "SocketServer",
         "NetworkProcessorAvgIdlePercent",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_network_socketserver_networkprocessoravgidle_percent",
         "kafka_network_socketserver_networkprocessoravgidlepercent",
@@ -67,7 +68,7 @@ ROWS = [
         NETWORK,
         "SocketServer",
         "NetworkProcessorAvgIdlePercent",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
@@ -76,7 +77,7 @@ ROWS = [
         SERVER,
         "ReplicaManager",
         "UnderReplicatedPartitions",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_server_replicamanager_underreplicatedpartitions",
         "kafka_server_replicamanager_underreplicatedpartitions",
@@ -85,7 +86,7 @@ ROWS = [
         SERVER,
         "ReplicaManager",
         "IsrShrinksPerSec",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         {},
         "kafka_server_replicamanager_isrshrinks_total",
         "kafka_server_replicamanager_isrshrinkspersec",
@@ -94,7 +95,7 @@ ROWS = [
         SERVER,
         "DelayedOperationPurgatory",
         "PurgatorySize",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {"delayedOperation": "Fetch"},
         'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"}',
         'kafka_server_delayedoperationpurgatory_purgatorysize{delayedoperation="Fetch"}',
@@ -103,7 +104,7 @@ ROWS = [
         SERVER,
         "FetcherStats",
         "BytesPerSec",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         LEADER,
         'kafka_server_fetcherstats_bytes_total{broker="b2:9092",clientId="f"}',
         'kafka_server_fetcherstats_bytespersec{broker="b2:9092",clientid="f"}',
@@ -112,7 +113,7 @@ ROWS = [
         CONTROLLER,
         "KafkaController",
         "ActiveControllerCount",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_controller_kafkacontroller_activecontrollercount",
         "kafka_controller_kafkacontroller_activecontrollercount",
@@ -121,7 +122,7 @@ ROWS = [
         CONTROLLER,
         "ControllerStats",
         "UncleanLeaderElectionsPerSec",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         {},
         "kafka_controller_controllerstats_uncleanleaderelections_total",
         "kafka_controller_controllerstats_uncleanleaderelectionspersec",
@@ -130,7 +131,7 @@ ROWS = [
         LOG,
         "LogCleanerManager",
         "max-dirty-percent",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_log_logcleanermanager_max_dirty_percent",
         "kafka_log_logcleanermanager_max_dirty_percent",
@@ -139,7 +140,7 @@ ROWS = [
         LOG,
         "Log",
         "Size",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {"topic": "a", "partition": "0"},
         'kafka_log_log_size{partition="0",topic="a"}',
         'kafka_log_log_size{partition="0",topic="a"}',
@@ -148,7 +149,7 @@ ROWS = [
         SERVER,
         SOCKETS,
         "connection-count",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {"listener": "PLAINTEXT"},
         'kafka_server_socket_server_metrics_connection_count{listener="PLAINTEXT"}',
         'kafka_server_socketservermetrics_connection_count{listener="PLAINTEXT"}',
@@ -157,7 +158,7 @@ ROWS = [
         SERVER,
         SOCKETS,
         "connections",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         SOFTWARE,
         'kafka_server_socket_server_metrics_connections_software{clientSoftwareName="librdkafka",clientSoftwareVersion="2",listener="PLAINTEXT"}',
         'kafka_server_socketservermetrics_connections{client_software_name="librdkafka",client_software_version="2",listener="PLAINTEXT"}',
@@ -166,17 +167,17 @@ ROWS = [
         SERVER,
         RAFT,
         "current-state",
-        Kind.INFO,
+        MetricKind.INFO,
         {"current_state": "leader"},
         'kafka_server_raftmetrics_current_state{current_state="leader"}',
         None,
     ),
-    (SERVER, RAFT, "high-watermark", Kind.GAUGE, {}, "kafka_server_raftmetrics_high_watermark", None),
+    (SERVER, RAFT, "high-watermark", MetricKind.GAUGE, {}, "kafka_server_raftmetrics_high_watermark", None),
     (
         SERVER,
         "raft-channel-metrics",
         "request-total",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_server_raftchannelmetrics_request_total",
         None,
@@ -185,28 +186,29 @@ ROWS = [
         SERVER,
         "broker-metadata-metrics",
         "last-applied-record-lag-ms",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         {},
         "kafka_server_brokermetadatametrics_last_applied_record_lag_ms",
         None,
     ),
 ]
-"""None: Confluent's rules leave it out, and its name here is free."""
+"""Kafka's metrics and their expected names. None as name: Confluent's rules omit the metric, and this project may
+choose its name."""
 
 
 @pytest.mark.parametrize(("group", "type_", "name", "kind", "tags", "strimzi", "confluent"), ROWS)
-def test_a_metric_has_the_name_and_labels_of_the_public_rules(
-    group: str, type_: str, name: str, kind: Kind, tags: dict[str, str], strimzi: str, confluent: str | None
+def test_a_metric_has_the_name_and_labels_that_the_public_exporter_rules_give_it(
+    group: str, type_: str, name: str, kind: MetricKind, tags: dict[str, str], strimzi: str, confluent: str | None
 ) -> None:
     metrics = Metrics()
-    value = Histogram() if kind is Kind.HISTOGRAM else 1
+    value = Histogram() if kind is MetricKind.HISTOGRAM else 1
     metrics.enumerate(group, type_, name, kind, lambda: [(tags, value)])
     for family, expected in (("strimzi", strimzi), ("confluent", confluent)):
         text = "".join(text_in_steps(metrics, partitions=False, names=NAMES[family]))
         assert expected is None or f"\n{expected} " in text
 
 
-def test_nanoseconds_never_stand_under_a_name_that_boards_read_as_a_share() -> None:
+def test_a_metric_that_dashboards_read_as_a_fraction_is_never_exported_in_nanoseconds() -> None:
     metrics = Metrics()
     metrics.counter(SERVER, "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", lambda: 5e9)
     for family in ("strimzi", "confluent"):

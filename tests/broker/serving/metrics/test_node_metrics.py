@@ -1,4 +1,4 @@
-"""The metrics of every node: its quorum, what it has replayed, its connections, its loop."""
+"""The metrics of every node: its quorum, its replayed metadata, its connections, its event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def value(node: Any, type: str, name: str, **tags: str) -> float | None:
     return found
 
 
-def test_the_leader_of_the_quorum_and_an_observer_say_what_they_are() -> None:
+def test_the_metrics_of_the_quorum_leader_and_of_an_observer_show_their_quorum_state() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders")
         controller, broker = plane.cluster.node(101), plane.cluster.node(1)
@@ -46,13 +46,13 @@ def test_the_leader_of_the_quorum_and_an_observer_say_what_they_are() -> None:
         assert value(broker, "KafkaServer", "ClusterId", cluster_id=cluster_id) == 1
 
     async def settled(plane: Plane) -> None:
-        await plane.world.sleep_ms(3_000)  # rates are of samples that a second lies between
+        await plane.world.sleep_ms(3_000)  # rates need samples that are a second apart
         await test(plane)
 
     run(settled, controllers=1, brokers=1)
 
 
-def test_a_snapshot_that_was_written_has_a_size_and_an_age() -> None:
+def test_metrics_show_the_size_and_age_of_the_latest_metadata_snapshot() -> None:
     async def test(plane: Plane) -> None:
         node = plane.cluster.node(1)
         assert value(node, "SnapshotEmitter", "LatestSnapshotGeneratedBytes") == 0
@@ -64,7 +64,7 @@ def test_a_snapshot_that_was_written_has_a_size_and_an_age() -> None:
     run(test, combined=1)
 
 
-def test_a_commit_and_an_election_have_the_time_between_their_ends() -> None:
+def test_commit_and_election_latencies_are_measured_from_begin_to_end() -> None:
     measures = QuorumMeasures()
     measures.lead(Leadership(None, 1, is_local=False), 10 * MS)
     measures.lead(Leadership(None, 2, is_local=False), 20 * MS)
@@ -75,12 +75,12 @@ def test_a_commit_and_an_election_have_the_time_between_their_ends() -> None:
     measures.commit(3, 34 * MS)
     measures.append(1, end_offset=4, now_ns=40 * MS)
     measures.lead(Leadership(2, 3, is_local=False), 41 * MS)
-    measures.commit(4, 60 * MS)  # by another leader
+    measures.commit(4, 60 * MS)  # committed by another leader
     assert list(measures.commit_ms.samples) == [4]
     assert measures.appended == 4
 
 
-def test_clients_that_name_their_software_as_they_like_have_a_bounded_number_of_series_of_bounded_length() -> None:
+def test_client_software_names_create_a_bounded_number_of_metric_series_of_bounded_length() -> None:
     harness = BrokerHarness()
     long = "x" * (2 * SOFTWARE_CHARS_MAX)
     for number in range(SOFTWARE_MAX + 5):
@@ -108,14 +108,14 @@ def test_connections_are_counted_by_listener_and_client() -> None:
     assert harness.metrics.value("kafka.network", "RequestChannel", "ResponseQueueSize") == 0
 
 
-def test_requests_of_a_held_connection_wait_in_the_request_queue() -> None:
+def test_requests_that_wait_for_the_broker_to_be_unfenced_count_in_the_request_queue_metric() -> None:
     harness = BrokerHarness(held=True)
     client = harness.connect()
     client.send(ApiKey.METADATA, 1, b"\xff\xff\xff\xff")
     assert harness.metrics.value("kafka.network", "RequestChannel", "RequestQueueSize") == 1
 
 
-def test_a_rate_is_that_of_the_last_half_minute() -> None:
+def test_a_rate_metric_covers_the_last_30_seconds() -> None:
     clock, count = StillClock(), 0
     rates = Rates(clock)  # type: ignore[arg-type]
     rate = rates.of(lambda: count)

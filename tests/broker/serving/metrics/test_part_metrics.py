@@ -1,4 +1,4 @@
-"""The metrics of the data plane by themselves: each is read from the part that it is given, when it is asked for."""
+"""The metrics of the data plane, each part alone: a metric is read from its part when it is collected."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.stages.part_stage import PartStage, play, replica
 
 
 class Hosted(list[Any]):
-    """In the index's place."""
+    """A fake index of replicas."""
 
     def with_open_logs(self) -> list[Any]:
         return [one for one in self if one.log is not None]
 
 
-def test_the_cleaner_shows_its_last_rounds_and_what_it_leaves_alone() -> None:
+def test_cleaner_metrics_show_the_last_rounds_and_uncleanable_logs() -> None:
     async def test(stage: PartStage) -> None:
         metrics, state = Metrics(), CleanerState(last_run_ms=stage.loop.clock.monotonic_ms())
         directory: Any = SimpleNamespace(path="/data")
@@ -47,7 +47,7 @@ def test_the_cleaner_shows_its_last_rounds_and_what_it_leaves_alone() -> None:
     play(test)
 
 
-def test_logs_show_directories_that_are_offline_and_what_waits_to_be_opened() -> None:
+def test_log_metrics_show_offline_directories_and_logs_that_wait_to_be_opened() -> None:
     metrics, flush_ms = Metrics(), Histogram()
     online: Any = SimpleNamespace(path="/data", is_online=True)
     offline: Any = SimpleNamespace(path="/more", is_online=False)
@@ -69,7 +69,7 @@ def test_logs_show_directories_that_are_offline_and_what_waits_to_be_opened() ->
     assert metrics.value("kafka.log", "Log", "Size", topic="orders", partition="1") is None
 
 
-def test_replicas_show_what_is_hosted_and_what_waits() -> None:
+def test_replica_metrics_show_hosted_replicas_and_waiting_requests() -> None:
     metrics = Metrics()
     log = SimpleNamespace(producers=SimpleNamespace(entries={7: None, 8: None}))
     hosted: Any = Hosted([replica(log, state=None), replica(index=1, is_offline=True, state=None)])  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ class FakeFetcher:
         return len(self.all_followed)
 
 
-def test_fetchers_show_their_lag_and_whom_they_follow() -> None:
+def test_fetcher_metrics_show_lag_and_followed_leaders() -> None:
     async def test(stage: PartStage) -> None:
         metrics, fetchers = Metrics(), [FakeFetcher()]
         leaders: Any = SimpleNamespace(endpoint=lambda broker_id: SimpleNamespace(host="two", port=9092))
@@ -122,7 +122,7 @@ def test_fetchers_show_their_lag_and_whom_they_follow() -> None:
     play(test)
 
 
-def test_the_rate_of_the_slowest_fetcher_and_of_the_throttles_are_measured() -> None:
+def test_the_rates_of_the_slowest_fetcher_and_of_the_throttles_are_measured() -> None:
     async def test(stage: PartStage) -> None:
         metrics, rates, fetcher = Metrics(), Rates(stage.loop.clock), FakeFetcher()
         leading, following = SimpleNamespace(measured_rate=10.0), SimpleNamespace(measured_rate=20.0)

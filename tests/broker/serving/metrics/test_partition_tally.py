@@ -1,4 +1,4 @@
-"""PartitionTally against a count of all partitions, over random histories of a few topics."""
+"""PartitionTally compared with a count of all partitions, over random histories of a few topics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def _event(kind: str, number: int, leader: int, sizes: dict[int, int]) -> Event 
 
 
 @given(steps, st.booleans())
-def test_the_tally_is_what_a_count_of_all_partitions_gives(history: list[tuple[str, int, int]], compares: bool) -> None:
+def test_the_partition_tally_equals_a_count_of_all_partitions(
+    history: list[tuple[str, int, int]], compares: bool
+) -> None:
     tally, image, sizes = PartitionTally(), EMPTY_IMAGE, dict[int, int]()
     for offset, (kind, number, leader) in enumerate(history, 1):
         event = _event(kind, number, leader, sizes)
@@ -56,7 +58,7 @@ def test_the_tally_is_what_a_count_of_all_partitions_gives(history: list[tuple[s
     assert tally.not_preferred == sum(state.leader != state.replicas[0] for state in states)
 
 
-def test_an_election_is_clean_eligible_or_unclean_by_what_the_leader_was_before() -> None:
+def test_an_election_counts_as_clean_or_unclean_by_the_leaders_previous_isr_and_elr_membership() -> None:
     topic_id = UUID(int=1000)
     tally, image = PartitionTally(), EMPTY_IMAGE
     first = Partition(topic_id=topic_id, partition_id=0, replicas=REPLICAS, isr=(1, 2), leader=1)

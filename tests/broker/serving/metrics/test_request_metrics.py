@@ -1,4 +1,4 @@
-"""RequestMetrics: requests, the errors in their answers, and the time that each part took."""
+"""RequestMetrics: counts of requests and of errors in their responses, and the duration of each part of a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 class Served:
-    """A connection whose requests are kept, a meter, and a clock that the test moves."""
+    """A connection that stores its requests, a meter, and a clock that the test moves."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -48,9 +48,9 @@ class Served:
         return {name: self.part(name).total for name in PARTS}
 
 
-def test_each_part_of_a_request_has_the_time_that_it_took() -> None:
+def test_request_metrics_measure_the_time_of_each_part_of_a_request() -> None:
     served = Served()
-    served.pass_ms(3)  # read at 0, handled from here on
+    served.pass_ms(3)  # read at 0 ms, handled from here on
     served.handler_ms = 5
     served.send(2)
     first, second = served.requests
@@ -76,7 +76,7 @@ def test_each_part_of_a_request_has_the_time_that_it_took() -> None:
     }
 
 
-def test_a_request_that_wants_no_answer_ends_with_its_handler() -> None:
+def test_the_timing_of_a_request_without_response_ends_when_its_handler_returns() -> None:
     served = Served()
     served.send()
     served.pass_ms(4)
@@ -84,7 +84,7 @@ def test_a_request_that_wants_no_answer_ends_with_its_handler() -> None:
     assert (served.part("TotalTimeMs").total, served.part("RemoteTimeMs").total) == (4, 4)
 
 
-def test_of_many_requests_some_are_timed_and_stand_for_all() -> None:
+def test_only_a_sample_of_many_requests_is_timed_and_weighted_to_represent_all() -> None:
     served = Served()
     sent = 5 * TIMED_PER_SECOND_MAX
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_of_many_requests_some_are_timed_and_stand_for_all() -> None:
     assert served.meter.every == served.meter.until_timed == 1
 
 
-def test_a_peer_that_never_reads_all_holds_a_bounded_number_of_timings() -> None:
+def test_a_peer_that_stops_reading_causes_only_a_bounded_number_of_stored_timings() -> None:
     served = Served()
     for _ in range(TIMINGS_MAX + 10):
         served.send()
@@ -117,7 +117,7 @@ def test_a_peer_that_never_reads_all_holds_a_bounded_number_of_timings() -> None
     assert served.part("TotalTimeMs").count == TIMINGS_MAX + 1
 
 
-def test_an_answer_counts_once_for_each_struct_that_has_an_error() -> None:
+def test_a_response_counts_one_error_for_each_struct_with_an_error_code() -> None:
     cls = messages.response_class(ApiKey.OFFSET_COMMIT)
     topic = messages.nested_class(cls, "topics")
     partition = messages.nested_class(topic, "partitions")
@@ -134,20 +134,20 @@ def test_a_handlers_failure_counts_as_an_unknown_server_error() -> None:
     assert list(harness.broker.requests.error_counts()) == [("Heartbeat", "UNKNOWN_SERVER_ERROR", 1)]
 
 
-def test_a_produce_that_is_not_answered_is_no_success_yet() -> None:
+def test_an_unanswered_produce_does_not_count_as_success() -> None:
     meter = RequestMeter(lambda: 0)
     meter.counts[int(ApiKey.PRODUCE) << 16 | 12] += 1
     assert list(meter.error_counts()) == [], "it may fail still, and a count that falls is a restart for Prometheus"
 
 
-def test_a_fetch_whose_handler_fails_takes_nothing_from_the_successes() -> None:
+def test_a_fetch_whose_handler_fails_does_not_lower_the_success_count() -> None:
     meter = RequestMeter(lambda: 0)
     meter.fetched_partitions += 5
     meter.count_error(ApiKey.FETCH, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert set(meter.error_counts()) == {("Fetch", "NONE", 5), ("Fetch", "UNKNOWN_SERVER_ERROR", 1)}
 
 
-def test_a_fetch_that_is_not_decoded_yet_is_neither_a_consumers_nor_a_followers() -> None:
+def test_an_undecoded_fetch_counts_as_neither_consumer_nor_follower_fetch() -> None:
     meter = RequestMeter(lambda: 0)
     meter.counts[int(ApiKey.FETCH) << 16 | 12] += 1
     assert list(meter.request_counts()) == [("Fetch", 12, 1)]
@@ -190,7 +190,7 @@ def test_requests_and_errors_are_counted_by_name_on_broker_and_controller() -> N
     run(test, combined=1)
 
 
-def test_fetches_of_followers_have_a_name_of_their_own() -> None:
+def test_follower_fetches_are_counted_under_their_own_name() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", leader=1)
         await plane.produce("orders", batch("a"))
@@ -207,7 +207,7 @@ def test_fetches_of_followers_have_a_name_of_their_own() -> None:
     run(test, controllers=1, brokers=2)
 
 
-def test_a_request_above_the_slow_time_is_reported_with_its_parts() -> None:
+def test_a_slow_request_is_logged_with_the_time_of_each_part() -> None:
     served = Served()
     reported: list[tuple[str, dict[str, float]]] = []
     served.meter.slow_ms = 10
@@ -225,7 +225,7 @@ def test_a_request_above_the_slow_time_is_reported_with_its_parts() -> None:
     assert (name, parts["LocalTimeMs"]) == ("Metadata", 12)
 
 
-def test_the_wait_that_a_fetch_asks_for_does_not_make_it_slow() -> None:
+def test_the_requested_max_wait_of_a_fetch_does_not_make_it_slow() -> None:
     meter = RequestMeter(lambda: 0)
     reported: list[str] = []
     meter.slow_ms = 10

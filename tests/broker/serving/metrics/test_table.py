@@ -1,4 +1,4 @@
-"""The table of metrics and running nodes agree, whatever a node's roles are."""
+"""The table of metrics lists exactly the metrics of running nodes, for every combination of a node's roles."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 
 from kraft.broker.serving.metrics.metric_registry import Metrics
 from kraft.broker.serving.metrics.process import register_process_metrics
-from kraft.broker.serving.metrics.table import TABLE, Row, Where
+from kraft.broker.serving.metrics.table import TABLE, MetricRow, MetricScope
 from kraft.runtime.process import USAGE
 from tests.stages.plane import Plane, batch, run
 
 LABELS_OF_TOTALS = ((), ("topic",))
 
 
-def rows(where: Where) -> dict[tuple[str, str, str], Row]:
+def rows(where: MetricScope) -> dict[tuple[str, str, str], MetricRow]:
     return {row.key: row for row in TABLE if row.where & where}
 
 
-def check(metrics: Metrics, where: Where) -> None:
+def check(metrics: Metrics, where: MetricScope) -> None:
     shown = {(family.name.group, family.name.type, family.name.name): family for family in metrics._families.values()}
     expected = rows(where)
     assert sorted(shown.keys() - expected.keys()) == [], "not in the table"
@@ -35,7 +35,7 @@ def check(metrics: Metrics, where: Where) -> None:
             assert labels in (tuple(sorted(row.labels)), *(LABELS_OF_TOTALS if "topic" in row.labels else ())), key
 
 
-def test_no_metric_is_in_the_table_twice() -> None:
+def test_the_metrics_table_has_no_duplicates() -> None:
     assert len({row.key for row in TABLE}) == len(TABLE)
 
 
@@ -46,21 +46,21 @@ def test_a_node_shows_the_metrics_of_its_roles_and_no_others(layout: dict[str, i
         await plane.produce("orders", batch("a"))
         broker_id = plane.cluster.broker_ids[0]
         if "combined" in layout:
-            check(plane.cluster.node(broker_id).metrics, Where.BOTH)
+            check(plane.cluster.node(broker_id).metrics, MetricScope.BOTH)
         else:
-            check(plane.cluster.node(broker_id).metrics, Where.BROKER)
+            check(plane.cluster.node(broker_id).metrics, MetricScope.BROKER)
             (controller,) = {name for name in plane.cluster.started if name.startswith("c")}
             node = plane.cluster.started[controller].node
             assert node is not None
-            check(node.metrics, Where.CONTROLLER)
+            check(node.metrics, MetricScope.CONTROLLER)
 
     run(test, **layout)
 
 
-def test_a_process_shows_what_the_kernel_says_of_it() -> None:
+def test_process_metrics_equal_the_values_that_the_kernel_reports() -> None:
     metrics = Metrics()
     register_process_metrics(USAGE, metrics)
-    check(metrics, Where.PROCESS)
+    check(metrics, MetricScope.PROCESS)
     found = {f"{name.type}_{name.name}": value for name, value in metrics.readings() if name.group == "process"}
     process = psutil.Process()
     assert found["cpu_seconds"] > 0
@@ -71,7 +71,7 @@ def test_a_process_shows_what_the_kernel_says_of_it() -> None:
     assert b"process_open_fds " in metrics.exposition()
 
 
-def test_a_process_without_a_free_descriptor_is_still_measured() -> None:
+def test_process_metrics_are_read_without_a_free_file_descriptor() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(used, soft), hard))

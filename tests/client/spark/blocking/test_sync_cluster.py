@@ -1,5 +1,6 @@
-"""Metadata, offsets and coordinators for clients that block: against brokers that refuse and hang on purpose, and
-against a real cluster whose leader is killed."""
+"""Tests of the blocking client's metadata, offsets and coordinators, against scripted brokers that reject requests or
+hang, and against a real cluster whose leader is killed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import confluent_kafka
 import pytest
 
 from kraft.client.core.records import CommittedOffset, KafkaError
-from kraft.client.core.topology import Leader
+from kraft.client.core.topology import LeaderAndEpoch
 from kraft.client.spark.blocking.cluster import MAX_TIMESTAMP, SyncCluster
-from kraft.client.spark.blocking.retries import BrokerUnreachable, ClusterUnreachable, Passing
+from kraft.client.spark.blocking.retries import BrokerUnreachable, ClusterUnreachable, RetriableError
 from kraft.client.spark.settings import EARLIEST, LATEST, ConnectionSettings
 from kraft.seam import Address
 from kraft.wire.api_keys import ApiKey
@@ -29,26 +30,28 @@ def knowing(brokers: Brokers, *, timeout_ms: int = 5_000) -> SyncCluster:
     return SyncCluster(ConnectionSettings(bootstrap=brokers.bootstrap, request_timeout_ms=timeout_ms))
 
 
-def test_metadata_tells_brokers_topics_ids_and_leaders() -> None:
+def test_sync_cluster_refresh_stores_brokers_topics_topic_ids_and_leaders() -> None:
     with scripted_brokers(Brokers(leader=1, leader_epoch=4), 2) as brokers, knowing(brokers) as cluster:
         topic = cluster.wait_topics([TOPIC])[TOPIC]
-        assert (topic.topic_id, topic.leaders) == (TOPIC_ID, {0: Leader(1, 4)})
+        assert (topic.topic_id, topic.leaders) == (TOPIC_ID, {0: LeaderAndEpoch(1, 4)})
         assert [broker.address for broker in cluster.brokers.values()] == brokers.addresses
         assert cluster.cluster_id == "scripted"
 
 
-def test_an_older_leader_epoch_is_not_believed_unless_the_topic_was_made_anew() -> None:
+def test_sync_cluster_ignores_an_older_leader_epoch_unless_the_topic_was_recreated() -> None:
     with scripted_brokers(Brokers(leader=1, leader_epoch=4), 2) as brokers, knowing(brokers) as cluster:
         cluster.refresh([TOPIC])
         brokers.leader, brokers.leader_epoch = 0, 3
         cluster.refresh([TOPIC])
-        assert cluster.leader_of(PARTITION) == Leader(1, 4)
+        assert cluster.leader_of(PARTITION) == LeaderAndEpoch(1, 4)
         brokers.topic_id = None
         cluster.refresh([TOPIC])
-        assert cluster.leader_of(PARTITION) == Leader(0, 3)
+        assert cluster.leader_of(PARTITION) == LeaderAndEpoch(0, 3)
 
 
-def test_a_broker_that_hangs_is_passed_over_for_what_any_can_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_cluster_uses_another_broker_if_one_hangs_on_a_request_that_any_can_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kraft.client.spark.blocking.cluster.METADATA_TIMEOUT_MS", 100)
     with scripted_brokers(Brokers(hung={0}), 2) as brokers, knowing(brokers) as cluster:
         cluster.refresh([TOPIC])
@@ -56,7 +59,7 @@ def test_a_broker_that_hangs_is_passed_over_for_what_any_can_answer(monkeypatch:
         assert {*brokers.asked} == {(1, ApiKey.METADATA)}
 
 
-def test_no_broker_at_all_is_named_with_every_address_and_why() -> None:
+def test_sync_cluster_error_without_a_reachable_broker_names_each_address_and_its_failure() -> None:
     settings = ConnectionSettings(bootstrap=(NOWHERE, replace(NOWHERE, port=2)), request_timeout_ms=500)
     with SyncCluster(settings) as cluster, pytest.raises(ClusterUnreachable) as caught:
         cluster.wait_topics([TOPIC])
@@ -65,25 +68,25 @@ def test_no_broker_at_all_is_named_with_every_address_and_why() -> None:
     assert "no connection to 127.0.0.1:1 (Connection refused); no connection to 127.0.0.1:2" in text
 
 
-def test_a_leader_that_cannot_be_reached_is_named_with_bootstrap_and_advertised_address() -> None:
+def test_sync_cluster_error_for_an_unreachable_leader_names_bootstrap_and_advertised_address() -> None:
     with scripted_brokers(Brokers(leader=1), 2) as brokers, knowing(brokers, timeout_ms=1_000) as cluster:
         brokers.advertised[1] = NOWHERE
         with pytest.raises(BrokerUnreachable) as caught:
             cluster.list_offsets({PARTITION: LATEST})
     text = str(caught.value)
-    assert f"broker 1 was not reached within 1000 ms at its advertised address {NOWHERE}" in text
+    assert f"broker 1 could not be reached within 1000 ms at its advertised address {NOWHERE}" in text
     assert f"(bootstrap {brokers.addresses[0]},{brokers.addresses[1]})" in text
     assert "advertised.listeners" in text
 
 
-def test_offsets_are_asked_again_when_a_leader_has_moved() -> None:
+def test_list_offsets_is_retried_when_the_leader_has_moved() -> None:
     moved = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE]
     with scripted_brokers(Brokers(offsets={LATEST: 9}, offset_errors=moved)) as brokers, knowing(brokers) as cluster:
         assert cluster.list_offsets({PARTITION: LATEST})[PARTITION].offset == 9
         assert [key for _, key in brokers.asked] == [ApiKey.METADATA, ApiKey.LIST_OFFSETS] * 3
 
 
-def test_an_offset_refused_for_good_is_raised_at_once() -> None:
+def test_list_offsets_raises_a_nonretriable_error_at_once() -> None:
     refused = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     with scripted_brokers(Brokers(offset_errors=refused)) as brokers, knowing(brokers) as cluster:
         with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: t-0"):
@@ -91,14 +94,16 @@ def test_an_offset_refused_for_good_is_raised_at_once() -> None:
         assert [key for _, key in brokers.asked] == [ApiKey.METADATA, ApiKey.LIST_OFFSETS]
 
 
-def test_a_partition_that_nobody_leads_is_waited_for_up_to_the_request_timeout() -> None:
+def test_list_offsets_of_a_leaderless_partition_retries_until_the_request_timeout() -> None:
     with scripted_brokers(Brokers(leader=-1)) as brokers, knowing(brokers, timeout_ms=1_000) as cluster:
         with pytest.raises(KafkaError, match="t-0 has no leader now"):
             cluster.list_offsets({PARTITION: LATEST})
         assert len(brokers.asked) > 1
 
 
-def test_a_topic_or_partition_that_does_not_exist_is_believed_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_cluster_error_for_a_missing_topic_or_partition_comes_before_the_request_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kraft.client.spark.blocking.cluster.MISSING_TOPIC_MS", 50)
     with scripted_brokers(Brokers()) as brokers, knowing(brokers, timeout_ms=600_000) as cluster:
         with pytest.raises(KafkaError, match="no partition t-7"):
@@ -106,11 +111,11 @@ def test_a_topic_or_partition_that_does_not_exist_is_believed_sooner(monkeypatch
         brokers.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(KafkaError, match="topic t: it does not exist"):
             cluster.wait_topics([TOPIC])
-        with pytest.raises(Passing):
+        with pytest.raises(RetriableError):
             cluster.leader_of(PARTITION)
 
 
-def test_closing_ends_all_connections() -> None:
+def test_closing_a_sync_cluster_closes_all_its_connections() -> None:
     with scripted_brokers(Brokers()) as brokers:
         with knowing(brokers) as cluster:
             cluster.refresh([TOPIC])
@@ -129,7 +134,7 @@ def real(cluster: LocalCluster) -> Iterator[SyncCluster]:
 
 
 @pytest.mark.interop
-def test_offsets_of_a_real_topic_by_end_by_time_and_by_newest_time(
+def test_list_offsets_finds_ends_offsets_by_time_and_the_newest_timestamp_of_a_real_topic(
     cluster: LocalCluster, real: SyncCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=4)
@@ -149,7 +154,7 @@ def test_offsets_of_a_real_topic_by_end_by_time_and_by_newest_time(
 
 
 @pytest.mark.interop
-def test_a_refresh_of_all_topics_knows_those_that_were_just_made(
+def test_sync_cluster_refresh_of_all_topics_includes_new_topics(
     cluster: LocalCluster, real: SyncCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=3, replication_factor=3)
@@ -160,7 +165,7 @@ def test_a_refresh_of_all_topics_knows_those_that_were_just_made(
 
 
 @pytest.mark.interop
-def test_offsets_are_committed_for_a_group_that_has_no_members(
+def test_sync_cluster_commits_offsets_of_a_group_without_members(
     cluster: LocalCluster, real: SyncCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=2)
@@ -177,7 +182,7 @@ def test_offsets_are_committed_for_a_group_that_has_no_members(
 
 
 @pytest.mark.interop
-def test_a_commit_for_a_group_with_live_members_is_refused_per_partition(
+def test_sync_cluster_commit_for_a_group_with_members_is_rejected_per_partition(
     cluster: LocalCluster, real: SyncCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
@@ -192,7 +197,7 @@ def test_a_commit_for_a_group_with_live_members_is_refused_per_partition(
 
 
 @pytest.mark.interop
-def test_the_new_leader_answers_after_the_old_one_was_killed(
+def test_list_offsets_succeeds_at_the_new_leader_after_the_leader_was_killed(
     cluster: LocalCluster, real: SyncCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1, replication_factor=3)

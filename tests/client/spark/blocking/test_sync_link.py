@@ -1,4 +1,5 @@
-"""The blocking connection against peers on real sockets that answer in pieces, late, wrongly or not at all."""
+"""Tests of the blocking connection, against peers on real sockets that respond in pieces, late, wrongly or not
+at all."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def ask_metadata(link: SyncLink) -> str:
     return str(answer.cluster_id)
 
 
-def test_a_request_gets_its_answer_in_its_newest_class() -> None:
+def test_sync_link_request_returns_the_response_in_its_newest_class() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         answer_metadata(conversation, "here")
@@ -61,7 +62,7 @@ def test_a_request_gets_its_answer_in_its_newest_class() -> None:
         assert link.in_flight == 0
 
 
-def test_the_newest_version_that_both_sides_know_is_sent() -> None:
+def test_sync_link_sends_the_newest_version_that_both_sides_know() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate({**RANGES, ApiKey.METADATA: (0, 9)})
         key, version, correlation_id, header = conversation.read_request()
@@ -74,7 +75,7 @@ def test_the_newest_version_that_both_sides_know_is_sent() -> None:
         assert ask_metadata(link) == "old"
 
 
-def test_an_api_that_the_broker_lacks_is_a_version_mismatch_that_names_both() -> None:
+def test_sync_link_without_a_common_version_raises_version_mismatch_with_both_ranges() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate({ApiKey.METADATA: (100, 101)})
 
@@ -85,7 +86,7 @@ def test_an_api_that_the_broker_lacks_is_a_version_mismatch_that_names_both() ->
             link.version(ApiKey.METADATA)
 
 
-def test_an_answer_that_comes_byte_by_byte_is_put_together() -> None:
+def test_sync_link_reassembles_a_response_that_arrives_byte_by_byte() -> None:
     def script(conversation: Conversation) -> None:
         conversation.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         conversation.negotiate()
@@ -97,7 +98,7 @@ def test_an_answer_that_comes_byte_by_byte_is_put_together() -> None:
         assert ask_metadata(link) == "in pieces"
 
 
-def test_two_answers_in_one_segment_belong_to_their_requests_in_order() -> None:
+def test_sync_link_matches_two_responses_that_arrive_in_one_segment_to_their_requests() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         first, second = conversation.read_request(), conversation.read_request()
@@ -112,7 +113,7 @@ def test_two_answers_in_one_segment_belong_to_their_requests_in_order() -> None:
         assert bytes(link.receive(first)) == b"first"
 
 
-def test_a_view_of_an_answer_stays_whole_when_later_answers_come() -> None:
+def test_sync_link_response_buffer_is_unchanged_by_later_responses() -> None:
     large = bytes(range(256)) * 40_000
 
     def script(conversation: Conversation) -> None:
@@ -128,7 +129,7 @@ def test_a_view_of_an_answer_stays_whole_when_later_answers_come() -> None:
         assert kept.readonly
 
 
-def test_a_large_request_in_pieces_arrives_whole() -> None:
+def test_sync_link_sends_a_large_request_in_pieces_completely() -> None:
     pieces = [b"head", b"\1" * 500_000, b"between", b"\2" * 500_000]
     heard: list[bytes] = []
 
@@ -144,7 +145,7 @@ def test_a_large_request_in_pieces_arrives_whole() -> None:
     assert heard == [b"\0\4test\0" + b"".join(pieces)]
 
 
-def test_an_answer_cannot_be_received_twice() -> None:
+def test_sync_link_receive_of_the_same_response_twice_is_an_error() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         conversation.answer(conversation.read_request()[2], NO_TAGS)
@@ -160,7 +161,7 @@ def test_an_answer_cannot_be_received_twice() -> None:
 # failures
 
 
-def test_a_refused_connection_names_the_address() -> None:
+def test_sync_link_error_for_a_refused_connection_names_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(LinkClosed, match=rf"no connection to {address} \(Connection refused\)") as caught:
@@ -169,12 +170,12 @@ def test_a_refused_connection_names_the_address() -> None:
     assert isinstance(caught.value, OSError)
 
 
-def test_a_host_that_has_no_address_is_named() -> None:
+def test_sync_link_error_for_an_unresolvable_host_names_the_host() -> None:
     with pytest.raises(LinkClosed, match=r"no connection to no-such-host\.invalid:9092"):
         link_to(Address("no-such-host.invalid", 9092))
 
 
-def test_a_peer_that_is_silent_times_out_with_the_request_named() -> None:
+def test_sync_link_timeout_error_for_a_peer_that_never_answers_names_the_request() -> None:
     with (
         scripted_peer(lambda conversation: conversation.wait_closed()) as address,
         pytest.raises(LinkTimedOut, match=rf"{address} did not answer API_VERSIONS within"),
@@ -182,7 +183,7 @@ def test_a_peer_that_is_silent_times_out_with_the_request_named() -> None:
         link_to(address, timeout_ms=50)
 
 
-def test_an_answer_that_stops_in_the_middle_times_out() -> None:
+def test_sync_link_times_out_on_an_incomplete_response() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         conversation.send(frame(conversation.read_request()[2], b"\0" * 100)[:50])
@@ -195,7 +196,7 @@ def test_an_answer_that_stops_in_the_middle_times_out() -> None:
         assert link.is_closed
 
 
-def test_an_answer_that_came_while_the_caller_was_busy_is_received_after_its_timeout() -> None:
+def test_sync_link_receives_a_response_that_arrived_while_the_caller_was_busy() -> None:
     is_sent = threading.Event()
 
     def script(conversation: Conversation) -> None:
@@ -207,12 +208,12 @@ def test_an_answer_that_came_while_the_caller_was_busy_is_received_after_its_tim
     with scripted_peer(script) as address, link_to(address) as link:
         ticket = link.send(ApiKey.FETCH, link.version(ApiKey.FETCH), [], timeout_ms=100)
         assert is_sent.wait(10)
-        threading.Event().wait(0.12)  # longer than the request's own time-out, which is the condition here
+        threading.Event().wait(0.12)  # longer than the timeout of the request, which this test requires
         assert bytes(link.receive(ticket)) == b"early"
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0\0\x09\0\0"])
-def test_a_closed_connection_fails_all_requests_that_wait(sent: bytes) -> None:
+def test_sync_link_closed_by_the_peer_fails_all_pending_requests(sent: bytes) -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         conversation.read_request()
@@ -230,7 +231,7 @@ def test_a_closed_connection_fails_all_requests_that_wait(sent: bytes) -> None:
             ask_metadata(link)
 
 
-def test_an_answer_to_another_request_is_a_wire_error_and_ends_the_connection() -> None:
+def test_sync_link_response_with_a_wrong_correlation_id_closes_the_connection() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         conversation.answer(conversation.read_request()[2] + 1, NO_TAGS)
@@ -253,7 +254,7 @@ def test_an_answer_to_another_request_is_a_wire_error_and_ends_the_connection() 
         (b"\0\0\0\3\0\0\0\0", "a frame announces 3 bytes"),
     ],
 )
-def test_bytes_of_another_protocol_are_a_wire_error_that_says_which(sent: bytes, text: str) -> None:
+def test_sync_link_error_for_bytes_of_another_protocol_names_that_protocol(sent: bytes, text: str) -> None:
     def script(conversation: Conversation) -> None:
         conversation.read_request()
         conversation.send(sent)
@@ -266,7 +267,7 @@ def test_bytes_of_another_protocol_are_a_wire_error_that_says_which(sent: bytes,
         link_to(address)
 
 
-def test_an_answer_that_does_not_parse_is_a_wire_error_with_the_address() -> None:
+def test_sync_link_error_for_an_unparsable_response_names_the_broker_address() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         conversation.answer(conversation.read_request()[2], NO_TAGS + b"\0\0")
@@ -278,13 +279,13 @@ def test_an_answer_that_does_not_parse_is_a_wire_error_with_the_address() -> Non
         assert link.is_closed
 
 
-def test_a_broker_that_refuses_api_versions_is_a_kafka_error() -> None:
+def test_sync_link_raises_kafka_error_if_the_broker_rejects_api_versions() -> None:
     def script(conversation: Conversation) -> None:
         _, version, correlation_id, _ = conversation.read_request()
         conversation.answer(correlation_id, api_versions(version, {}, int(ErrorCode.UNSUPPORTED_VERSION)))
         conversation.wait_closed()
 
-    with scripted_peer(script) as address, pytest.raises(KafkaError, match=rf"the broker at {address} refused"):
+    with scripted_peer(script) as address, pytest.raises(KafkaError, match=rf"the broker at {address} rejected"):
         link_to(address)
 
 
@@ -314,7 +315,7 @@ def hello(conversation: Conversation) -> None:
     answer_metadata(conversation, "secret")
 
 
-def test_a_request_over_tls_gets_its_answer(authority: trustme.CA) -> None:
+def test_sync_link_receives_a_response_over_tls(authority: trustme.CA) -> None:
     with (
         scripted_peer(hello, tls=server_context(authority, "127.0.0.1")) as address,
         link_to(address, trusting(authority)) as link,
@@ -322,7 +323,9 @@ def test_a_request_over_tls_gets_its_answer(authority: trustme.CA) -> None:
         assert ask_metadata(link) == "secret"
 
 
-def test_a_client_certificate_from_files_is_shown_to_a_server_that_asks(authority: trustme.CA, tmp_path: Path) -> None:
+def test_sync_link_presents_its_client_certificate_to_a_server_that_requires_one(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
     store, trusted = tmp_path / "client.pem", tmp_path / "ca.pem"
     authority.issue_cert("client@example.org").private_key_and_cert_chain_pem.write_to_path(store)
     authority.cert_pem.write_to_path(trusted)
@@ -334,7 +337,7 @@ def test_a_client_certificate_from_files_is_shown_to_a_server_that_asks(authorit
         assert ask_metadata(link) == "secret"
 
 
-def test_a_certificate_of_an_unknown_authority_is_refused(authority: trustme.CA) -> None:
+def test_sync_link_rejects_a_certificate_of_an_unknown_authority(authority: trustme.CA) -> None:
     with (
         scripted_peer(hello, tls=server_context(authority, "127.0.0.1")) as address,
         pytest.raises(LinkClosed, match=rf"TLS handshake with {address} failed"),
@@ -342,7 +345,9 @@ def test_a_certificate_of_an_unknown_authority_is_refused(authority: trustme.CA)
         link_to(address, trusting(trustme.CA()))
 
 
-def test_a_certificate_for_another_host_is_refused_unless_the_name_is_not_checked(authority: trustme.CA) -> None:
+def test_sync_link_rejects_a_certificate_for_another_host_unless_host_names_are_not_checked(
+    authority: trustme.CA,
+) -> None:
     context = server_context(authority, "elsewhere.example.org")
     with scripted_peer(hello, tls=context) as address:
         with pytest.raises(LinkClosed, match=rf"TLS handshake with {address} failed"):
@@ -351,7 +356,7 @@ def test_a_certificate_for_another_host_is_refused_unless_the_name_is_not_checke
             assert ask_metadata(link) == "secret"
 
 
-def test_tls_to_a_port_without_it_is_a_failed_handshake(authority: trustme.CA) -> None:
+def test_sync_link_with_tls_to_a_plaintext_port_reports_a_failed_handshake(authority: trustme.CA) -> None:
     def script(conversation: Conversation) -> None:
         conversation.connection.recv(1)
         conversation.send(b"\0\0\0\4no TLS here")
@@ -361,7 +366,7 @@ def test_tls_to_a_port_without_it_is_a_failed_handshake(authority: trustme.CA) -
         link_to(address, trusting(authority))
 
 
-def test_a_java_key_store_is_refused_with_what_converts_it(tmp_path: Path) -> None:
+def test_sync_link_error_for_a_java_key_store_tells_how_to_convert_it(tmp_path: Path) -> None:
     store = tmp_path / "client.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed" + bytes(16))
     with (
@@ -374,7 +379,7 @@ def test_a_java_key_store_is_refused_with_what_converts_it(tmp_path: Path) -> No
 # imports
 
 
-def test_a_link_loads_neither_trio_nor_pandas() -> None:
+def test_importing_sync_link_loads_neither_trio_nor_pandas() -> None:
     def script(conversation: Conversation) -> None:
         conversation.negotiate()
         answer_metadata(conversation, "light")

@@ -1,4 +1,6 @@
-"""The sink's producer against a cluster of processes: order, retries, refusals; nothing lost and nothing twice."""
+"""Tests of the sink's producer against a cluster of processes: it keeps the order, retries, reports errors, and neither
+loses nor duplicates records.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.client.core.records import KafkaError
 from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.settings import ConnectionSettings, SinkSettings
-from kraft.client.spark.sink.batches import Filling
+from kraft.client.spark.sink.batches import OpenBatches
 from kraft.client.spark.sink.column_encoder import Columns
 from kraft.client.spark.sink.producer import SyncProducer, WriteFailed
 from kraft.client.spark.sink.rows import MarkOrigin, RowError, SinkColumns
@@ -30,7 +32,8 @@ pytestmark = pytest.mark.interop
 
 ORIGIN = MarkOrigin("query", 4, 2)
 NOW_MS = int(time.time() * 1000)
-"""Records of long ago would be deleted while they are read: retention looks for them every few minutes."""
+"""Timestamp of the records. It must be recent, because retention, which runs every few minutes, would delete records
+with old timestamps during the test."""
 PARTITIONS = 3
 
 
@@ -47,7 +50,7 @@ def settings_of(cluster: LocalCluster, **changes: Any) -> SinkSettings:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, count: int) -> list[list[Any]]:
-    """`count` messages of a topic, and all that come after them."""
+    """Return the first `count` messages of a topic, and any further ones."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     places = [confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)]
     ends = sum(consumer.get_watermark_offsets(place, 10)[1] for place in places)
@@ -62,7 +65,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, count: int) -> list[li
 
 
 class Numbers:
-    """Rows with rising numbers, spread over the partitions in turn."""
+    """Makes rows whose values are rising numbers, distributed round-robin over the partitions."""
 
     def __init__(self, size: int) -> None:
         self._rest = b"x" * (size - 10)
@@ -78,12 +81,12 @@ class Numbers:
 def write_numbers(
     settings: SinkSettings, topic: str, chunks: int, between: Callable[[int], None] = lambda chunk: None
 ) -> int:
-    """Write chunks of 10,000 rows of 100 bytes; gives how many rows there were."""
+    """Write the numbers in chunks of 10,000 rows of 100 bytes, and return the number of rows."""
     numbers = Numbers(100)
     with SyncCluster(settings.connection) as known:
         known.wait_topics([topic])
         producer = SyncProducer(known, settings)
-        filling = Filling(producer, batch_bytes=settings.batch_bytes, open_bytes_max=settings.buffer_bytes // 2)
+        filling = OpenBatches(producer, batch_bytes=settings.batch_bytes, open_bytes_max=settings.buffer_bytes // 2)
         for chunk in range(chunks):
             between(chunk)
             columns, partitions = numbers.columns(10_000)
@@ -101,14 +104,16 @@ def assert_exact(bootstrap: str, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_batches_to_several_leaders_arrive_once_and_in_order(cluster: LocalCluster, codec: str) -> None:
+def test_sync_producer_writes_batches_to_several_leaders_exactly_once_and_in_order(
+    cluster: LocalCluster, codec: str
+) -> None:
     topic = f"numbers-{codec}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     settings = settings_of(cluster, compression=codec, batch_bytes=16_384, buffer_bytes=200_000)
     assert_exact(cluster.bootstrap, topic, write_numbers(settings, topic, 10))
 
 
-def test_leaders_that_are_killed_while_rows_are_written_cost_nothing(cluster: LocalCluster) -> None:
+def test_sync_producer_loses_and_duplicates_nothing_when_leaders_are_killed(cluster: LocalCluster) -> None:
     topic = "killed"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     cluster.wait_in_sync(topic, 3)
@@ -133,7 +138,7 @@ def test_leaders_that_are_killed_while_rows_are_written_cost_nothing(cluster: Lo
     assert_exact(cluster.bootstrap, topic, count)
 
 
-def test_a_leader_killed_with_all_requests_under_way_costs_nothing(cluster: LocalCluster) -> None:
+def test_sync_producer_recovers_when_a_leader_is_killed_with_all_requests_in_flight(cluster: LocalCluster) -> None:
     topic = "killed-under-way"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     cluster.wait_in_sync(topic, 3)
@@ -151,7 +156,9 @@ def test_a_leader_killed_with_all_requests_under_way_costs_nothing(cluster: Loca
     assert_exact(cluster.bootstrap, topic, count)
 
 
-def test_a_connection_that_another_request_has_closed_costs_nothing(cluster: LocalCluster) -> None:
+def test_sync_producer_resends_in_flight_batches_after_another_request_closed_their_connection(
+    cluster: LocalCluster,
+) -> None:
     topic = "closed"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
     cluster.wait_in_sync(topic, 3)
@@ -160,7 +167,7 @@ def test_a_connection_that_another_request_has_closed_costs_nothing(cluster: Loc
     with SyncCluster(settings.connection) as known:
         known.wait_topics([topic])
         producer = SyncProducer(known, settings)
-        filling = Filling(producer, batch_bytes=settings.batch_bytes, open_bytes_max=settings.buffer_bytes // 2)
+        filling = OpenBatches(producer, batch_bytes=settings.batch_bytes, open_bytes_max=settings.buffer_bytes // 2)
         columns, partitions = numbers.columns(10_000)
         filling.add(columns, [topic], np.zeros(10_000, np.int64), partitions)
         filling.finish()
@@ -170,7 +177,7 @@ def test_a_connection_that_another_request_has_closed_costs_nothing(cluster: Loc
     assert_exact(cluster.bootstrap, topic, numbers.count)
 
 
-def test_a_batch_that_is_too_large_for_the_topic_is_written_in_parts(cluster: LocalCluster) -> None:
+def test_sync_producer_splits_a_batch_that_is_too_large_for_the_topic(cluster: LocalCluster) -> None:
     topic = "small-messages"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 3, config={"max.message.bytes": "20000"})])[topic].result(10)
@@ -179,7 +186,7 @@ def test_a_batch_that_is_too_large_for_the_topic_is_written_in_parts(cluster: Lo
     assert_exact(cluster.bootstrap, topic, count)
 
 
-def test_a_record_that_is_too_large_ends_the_write_with_topic_partition_and_code(cluster: LocalCluster) -> None:
+def test_sync_producer_error_for_a_too_large_record_names_topic_partition_and_code(cluster: LocalCluster) -> None:
     topic = "one-too-large"
     cluster.create_topic(topic, partitions=1, replication_factor=3)
     rows = pa.RecordBatch.from_arrays([pa.array([b"x" * 2_000_000])], names=["value"])
@@ -188,7 +195,7 @@ def test_a_record_that_is_too_large_ends_the_write_with_topic_partition_and_code
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_partition_without_enough_replicas_fails_when_its_time_is_over(cluster: LocalCluster) -> None:
+def test_sync_producer_fails_after_the_delivery_timeout_if_too_few_replicas_are_in_sync(cluster: LocalCluster) -> None:
     topic = "no-replicas"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 3, config={"min.insync.replicas": "3"})])[topic].result(10)
@@ -201,7 +208,7 @@ def test_a_partition_without_enough_replicas_fails_when_its_time_is_over(cluster
             write_at_least_once(settings, SinkColumns(value=0), [rows], ORIGIN)
 
 
-def test_a_topic_that_does_not_exist_is_named_with_its_row(cluster: LocalCluster) -> None:
+def test_sink_error_for_a_missing_topic_names_the_topic_and_row(cluster: LocalCluster) -> None:
     cluster.create_topic("exists", partitions=1, replication_factor=3)
     rows = pa.RecordBatch.from_arrays(
         [pa.array([b"v", b"w"]), pa.array(["exists", "missing"])], names=["value", "topic"]
@@ -210,7 +217,7 @@ def test_a_topic_that_does_not_exist_is_named_with_its_row(cluster: LocalCluster
         write_at_least_once(settings_of(cluster), SinkColumns(value=0, topic=1), [rows], ORIGIN)
 
 
-def test_a_partition_that_does_not_exist_is_named_with_its_row(cluster: LocalCluster) -> None:
+def test_sink_error_for_a_missing_partition_names_the_partition_and_row(cluster: LocalCluster) -> None:
     cluster.create_topic("narrow", partitions=2, replication_factor=3)
     partitions = pa.array([0, 1, 2], pa.int32())
     rows = pa.RecordBatch.from_arrays([pa.array([b"u", b"v", b"w"]), partitions], names=["value", "partition"])
@@ -218,7 +225,7 @@ def test_a_partition_that_does_not_exist_is_named_with_its_row(cluster: LocalClu
         write_at_least_once(settings_of(cluster, topic="narrow"), SinkColumns(value=0, partition=1), [rows], ORIGIN)
 
 
-def test_all_columns_are_read_back_by_another_client_with_marks_first(cluster: LocalCluster) -> None:
+def test_sink_writes_all_columns_and_puts_the_mark_header_before_other_headers(cluster: LocalCluster) -> None:
     topic = "all-columns"
     cluster.create_topic(topic, partitions=2, replication_factor=3)
     kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -241,7 +248,7 @@ def test_all_columns_are_read_back_by_another_client_with_marks_first(cluster: L
     assert (second.key(), second.value(), second.headers()) == (b"k", None, [("spark", b"query/4/2/1")])
 
 
-def test_keys_go_to_the_partitions_that_librdkafka_chooses_with_murmur2(cluster: LocalCluster) -> None:
+def test_sink_sends_keys_to_the_partitions_that_librdkafka_chooses_with_murmur2(cluster: LocalCluster) -> None:
     ours, theirs = "keys-ours", "keys-theirs"
     for topic in (ours, theirs):
         cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
@@ -256,7 +263,7 @@ def test_keys_go_to_the_partitions_that_librdkafka_chooses_with_murmur2(cluster:
     assert [[one.key() for one in part] for part in found[0]] == [[one.key() for one in part] for part in found[1]]
 
 
-def test_a_cluster_without_transactions_refuses_exactly_once_by_name(cluster: LocalCluster) -> None:
+def test_exactly_once_on_a_cluster_without_transactions_raises_transactions_missing(cluster: LocalCluster) -> None:
     cluster.create_topic("plain", partitions=1, replication_factor=3)
     rows = pa.RecordBatch.from_arrays([pa.array([b"v"])], names=["value"])
     settings = settings_of(cluster, topic="plain", transactional_id_prefix="sink")
@@ -264,7 +271,7 @@ def test_a_cluster_without_transactions_refuses_exactly_once_by_name(cluster: Lo
         write_exactly_once(settings, SinkColumns(value=0), [rows], ORIGIN)
 
 
-def test_a_cluster_that_is_down_ends_the_write_in_its_time_and_names_the_addresses() -> None:
+def test_sink_error_for_an_unreachable_cluster_names_its_bootstrap_address() -> None:
     connection = ConnectionSettings(bootstrap=(Address("127.0.0.1", 1),), request_timeout_ms=500)
     rows = pa.RecordBatch.from_arrays([pa.array([b"v"])], names=["value"])
     with pytest.raises((OSError, KafkaError), match=r"127\.0\.0\.1:1"):

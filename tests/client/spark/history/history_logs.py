@@ -1,4 +1,5 @@
-"""Metadata logs in folders, made by hand, and the tables of history over them, for tests without Spark."""
+"""Hand-made metadata logs in folders, and functions that read tables as of the past from them, for tests
+without Spark."""
 
 from __future__ import annotations
 
@@ -61,13 +62,14 @@ BATCHES: list[list[Event]] = [
     [events.RemoveTopic(PAYMENTS)],
     [config(ConfigResourceType.BROKER, "", "log.retention.ms", "5000")],
 ]
-"""Offset 0 is a control record; the first batch is at 1. Each batch is a second later than the one before it."""
+"""Batches of the log. Offset 0 is a control record, and the first of these batches is at offset 1. Each batch is one
+second later than the previous one."""
 STARTS = [1, 3, 6, 10, 11, 13, 14, 15]
 END = 16
 
 
 def write_history(home: Path, batches: list[list[Event]] = BATCHES) -> Path:
-    """The log in a folder of a node, in two segments; gives the node's folder."""
+    """Write the log into a node's folder, in two segments, and return the folder."""
     folder = home / "1" / "data" / "__cluster_metadata-0"
     folder.mkdir(parents=True)
     parts, offset = [leader_change(0)], 1
@@ -81,7 +83,7 @@ def write_history(home: Path, batches: list[list[Event]] = BATCHES) -> Path:
 
 
 def read_history(folder: Path, table: str, *columns: str, bounds: Bounds | None = None, **settings: Any) -> list[Row]:
-    """The rows of a table with these columns (none: all)."""
+    """Read the rows of a table with these columns (none given: all columns)."""
     wanted = columns or table_of(table).column_names
     asked = TableSettings(table=table, connection=None, folder=str(folder), **settings)
     return [dict(zip(wanted, row, strict=True)) for row in rows_as_of(_request(table, wanted, bounds, asked))]
@@ -92,7 +94,7 @@ def _request(table: str, wanted: tuple[str, ...], bounds: Bounds | None, setting
 
 
 class CountingLog(FilesLog):
-    """The log of a folder that counts the batches which are read from it, and how often its end is asked for."""
+    """The log of a folder that counts how many batches are read from it, and how often its end is requested."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))

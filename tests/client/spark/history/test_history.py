@@ -1,4 +1,4 @@
-"""Tables of the past, of a folder, without Spark."""
+"""Tests of tables as of the past, read from a folder without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from kraft.client.metadata_log.errors import BeginsInSnapshot, NotInLog
 from kraft.client.metadata_log.folder import load_folder
-from kraft.client.spark.history.points import Points, point_at
+from kraft.client.spark.history.points import PointCache, point_at
 from kraft.client.spark.predicates import Bounds, bounds_of
 from kraft.client.spark.settings import When
 from kraft.client.spark.state import StateError
@@ -58,7 +58,7 @@ def equal(**wanted: object) -> Bounds:
 # rows
 
 
-def test_brokers_of_the_past_have_their_registrations_and_what_they_held(node: Path) -> None:
+def test_table_brokers_as_of_the_past_has_registrations_and_replica_counts(node: Path) -> None:
     rows = {row["broker_id"]: row for row in read_history(node, "brokers", as_of=When(offset=13))}
     assert {one: row["is_fenced"] for one, row in rows.items()} == {1: False, 2: False, 3: True}
     first = rows[1]
@@ -71,7 +71,7 @@ def test_brokers_of_the_past_have_their_registrations_and_what_they_held(node: P
     assert (first["as_of_offset"], first["as_of"]) == (13, at(4))
 
 
-def test_topics_of_the_past_have_their_creation_and_counts(node: Path) -> None:
+def test_table_topics_as_of_the_past_has_creation_times_and_partition_counts(node: Path) -> None:
     rows = {row["topic"]: row for row in read_history(node, "topics", as_of=When(offset=13))}
     orders, payments = rows["orders"], rows["payments"]
     assert (orders["created_offset"], orders["created"]) == (6, at(2))
@@ -85,7 +85,7 @@ def test_topics_of_the_past_have_their_creation_and_counts(node: Path) -> None:
     assert later == {"topic": "orders", "retention_ms": 5000}
 
 
-def test_partitions_of_the_past_are_as_they_were(node: Path) -> None:
+def test_table_partitions_as_of_an_offset_has_the_state_at_that_offset(node: Path) -> None:
     rows = {(row["topic"], row["partition"]): row for row in read_history(node, "partitions", as_of=When(offset=13))}
     assert list(rows) == [("orders", 0), ("orders", 1), ("payments", 0)]
     first, second, third = rows.values()
@@ -103,7 +103,7 @@ def test_partitions_of_the_past_are_as_they_were(node: Path) -> None:
     assert changed[0] == {"leader": 2, "leader_epoch": 1, "partition_epoch": 1}
 
 
-def test_replicas_of_the_past_are_one_row_each(node: Path) -> None:
+def test_table_replicas_as_of_the_past_has_a_row_per_replica(node: Path) -> None:
     columns = ("topic", "partition", "broker_id", "position", "is_leader", "is_in_sync", "is_offline", "directory_id")
     rows = [tuple(row.values()) for row in read_history(node, "replicas", *columns, as_of=When(offset=13))]
     place = id_text(DIRECTORY)
@@ -117,7 +117,7 @@ def test_replicas_of_the_past_are_one_row_each(node: Path) -> None:
     ]
 
 
-def test_a_reassignment_shows_in_partitions_and_replicas(tmp_path: Path) -> None:
+def test_tables_partitions_and_replicas_as_of_the_past_show_a_reassignment(tmp_path: Path) -> None:
     change = events.PartitionChange(ORDERS, 0, replicas=(1, 2, 3), adding=(3,), removing=(1,))
     node = write_history(tmp_path, [*BATCHES, [change]])
     (row,) = read_history(node, "partitions", "adding", "removing", bounds=equal(topic="orders", partition=0))
@@ -126,7 +126,7 @@ def test_a_reassignment_shows_in_partitions_and_replicas(tmp_path: Path) -> None
     assert [tuple(one.values()) for one in rows] == [(1, False, True), (2, False, False), (3, True, False)]
 
 
-def test_configs_of_the_past_are_what_was_set_and_features_have_levels(node: Path) -> None:
+def test_tables_as_of_the_past_configs_and_features_have_the_set_values_and_levels(node: Path) -> None:
     rows = read_history(node, "configs", "resource_type", "resource", "name", "value", "source", "is_sensitive", "type")
     assert [tuple(row.values()) for row in rows] == [
         ("TOPIC", "orders", "min.insync.replicas", "2", "TOPIC", False, "INT"),
@@ -143,14 +143,16 @@ def test_configs_of_the_past_are_what_was_set_and_features_have_levels(node: Pat
 
 
 @pytest.mark.parametrize("table", PAST)
-def test_a_subset_of_columns_in_any_order_is_a_part_of_all_columns(node: Path, table: str) -> None:
+def test_tables_as_of_the_past_have_exactly_the_requested_columns_in_the_requested_order(
+    node: Path, table: str
+) -> None:
     everything = read_history(node, table)
     names = list(TABLES[table].column_names)[::-2]
     assert read_history(node, table, *names) == [{name: row[name] for name in names} for row in everything]
     assert everything
 
 
-def test_no_table_has_a_secret(node: Path) -> None:
+def test_tables_as_of_the_past_contain_no_secret(node: Path) -> None:
     for table in (*PAST, "metadata_events"):
         assert SECRET not in repr(read_history(node, table, with_docs=True))
     assert SECRET not in repr(read_history(node, "metadata_diff", from_=When(offset=0)))
@@ -160,24 +162,24 @@ def test_no_table_has_a_secret(node: Path) -> None:
 # points
 
 
-def test_each_offset_and_time_has_the_image_of_the_history(node: Path) -> None:
+def test_metadata_point_at_each_offset_and_time_equals_the_state_written_by_then(node: Path) -> None:
     history = load_folder(log_of(node))
     for offset in range(END + 1):
         expected = history.image_at(offset)
-        point = point_at(CountingLog(node), When(offset=offset), Points())
+        point = point_at(CountingLog(node), When(offset=offset), PointCache())
         assert point.image == expected
     for seconds in (0, 0.5, 1, 3.5, 7, 7.5):
         time_ms = int(NOON_MS + 1000 * seconds)
-        point = point_at(CountingLog(node), When(timestamp_ms=time_ms), Points())
+        point = point_at(CountingLog(node), When(timestamp_ms=time_ms), PointCache())
         assert point.image == history.image_at(history.offset_at(time_ms))
 
 
-def test_a_second_question_about_a_point_reads_one_batch_and_a_later_one_only_what_is_between(node: Path) -> None:
-    log, points = CountingLog(node), Points()
+def test_cached_metadata_point_is_reused_and_a_later_point_reads_only_the_batches_after_it(node: Path) -> None:
+    log, points = CountingLog(node), PointCache()
 
     def batches_for(when: When | None) -> int:
         before = log.batches_read
-        assert point_at(log, when, points).image == point_at(CountingLog(node), when, Points()).image
+        assert point_at(log, when, points).image == point_at(CountingLog(node), when, PointCache()).image
         return log.batches_read - before
 
     assert batches_for(When(offset=11)) == 5
@@ -190,25 +192,25 @@ def test_a_second_question_about_a_point_reads_one_batch_and_a_later_one_only_wh
     assert batches_for(When(offset=4)) == 3
 
 
-def test_an_image_is_not_gone_on_from_where_the_log_was_cut_and_written_anew(node: Path) -> None:
-    points = Points()
+def test_cached_metadata_point_is_dropped_when_the_log_was_truncated_and_rewritten(node: Path) -> None:
+    points = PointCache()
     last = log_of(node) / f"{STARTS[3]:020}.log"
     assert point_at(CountingLog(node), None, points).image.offset == END
     cut = last.read_bytes()[: -len(batch(BATCHES[-1], STARTS[-1]))]
-    for name in ("this", "that"):  # two leaders wrote another event each, with the same epoch and size
+    for name in ("this", "that"):  # two leaders each wrote a different event with the same epoch and size
         last.write_bytes(cut + batch([events.Topic(name, PAYMENTS)], STARTS[-1], epoch=9))
         assert name in point_at(CountingLog(node), None, points).image.topics.names
 
 
-def test_the_images_of_two_logs_are_kept_apart(tmp_path: Path) -> None:
-    points = Points()
+def test_cached_metadata_points_of_two_logs_are_separate(tmp_path: Path) -> None:
+    points = PointCache()
     first, second = write_history(tmp_path / "a"), write_history(tmp_path / "b", [[events.Topic("other", ORDERS)]])
     assert "orders" in point_at(CountingLog(first), None, points).image.topics.names
     assert list(point_at(CountingLog(second), None, points).image.topics.names) == ["other"]
 
 
-def test_only_so_many_images_are_kept(node: Path) -> None:
-    log, points = CountingLog(node), Points(points_max=2)
+def test_cached_metadata_points_are_limited_in_number(node: Path) -> None:
+    log, points = CountingLog(node), PointCache(points_max=2)
     for offset in (5, 7, 9):
         point_at(log, When(offset=offset), points)
     before = log.batches_read
@@ -217,7 +219,7 @@ def test_only_so_many_images_are_kept(node: Path) -> None:
 
 
 def without_begin(node: Path, *, snapshot: bool) -> None:
-    """Remove the first segment; `snapshot`: what was in it is in a snapshot."""
+    """Remove the first segment of the log. With `snapshot`, the removed events remain available in a snapshot."""
     base = load_folder(log_of(node)).image_at(STARTS[3])
     (log_of(node) / f"{0:020}.log").unlink()
     if snapshot:
@@ -226,30 +228,30 @@ def without_begin(node: Path, *, snapshot: bool) -> None:
         (log_of(node) / name).write_bytes(batch(list(dump(applied)), 0))
 
 
-def test_a_log_whose_begin_is_in_a_snapshot_has_the_later_points(node: Path) -> None:
+def test_metadata_points_after_the_oldest_snapshot_are_available(node: Path) -> None:
     expected = {offset: load_folder(log_of(node)).image_at(offset) for offset in (10, 12, 16)}
     without_begin(node, snapshot=True)
     for offset, image in expected.items():
-        assert point_at(CountingLog(node), When(offset=offset), Points()).image == image
+        assert point_at(CountingLog(node), When(offset=offset), PointCache()).image == image
     rows = {row["topic"]: row for row in read_history(node, "topics", "topic", "created_offset", as_of=When(offset=13))}
     assert {topic: row["created_offset"] for topic, row in rows.items()} == {"orders": None, "payments": 11}
 
 
-def test_a_point_before_the_oldest_snapshot_is_an_error_that_names_it(node: Path) -> None:
+def test_query_of_a_metadata_point_before_the_oldest_snapshot_is_an_error_that_names_the_snapshot(node: Path) -> None:
     without_begin(node, snapshot=True)
     with pytest.raises(NotInLog, match=r"no offset 9 any more: the oldest point in .* is the snapshot at offset 10"):
-        point_at(CountingLog(node), When(offset=9), Points())
+        point_at(CountingLog(node), When(offset=9), PointCache())
     with pytest.raises(NotInLog, match=r"time 2023-11-14T22:13:22\.000Z is before .*offset 10, written at .*:23\.000Z"):
-        point_at(CountingLog(node), When(timestamp_ms=NOON_MS + 2000), Points())
+        point_at(CountingLog(node), When(timestamp_ms=NOON_MS + 2000), PointCache())
     with pytest.raises(StateError, match="table topics cannot be read: there is no offset 9 any more"):
         read_history(node, "topics", as_of=When(offset=9))
 
 
-def test_a_log_whose_begin_is_lost_has_events_but_no_points(node: Path) -> None:
+def test_metadata_log_without_its_beginning_and_without_a_snapshot_has_events_but_no_points(node: Path) -> None:
     without_begin(node, snapshot=False)
     for when in (None, When(offset=12), When(timestamp_ms=NOON_MS + 5000)):
         with pytest.raises(BeginsInSnapshot, match="begins at offset 10, and its snapshots are gone"):
-            point_at(CountingLog(node), when, Points())
+            point_at(CountingLog(node), when, PointCache())
     rows = read_history(node, "metadata_events", "offset", "topic")
     assert [tuple(row.values()) for row in rows] == [
         (10, None),
@@ -261,11 +263,11 @@ def test_a_log_whose_begin_is_lost_has_events_but_no_points(node: Path) -> None:
     ]
 
 
-def test_points_out_of_the_log_are_errors_that_say_where_it_ends_or_begins(node: Path) -> None:
+def test_query_of_a_metadata_point_outside_the_log_is_an_error_that_names_the_log_start_or_end(node: Path) -> None:
     with pytest.raises(NotInLog, match="no offset 17 yet: the metadata log ends at offset 16"):
-        point_at(CountingLog(node), When(offset=17), Points())
+        point_at(CountingLog(node), When(offset=17), PointCache())
     with pytest.raises(NotInLog, match=r"time 2023-11-14T22:13:19\.999Z is before the first event .*offset 1, written"):
-        point_at(CountingLog(node), When(timestamp_ms=NOON_MS - 1), Points())
+        point_at(CountingLog(node), When(timestamp_ms=NOON_MS - 1), PointCache())
     with pytest.raises(StateError, match="there is no /nowhere"):
         read_history(Path("/nowhere"), "topics")
     shutil.rmtree(log_of(node))
@@ -273,7 +275,7 @@ def test_points_out_of_the_log_are_errors_that_say_where_it_ends_or_begins(node:
         read_history(node, "topics")
 
 
-def test_an_event_of_a_later_release_is_an_error_for_the_points_behind_it(node: Path) -> None:
+def test_query_of_a_metadata_point_after_an_unknown_event_type_is_an_error(node: Path) -> None:
     later = encode_batch([Record(0, NOON_MS, None, b"\x92\x63\x00")], base_offset=END, leader_epoch=9)
     (log_of(node) / f"{END:020}.log").write_bytes(later)
     assert read_history(node, "topics", "topic", as_of=When(offset=END)) == [{"topic": "orders"}]
@@ -285,7 +287,7 @@ def test_an_event_of_a_later_release_is_an_error_for_the_points_behind_it(node: 
 # differences
 
 
-def test_a_diff_has_a_row_for_each_thing_that_came_or_went_and_each_field_that_changed(node: Path) -> None:
+def test_metadata_diff_has_a_row_per_added_or_removed_object_and_per_changed_field(node: Path) -> None:
     columns = ("change", "kind", "key", "field", "before", "after")
     rows = [tuple(row.values()) for row in read_history(node, "metadata_diff", *columns, from_=When(offset=11))]
     assert rows == [
@@ -307,7 +309,7 @@ def test_a_diff_has_a_row_for_each_thing_that_came_or_went_and_each_field_that_c
     assert (row["as_of_offset"], row["as_of"]) == (15, at(6))
 
 
-def test_a_diff_of_everything_names_topics_partitions_brokers_configs_and_features(node: Path) -> None:
+def test_metadata_diff_from_the_start_has_topics_partitions_brokers_configs_and_features(node: Path) -> None:
     rows = read_history(node, "metadata_diff", from_=When(offset=1), to=When(offset=11))
     assert {row["change"] for row in rows} == {"added"}
     assert [(row["kind"], row["key"]) for row in rows] == [
@@ -328,7 +330,7 @@ def test_a_diff_of_everything_names_topics_partitions_brokers_configs_and_featur
     assert (by_key["topic/orders"]["topic"], by_key["metadata.version"]["after"]) == ("orders", "21")
 
 
-def test_a_diff_of_a_point_with_itself_is_empty_and_one_back_in_time_is_refused(node: Path) -> None:
+def test_metadata_diff_of_equal_points_is_empty_and_with_a_later_first_point_is_an_error(node: Path) -> None:
     assert read_history(node, "metadata_diff", from_=When(offset=9), to=When(offset=9)) == []
     with pytest.raises(StateError, match="from offset 9 to the earlier offset 3; swap the two"):
         read_history(node, "metadata_diff", from_=When(offset=9), to=When(offset=3))

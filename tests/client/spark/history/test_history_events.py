@@ -1,4 +1,4 @@
-"""Table `metadata_events` of a folder, in one task or several, and as a stream, without Spark."""
+"""Tests of table `metadata_events` read from a folder, in one task or several, and as a stream, without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kraft.client.metadata_log.event_fields import event_fields
 from kraft.client.spark.history import planner as planning
 from kraft.client.spark.history.events import EventRange, split, topics_in
 from kraft.client.spark.history.planner import EventsPlanner
-from kraft.client.spark.history.points import FilesLog, Log
+from kraft.client.spark.history.points import FilesLog, LogReader
 from kraft.client.spark.history.rows import plan_events, read_events
 from kraft.client.spark.predicates import Bounds, bounds_of
 from kraft.client.spark.settings import Position, TableSettings
@@ -58,7 +58,7 @@ def rows_of(
     return [row for one in ranges for row in read_events(wanted, columns, pickle.loads(pickle.dumps(one)))]
 
 
-def test_each_event_is_a_row_with_all_its_fields(node: Path) -> None:
+def test_metadata_events_has_a_row_per_event_with_all_fields(node: Path) -> None:
     rows = read_history(node, "metadata_events")
     events_there = [event for applied in BATCHES for event in applied]
     assert [row["offset"] for row in rows] == list(range(1, END))
@@ -83,13 +83,13 @@ def test_each_event_is_a_row_with_all_its_fields(node: Path) -> None:
     assert (settings_row["config"], settings_row["value"]) == ("min.insync.replicas", "2")
 
 
-def test_a_secret_is_neither_a_value_nor_in_the_fields(node: Path) -> None:
+def test_metadata_events_hides_secrets_in_value_and_fields(node: Path) -> None:
     (row,) = [row for row in read_history(node, "metadata_events") if row["config"] == "ssl.key.password"]
     assert (row["value"], row["broker_id"], json.loads(row["fields"])["value"]) == (None, 1, "[hidden]")
     assert SECRET not in repr(row)
 
 
-def test_events_begin_where_the_options_say_and_know_the_topics_from_before(node: Path) -> None:
+def test_metadata_events_begin_at_the_given_start_and_name_topics_created_before_it(node: Path) -> None:
     def offsets(position: Position) -> list[int]:
         rows = read_history(node, "metadata_events", "offset", "topic", starting=position)
         assert all(row["topic"] == "payments" for row in rows if row["offset"] == 14)
@@ -108,14 +108,16 @@ def test_events_begin_where_the_options_say_and_know_the_topics_from_before(node
         offsets(Position(kind="offsets", offsets={"__cluster_metadata": {0: END + 1}}))
 
 
-def test_events_before_the_log_are_an_error_that_names_the_first(node: Path) -> None:
+def test_metadata_events_error_for_a_start_before_the_log_names_the_first_offset(node: Path) -> None:
     (node / "data" / "__cluster_metadata-0" / f"{0:020}.log").unlink()
-    with pytest.raises(StateError, match=r"from offset 9 on are not there any more: the first is at 10"):
+    with pytest.raises(StateError, match=r"from offset 9 on are no longer in the log: the first is at 10"):
         read_history(node, "metadata_events", starting=Position(kind="offsets", offsets={"__cluster_metadata": {0: 9}}))
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 60))
-def test_split_ranges_cover_the_range_once_and_are_no_longer_than_allowed(start: int, size: int, most: int) -> None:
+def test_metadata_events_task_ranges_cover_each_offset_once_and_respect_the_event_limit(
+    start: int, size: int, most: int
+) -> None:
     ranges = split(start, start + size, most)
     assert [offset for one in ranges for offset in range(*one)] == list(range(start, start + size))
     assert all(1 <= end - begin <= most for begin, end in ranges)
@@ -123,7 +125,9 @@ def test_split_ranges_cover_the_range_once_and_are_no_longer_than_allowed(start:
 
 @pytest.mark.parametrize("events_max", [1, 2, 5, 7, 100, None])
 @pytest.mark.parametrize("start", [0, 8, 13])
-def test_several_tasks_have_the_rows_of_one(node: Path, events_max: int | None, start: int) -> None:
+def test_metadata_events_read_in_several_tasks_equal_those_of_one_task(
+    node: Path, events_max: int | None, start: int
+) -> None:
     wanted = settings(node, starting=Position(kind="offsets", offsets={"__cluster_metadata": {0: start}}))
     expected = [row for row in rows_of(settings(node), plan_events(settings(node), ALL, Bounds())) if row[0] >= start]
     ranges = plan_events(wanted, ALL, Bounds(), events_max=events_max)
@@ -131,7 +135,7 @@ def test_several_tasks_have_the_rows_of_one(node: Path, events_max: int | None, 
     assert rows_of(wanted, ranges) == expected
 
 
-def test_a_range_carries_only_the_names_that_its_events_need(node: Path) -> None:
+def test_metadata_events_range_has_only_the_topic_names_that_its_events_need(node: Path) -> None:
     ranges = plan_events(settings(node), ("offset", "topic"), Bounds(), events_max=1)
     assert [ranges[offset].names for offset in (5, 8, 13, 14)] == [
         {},
@@ -142,7 +146,7 @@ def test_a_range_carries_only_the_names_that_its_events_need(node: Path) -> None
     assert all(one.names == {} for one in plan_events(settings(node), ("offset",), Bounds(), events_max=4))
 
 
-def test_a_filter_on_offsets_limits_what_is_read(node: Path) -> None:
+def test_metadata_events_filter_on_offset_narrows_the_task_ranges(node: Path) -> None:
     only, _ = bounds_of([EqualTo("offset", 8)], (), inexact=("offset",))
     assert [(one.start, one.end) for one in plan_events(settings(node), ALL, only)] == [(8, 9)]
     (row,) = read_history(node, "metadata_events", "offset", "topic", bounds=only)
@@ -151,7 +155,7 @@ def test_a_filter_on_offsets_limits_what_is_read(node: Path) -> None:
     assert plan_events(settings(node), ALL, beyond) == []
 
 
-def test_topics_of_encoded_events_are_found_without_and_with_a_decode() -> None:
+def test_topic_ids_of_encoded_events_are_found_with_and_without_decoding() -> None:
     about = [
         events.Topic("a", ORDERS),
         events.Partition(ORDERS, 1, (1,), (1,)),
@@ -173,14 +177,14 @@ def at(offset: int) -> dict[str, int]:
 
 @pytest.fixture
 def counted(node: Path, monkeypatch: pytest.MonkeyPatch) -> CountingLog:
-    """The log of the folder as planners open it, with a count of what they ask."""
+    """Make planners open a log that counts their requests, and return this log."""
     log = CountingLog(node)
 
     @contextmanager
-    def opened(_: TableSettings) -> Iterator[Log]:
+    def open_log(_: TableSettings) -> Iterator[LogReader]:
         yield log
 
-    monkeypatch.setattr(planning, "opened", opened)
+    monkeypatch.setattr(planning, "open_log", open_log)
     return log
 
 
@@ -190,7 +194,7 @@ def grow(node: Path, *applied: events.Event) -> None:
     last.write_bytes(last.read_bytes() + batch(list(applied), end, epoch=3, time_ms=NOON_MS + 60_000))
 
 
-def test_a_stream_begins_at_the_end_unless_options_say_otherwise(node: Path) -> None:
+def test_metadata_events_stream_begins_at_the_log_end_unless_options_name_another_start(node: Path) -> None:
     assert EventsPlanner(settings(node), ALL).initial_offset() == at(END)
     earliest = settings(node, starting=Position(kind="earliest"))
     assert EventsPlanner(earliest, ALL).initial_offset() == at(0)
@@ -201,7 +205,7 @@ def test_a_stream_begins_at_the_end_unless_options_say_otherwise(node: Path) -> 
         EventsPlanner(settings(Path("/nowhere")), ALL).initial_offset()
 
 
-def test_a_micro_batch_has_at_most_as_many_offsets_as_the_limit(node: Path) -> None:
+def test_metadata_events_micro_batch_has_at_most_the_limit_of_offsets(node: Path) -> None:
     planner = EventsPlanner(settings(node), ALL)
     ends, offset = [], at(0)
     while (following := planner.next_offset(offset, 6)) != offset:
@@ -211,7 +215,7 @@ def test_a_micro_batch_has_at_most_as_many_offsets_as_the_limit(node: Path) -> N
     assert planner.next_offset(at(3), None) == at(END)
 
 
-def test_a_run_of_what_is_available_ends_where_the_log_ended_when_it_began(node: Path) -> None:
+def test_metadata_events_available_now_run_ends_where_the_log_ended_when_the_run_began(node: Path) -> None:
     planner = EventsPlanner(settings(node), ALL)
     planner.fix_target()
     grow(node, events.Topic("later", ORDERS))
@@ -220,7 +224,7 @@ def test_a_run_of_what_is_available_ends_where_the_log_ended_when_it_began(node:
     assert EventsPlanner(settings(node), ALL).next_offset(at(END), None) == at(END + 1)
 
 
-def test_an_idle_stream_asks_once_in_the_interval_and_reports_without_asking(
+def test_idle_metadata_events_stream_sends_one_request_per_poll_interval(
     counted: CountingLog, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
@@ -242,11 +246,13 @@ def test_an_idle_stream_asks_once_in_the_interval_and_reports_without_asking(
     assert counted.ends_asked - asked == 10
     assert clock[0] - 1000.0 == pytest.approx(10 * planning.POLL_INTERVAL_SECONDS)
     clock[0] += 50
-    planner.next_offset(at(3), None)  # there is something to read: nothing is asked
+    planner.next_offset(at(3), None)  # there is something to read, so no request is sent
     assert counted.ends_asked - asked == 10
 
 
-def test_an_end_that_goes_back_for_a_moment_is_no_step_back(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_events_stream_ignores_a_log_end_that_is_reported_too_low_for_a_moment(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends = iter([END - 2, END - 1, END])
     monkeypatch.setattr(FilesLog, "end", lambda log: next(ends))
     assert EventsPlanner(settings(node), ALL).next_offset(at(END), None) == at(END)
@@ -254,7 +260,7 @@ def test_an_end_that_goes_back_for_a_moment_is_no_step_back(node: Path, monkeypa
 
 
 @pytest.mark.parametrize("is_available_now", [False, True])
-def test_a_checkpoint_behind_the_end_of_the_log_is_an_error(
+def test_metadata_events_checkpoint_beyond_the_log_end_is_an_error(
     node: Path, monkeypatch: pytest.MonkeyPatch, is_available_now: bool
 ) -> None:
     monkeypatch.setattr(planning, "BELIEVED_MS", 50)
@@ -267,7 +273,7 @@ def test_a_checkpoint_behind_the_end_of_the_log_is_an_error(
         planner.next_offset(at(END + 5), None)
 
 
-def test_a_batch_that_is_replayed_has_the_same_ranges_and_names(
+def test_replayed_metadata_events_micro_batch_has_the_same_task_ranges_and_topic_names(
     counted: CountingLog, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "RANGE_EVENTS", 4)
@@ -283,7 +289,9 @@ def test_a_batch_that_is_replayed_has_the_same_ranges_and_names(
     assert everything == rows_of(settings(node), plan_events(settings(node), ALL, Bounds()))
 
 
-def test_a_planner_reads_each_event_once_and_none_where_names_are_not_read(counted: CountingLog, node: Path) -> None:
+def test_metadata_events_planner_reads_each_batch_once_and_none_if_no_topic_names_are_requested(
+    counted: CountingLog, node: Path
+) -> None:
     planner = EventsPlanner(settings(node), ALL)
     for start, end in ((0, 6), (6, 11), (11, END)):
         planner.ranges(at(start), at(end))
@@ -294,6 +302,6 @@ def test_a_planner_reads_each_event_once_and_none_where_names_are_not_read(count
     assert sum(len(entries_of(one)) for one in FilesLog(str(node)).batches(0, END)) == END - 1
 
 
-def test_a_checkpoint_of_another_source_is_refused(node: Path) -> None:
+def test_metadata_events_stream_rejects_a_checkpoint_of_another_source(node: Path) -> None:
     with pytest.raises(StateError, match=r'not of table metadata_events: it has .*expected \{"offset": N\}'):
         EventsPlanner(settings(node), ALL).next_offset({"orders": {"0": 5}}, None)

@@ -1,4 +1,4 @@
-"""The cluster's past in a Spark session: time travel, differences, and the events as a table and as a stream."""
+"""Tests of metadata-log tables in a Spark session: time travel, differences, and events as a table and as a stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS_MAX = 90
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """One node of both roles, with a topic."""
+    """One node with both roles, broker and controller, and a topic."""
     with running(combined=1) as started:
         create_topic(started.bootstrap, "orders", partitions=3, replication_factor=1)
         yield started
@@ -38,7 +38,7 @@ def load(spark: SparkSession, table: str, options: dict[str, Any]) -> DataFrame:
 
 
 def plain(value: Any) -> Any:
-    """Spark's values as those of our own rows."""
+    """Convert Spark's values to the form that they have in rows read without Spark."""
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     if isinstance(value, list):
@@ -51,7 +51,9 @@ def collected(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("table", PAST)
-def test_a_table_of_the_past_has_our_rows_in_spark(spark: SparkSession, cluster: LocalCluster, table: str) -> None:
+def test_table_as_of_the_past_has_the_same_rows_in_spark_and_without_spark(
+    spark: SparkSession, cluster: LocalCluster, table: str
+) -> None:
     end = read_table(cluster.bootstrap, "metadata_events", "offset")[-1]["offset"]
     expected = read_table(cluster.bootstrap, table, *table_of(table).column_names, as_of=When(offset=end))
     over_network = {"kafka.bootstrap.servers": cluster.bootstrap, "asOfOffset": end}
@@ -60,7 +62,9 @@ def test_a_table_of_the_past_has_our_rows_in_spark(spark: SparkSession, cluster:
     assert expected
 
 
-def test_events_and_differences_have_our_rows_in_spark(spark: SparkSession, cluster: LocalCluster) -> None:
+def test_metadata_events_and_diff_have_the_same_rows_in_spark_and_without_spark(
+    spark: SparkSession, cluster: LocalCluster
+) -> None:
     link = {"kafka.bootstrap.servers": cluster.bootstrap}
     rows = collected(load(spark, "metadata_events", link))
     assert rows == read_history(cluster.folder, "metadata_events")[: len(rows)]
@@ -71,12 +75,14 @@ def test_events_and_differences_have_our_rows_in_spark(spark: SparkSession, clus
     assert {(row["kind"], row["key"]) for row in diff.collect()} >= {("topic", "orders"), ("partition", "orders-0")}
 
 
-def test_a_point_that_is_not_there_fails_the_query_with_what_is(spark: SparkSession, cluster: LocalCluster) -> None:
+def test_query_of_an_unavailable_metadata_point_fails_and_names_the_oldest_point(
+    spark: SparkSession, cluster: LocalCluster
+) -> None:
     with pytest.raises(Exception, match=r"no offset 99999999 yet: the metadata log ends at offset \d+"):
         load(spark, "topics", {"kafka.bootstrap.servers": cluster.bootstrap, "asOfOffset": 99999999}).collect()
 
 
-def test_a_stream_has_each_event_once_over_runs_and_limits(
+def test_metadata_events_stream_reads_each_event_once_across_several_runs_with_a_batch_limit(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     batches: list[list[int]] = []

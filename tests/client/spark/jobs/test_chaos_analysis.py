@@ -1,4 +1,4 @@
-"""The analysis of chaos histories by Spark comes to what the judge of `kraft chaos` comes to, by another way."""
+"""Tests that Spark's analysis of chaos histories gives the same result as the independent checker of `kraft chaos`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kraft.sim.chaos.history import FINAL_READER, EventType, Function
+from kraft.sim.chaos.history import FINAL_READER, Function, HistoryEventType
 from kraft.sim.check.histories.client_histories import ANOMALIES
-from tests.chaos.judge.histories import P, Told, fault_of, steady_history
+from tests.chaos.judge.histories import HistoryBuilder, P, fault_of, steady_history
 from tests.chaos.judge.test_anomalies import CASES, A, B, C, sent
 from tests.client.spark.chaos_runs import besides, write_run
 
@@ -20,44 +20,47 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 OF_READERS = {"poll skip", "nonmonotonic poll", "int poll skip", "int nonmonotonic poll"}
-"""Anomalies that the analysis does not look for."""
+"""Anomalies of consumers, which the analysis in Spark does not check."""
 
 
-def acknowledged(*times: float, place: Any = P, told: Told | None = None) -> Told:
-    """Sends that are acknowledged at these times (ms)."""
-    told = Told() if told is None else told
+def acknowledged(*times: float, place: Any = P, reported: HistoryBuilder | None = None) -> HistoryBuilder:
+    """Return rows of sends that are acknowledged at these times (ms)."""
+    reported = HistoryBuilder() if reported is None else reported
     for time_ms in times:
-        told.now_ms = time_ms - 2
-        told.send(f"{place}/{time_ms}", int(time_ms), place=place)
-    return told
+        reported.now_ms = time_ms - 2
+        reported.send(f"{place}/{time_ms}", int(time_ms), place=place)
+    return reported
 
 
 def write_anomalies(runs: Path) -> None:
-    """A run per anomaly, and one that is like it and sound; besides, those in which the end is not known."""
+    """For each kind of anomaly, write a run with the anomaly and a similar run without it. Also write runs in which the
+    end of the log is unknown."""
     for name, case in CASES.items():
         for kind, write in (("bad", case.bad), ("good", case.good)):
-            told = Told()
-            write(told)
-            write_run(runs, f"{name} {kind}", besides(told))
-    stopped = Told()
+            reported = HistoryBuilder()
+            write(reported)
+            write_run(runs, f"{name} {kind}", besides(reported))
+    stopped = HistoryBuilder()
     sent(stopped, 4)
     stopped.final((0, A), (2, C))
-    stopped.end(stopped.begin(FINAL_READER, Function.POLL), EventType.INFO, "given up at the end")
+    stopped.end(stopped.begin(FINAL_READER, Function.POLL), HistoryEventType.INFO, "given up at the end")
     write_run(runs, "stopped on the way", stopped)
-    nowhere = Told()
+    nowhere = HistoryBuilder()
     nowhere.send(A, -1)
     nowhere.send(B, 1)
     nowhere.final((1, B))
     write_run(runs, "acknowledged without an offset", besides(nowhere))
     for name, with_send in (("application", False), ("application and sends", True)):
-        told = Told()
+        reported = HistoryBuilder()
         if with_send:
-            told.send(A, 0)
-        told.final((0, A), (1, "of the application"))
-        write_run(runs, name, told, application=("app",), application_exit=0)
+            reported.send(A, 0)
+        reported.final((0, A), (1, "of the application"))
+        write_run(runs, name, reported, application=("app",), application_exit=0)
 
 
-def test_analysis_of_each_anomaly_counts_what_the_verdict_counts(spark: SparkSession, tmp_path: Path) -> None:
+def test_chaos_analysis_counts_each_kind_of_anomaly_as_the_verdict_of_kraft_chaos_does(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from kraft.client.spark.jobs import chaos_analysis
     from kraft.client.spark.jobs.chaos_anomalies import NAMES
 
@@ -72,12 +75,12 @@ def test_analysis_of_each_anomaly_counts_what_the_verdict_counts(spark: SparkSes
     assert "duplicate bad: 1 × duplicate" in (tmp_path / "report.html").read_text()
 
 
-def test_analysis_of_a_verdict_that_is_wrong_says_that_they_differ(spark: SparkSession, tmp_path: Path) -> None:
+def test_chaos_analysis_reports_a_run_whose_verdict_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
     from kraft.client.spark.jobs import chaos_analysis
 
-    told = Told()
-    CASES["duplicate"].bad(told)
-    folder = write_run(tmp_path, "wrong", besides(told))
+    reported = HistoryBuilder()
+    CASES["duplicate"].bad(reported)
+    folder = write_run(tmp_path, "wrong", besides(reported))
     verdict = json.loads(folder.verdict.read_text())
     folder.verdict.write_text(json.dumps({**verdict, "anomaly_counts": {}}))
     with folder.history.open("a") as file:
@@ -89,13 +92,13 @@ def test_analysis_of_a_verdict_that_is_wrong_says_that_they_differ(spark: SparkS
     assert (anomaly.run, anomaly.place, anomaly.value, anomaly.offset) == ("wrong", "chaos-0", A, 1)
 
 
-def test_analysis_of_gaps_comes_to_the_gaps_of_the_verdict(spark: SparkSession, tmp_path: Path) -> None:
+def test_chaos_analysis_finds_the_same_acknowledgement_gaps_as_the_verdict(spark: SparkSession, tmp_path: Path) -> None:
     from kraft.client.spark.jobs import chaos_analysis
 
     open_ended = acknowledged(3_900, 4_100)
     open_ended.begin("producer-0", Function.SEND, place=list(P), value="x")
     two_faults = fault_of(), fault_of(begin_ms=10_000.0, end_ms=11_000.0), fault_of(missed="not found")
-    two_places = acknowledged(4_300, 5_500, place=P._replace(partition=1), told=acknowledged(3_900, 4_100, 4_200))
+    two_places = acknowledged(4_300, 5_500, place=P._replace(partition=1), reported=acknowledged(3_900, 4_100, 4_200))
     runs = {
         "plain": (acknowledged(3_900, 4_100, 4_900, 5_000, 5_300), (fault_of(),)),
         "begins before": (acknowledged(3_000, 3_700, 4_500, 5_000), (fault_of(),)),
@@ -104,8 +107,8 @@ def test_analysis_of_gaps_comes_to_the_gaps_of_the_verdict(spark: SparkSession, 
         "open": (open_ended, (fault_of(end_ms=None),)),
         "steady": (steady_history(silent=((4_000, 7_000),)), (fault_of(),)),
     }
-    for name, (told, faults) in runs.items():
-        write_run(tmp_path, name, told, faults=faults, healed_ms=10_000.0)
+    for name, (reported, faults) in runs.items():
+        write_run(tmp_path, name, reported, faults=faults, healed_ms=10_000.0)
     found = chaos_analysis.run(spark, {}, runs=str(tmp_path), out="")
     gaps = {(row.run, row.fault): row for row in found.gaps.collect()}
     assert {key: row.gap_ms for key, row in gaps.items()} == {key: row.verdict_gap_ms for key, row in gaps.items()}

@@ -1,4 +1,4 @@
-"""The pipelines' registry, and their transformations on rows made by hand."""
+"""Tests of the registry of pipelines, and of the pipelines' transformations on hand-made rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kraft.client.spark.jobs.registry import JOBS, REQUIRED, Job
-from kraft.client.spark.jobs.report_page import BAD, Finding, Section, render_page
+from kraft.client.spark.jobs.report_page import BAD, ReportFinding, Section, render_page
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ def on_spark(test: Any) -> Any:
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=list(JOBS))
-def test_options_of_a_pipeline_are_the_keyword_arguments_of_its_function(job: Job) -> None:
+def test_registered_pipeline_options_equal_the_keyword_arguments_of_run(job: Job) -> None:
     spark, cluster, *own = inspect.signature(job.load()).parameters.values()
     assert (spark.name, cluster.name) == ("spark", "cluster")
     assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for one in own)
@@ -46,9 +46,9 @@ def test_options_of_a_pipeline_are_the_keyword_arguments_of_its_function(job: Jo
     }
 
 
-def test_page_escapes_what_it_shows_and_says_how_many_rows_are_left_out() -> None:
+def test_report_page_escapes_its_content_and_shows_the_number_of_omitted_rows() -> None:
     section = Section("Topics", columns=("topic", "is_bad"), rows=[("<b>", True), ("x", None)], rows_total=9)
-    page = render_page("<Title>", ["one & two"], [Finding(BAD, "broken", "mend it")], [section, Section("Empty")])
+    page = render_page("<Title>", ["one & two"], [ReportFinding(BAD, "broken", "mend it")], [section, Section("Empty")])
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
     assert "The first 2 of 9 rows." in page
@@ -57,7 +57,7 @@ def test_page_escapes_what_it_shows_and_says_how_many_rows_are_left_out() -> Non
 
 
 @on_spark
-def test_health_of_a_cluster_with_a_dead_broker_names_it_and_its_partitions(spark: SparkSession) -> None:
+def test_cluster_health_with_a_dead_broker_names_it_and_its_partitions(spark: SparkSession) -> None:
     from kraft.client.spark.jobs.cluster_health import broker_load, findings
 
     brokers = spark.createDataFrame([(1, "a", None, False), (2, "b", None, False), (3, "c", None, True)], BROKERS)
@@ -77,15 +77,16 @@ def test_health_of_a_cluster_with_a_dead_broker_names_it_and_its_partitions(spar
         9: (0, 1, 0, 10),
     }
     assert (load[1].leader_skew, load[2].leader_skew, load[1].replica_skew) == (1.5, 0.5, 1.0)
-    told = [(one.tone, one.text) for one in findings([*load.values()], [], [], [])]
-    assert told == [
+    reported = [(one.tone, one.text) for one in findings([*load.values()], [], [], [])]
+    assert reported == [
         ("bad", "Broker 3 is fenced."),
         ("bad", "Broker 9 holds 1 replicas and is not registered."),
     ]
 
 
 def events(spark: SparkSession) -> DataFrame:
-    """A partition is created, loses its leader, gets another one, and its ISR grows."""
+    """Return metadata events in which a partition is created, loses its leader, gets another leader, and its
+    ISR grows."""
     about = ("t", "id", 0)
 
     def event(offset: int, type: str, **values: Any) -> tuple[Any, ...]:
@@ -115,7 +116,7 @@ def events(spark: SparkSession) -> DataFrame:
 
 
 @on_spark
-def test_moments_of_events_say_what_the_cluster_did(spark: SparkSession) -> None:
+def test_incident_timeline_describes_each_metadata_event_in_words(spark: SparkSession) -> None:
     from kraft.client.spark.jobs.timeline_moments import event_moments
 
     rows = event_moments(events(spark)).orderBy("offset").collect()
@@ -136,14 +137,14 @@ def test_moments_of_events_say_what_the_cluster_did(spark: SparkSession) -> None
 
 
 @on_spark
-def test_start_of_a_chaos_run_is_set_by_the_elections_that_both_clocks_have(spark: SparkSession) -> None:
+def test_chaos_run_start_is_computed_from_elections_recorded_by_run_and_cluster_clocks(spark: SparkSession) -> None:
     from kraft.client.spark.jobs.chaos_files import INFO, SAMPLES
     from kraft.client.spark.jobs.timeline_moments import started_at
 
     def sample(time_ms: float, leader: int, epoch: int) -> tuple[Any, ...]:
         return (time_ms, 101, 1, [1, 2], [1, 2], [("t", 0, leader, epoch, [2], [1, 2])])
 
-    # Offset 2 is written at 12:00:02, and seen 150 ms after that; offset 5 40 ms after.
+    # Offset 2 is written at 12:00:02 and seen 150 ms later; offset 5 is seen after 40 ms.
     samples = spark.createDataFrame(
         [sample(1150.0, 1, 0), sample(1250.0, 1, 0), sample(4040.0, 2, 2), sample(4140.0, 2, 2)], SAMPLES
     )
@@ -154,7 +155,7 @@ def test_start_of_a_chaos_run_is_set_by_the_elections_that_both_clocks_have(spar
 
 
 @on_spark
-def test_steps_of_a_paced_replay_never_go_back_within_a_partition(spark: SparkSession) -> None:
+def test_paced_replay_steps_never_decrease_within_a_partition(spark: SparkSession) -> None:
     from kraft.client.spark.jobs.replay import shifted, with_due_step
 
     times = {0: [0, 9, 4, 21], 1: [2, 12, 40]}
@@ -170,7 +171,7 @@ def test_steps_of_a_paced_replay_never_go_back_within_a_partition(spark: SparkSe
     assert shifted(records, None, 0.0) is records
 
 
-def test_steps_are_due_in_time_and_at_once_when_they_are_late() -> None:
+def test_paced_replay_step_waits_for_its_time_and_runs_at_once_if_that_time_has_passed() -> None:
     from kraft.client.spark.jobs.replay import due_in_time
 
     now_s, pauses = [100.0], list[float]()
@@ -185,7 +186,7 @@ def test_steps_are_due_in_time_and_at_once_when_they_are_late() -> None:
 
 
 @on_spark
-def test_windows_of_records_are_counted_and_summed_by_key(spark: SparkSession) -> None:
+def test_windowed_aggregation_counts_and_sums_records_by_key(spark: SparkSession) -> None:
     from kraft.client.spark.jobs.windowed_aggregation import aggregate, as_records
 
     rows = [("t", 0, at, b"k", NOON + timedelta(seconds=at * 20)) for at in range(4)]
@@ -203,15 +204,17 @@ def test_windows_of_records_are_counted_and_summed_by_key(spark: SparkSession) -
 
 
 @on_spark
-def test_timeline_without_kept_data_has_what_the_observer_saw(spark: SparkSession, tmp_path: Path) -> None:
+def test_incident_timeline_of_a_chaos_run_without_kept_data_uses_the_observers_samples(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from kraft.client.spark.jobs import incident_timeline
     from tests.chaos.judge.histories import KILLED, fault_of, samples_of, steady_history
     from tests.client.spark.chaos_runs import write_run
 
     folder = write_run(tmp_path, "run", steady_history(), faults=[fault_of()], samples=samples_of(*KILLED))
     found = incident_timeline.run(spark, {}, chaos_run=str(folder.path), out="")
-    told = [(row.source, row.what) for row in found.moments.collect()]
-    assert told[3:] == [
+    reported = [(row.source, row.what) for row in found.moments.collect()]
+    assert reported[3:] == [
         ("fault", "kill of node 2"),
         ("observer", "running nodes: 1,3,101,102,103"),
         ("observer", "chaos-0 is led by broker 1, ISR 1,3"),
@@ -221,4 +224,6 @@ def test_timeline_without_kept_data_has_what_the_observer_saw(spark: SparkSessio
     ]
     seconds = found.seconds.collect()
     assert sum(row.acknowledged for row in seconds) == 999
-    assert [row.happened for row in seconds if "kill of node 2" in row.happened] == [[what for _, what in told[3:6]]]
+    assert [row.happened for row in seconds if "kill of node 2" in row.happened] == [
+        [what for _, what in reported[3:6]]
+    ]

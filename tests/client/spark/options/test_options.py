@@ -1,4 +1,4 @@
-"""Options as users write them: what they become, and the error of each wrong one."""
+"""Tests of the options that users give: the settings that they result in, and the error for each invalid option."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kraft.client.spark.options import (
 from kraft.client.spark.options.document import render_options
 from kraft.client.spark.options.patterns import topic_pattern
 from kraft.client.spark.options.table import options_of
-from kraft.client.spark.options.values import Refused
+from kraft.client.spark.options.values import OptionValueError
 from kraft.client.spark.settings import EVERY_PARTITION, Position, TableSettings, TopicSettings, When
 from kraft.seam import Address
 
@@ -51,8 +51,8 @@ def table(*, is_stream: bool = False, **options: Any) -> TableSettings:
     return settings
 
 
-def refused(*parts: str, is_stream: bool = False, **options: Any) -> None:
-    """These options for a topic are an error with all the parts."""
+def assert_rejected(*parts: str, is_stream: bool = False, **options: Any) -> None:
+    """Assert that these options for a topic raise an OptionError whose message has all these parts."""
     with pytest.raises(OptionError) as caught:
         topics(is_stream=is_stream, **options)
     for part in parts:
@@ -62,7 +62,7 @@ def refused(*parts: str, is_stream: bool = False, **options: Any) -> None:
 # what to read
 
 
-def test_a_topic_needs_its_name_and_the_brokers_only() -> None:
+def test_options_of_a_topic_read_need_only_a_topic_name_and_brokers() -> None:
     settings = topics()
     assert settings.connection.bootstrap == (Address("one", 9092), Address("two", 9093))
     assert settings.topics.subscribe == ("orders",)
@@ -73,7 +73,7 @@ def test_a_topic_needs_its_name_and_the_brokers_only() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
-def test_names_of_options_are_read_in_either_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     settings = parse_read(
         {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": " a , b,a,", "IncludeHEADERS": "TRUE"},
         is_stream=False,
@@ -84,11 +84,11 @@ def test_names_of_options_are_read_in_either_case() -> None:
     assert settings.include_headers
 
 
-def test_an_option_given_twice_in_different_case_is_refused() -> None:
-    refused("given twice", Subscribe="other")
+def test_option_given_twice_in_different_case_is_rejected() -> None:
+    assert_rejected("given twice", Subscribe="other")
 
 
-def test_topic_and_bootstrap_are_short_names() -> None:
+def test_options_topic_and_bootstrap_are_short_names_of_subscribe_and_bootstrap_servers() -> None:
     settings = parse_read({"bootstrap": "one:1", "topic": "a"}, is_stream=True, now_ms=NOW_MS)
     assert isinstance(settings, TopicSettings)
     assert settings.topics.subscribe == ("a",)
@@ -96,43 +96,45 @@ def test_topic_and_bootstrap_are_short_names() -> None:
 
 
 @pytest.mark.parametrize("second", ["topic", "subscribePattern"])
-def test_two_ways_to_name_topics_are_refused(second: str) -> None:
-    refused("subscribe", second, "give one of them", **{second: "a"})
+def test_options_that_select_topics_in_two_ways_are_rejected(second: str) -> None:
+    assert_rejected("subscribe", second, "give one of them", **{second: "a"})
 
 
-def test_no_topic_and_no_broker_are_named_as_missing() -> None:
-    refused("no topic is named", "subscribePattern", "table", drop=("subscribe",))  # type: ignore[arg-type]
-    refused("kafka.bootstrap.servers is missing", drop=("kafka.bootstrap.servers",))  # type: ignore[arg-type]
+def test_options_without_topic_or_brokers_are_rejected_and_the_error_names_the_missing_option() -> None:
+    assert_rejected("no topic is named", "subscribePattern", "table", drop=("subscribe",))  # type: ignore[arg-type]
+    assert_rejected("kafka.bootstrap.servers is missing", drop=("kafka.bootstrap.servers",))  # type: ignore[arg-type]
 
 
-def test_two_different_bootstraps_are_refused() -> None:
-    refused("differ", bootstrap="three:1")
+def test_options_with_two_different_bootstrap_addresses_are_rejected() -> None:
+    assert_rejected("differ", bootstrap="three:1")
 
 
-def test_assign_names_partitions_of_topics() -> None:
+def test_option_assign_selects_partitions_of_topics() -> None:
     settings = topics(drop=("subscribe",), assign='{"a":[1,0,1],"b":[7]}')
     assert settings.topics.assign == {"a": (0, 1), "b": (7,)}
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{}", '{"a":0}', '{"a":[]}', '{"a":[-1]}', '{"a":["0"]}', '{"a":[true]}'])
-def test_assign_of_another_shape_is_refused_with_an_example(text: str) -> None:
+def test_option_assign_with_malformed_json_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(OptionError, match=r'assign.*"orders"'):
         topics(drop=("subscribe",), assign=text)
 
 
 @pytest.mark.parametrize("name", ["a b", "ä", "x" * 250, "..", "a:b"])
-def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
+def test_option_with_an_invalid_topic_name_is_rejected(name: str) -> None:
     with pytest.raises(OptionError, match="option subscribe="):
         topics(subscribe=name)
 
 
-# unknown and refused ones
+# unknown and rejected ones
 
 
-def test_an_unknown_option_names_the_nearest() -> None:
-    refused("there is no option startingofsets", "did you mean startingOffsets?", startingOfsets="earliest")
-    refused("no setting of Kafka's clients", "did you mean kafka.isolation.level?", **{"kafka.isolation.levl": "x"})
-    refused("`kraft spark options` lists all", zzzzzz="1")
+def test_error_for_an_unknown_option_names_the_nearest_option() -> None:
+    assert_rejected("there is no option startingofsets", "did you mean startingOffsets?", startingOfsets="earliest")
+    assert_rejected(
+        "not a setting of Kafka's clients", "did you mean kafka.isolation.level?", **{"kafka.isolation.levl": "x"}
+    )
+    assert_rejected("`kraft spark options` lists all", zzzzzz="1")
 
 
 @pytest.mark.parametrize(
@@ -147,11 +149,11 @@ def test_an_unknown_option_names_the_nearest() -> None:
         ("kafka.transactional.id", "transactionalIdPrefix"),
     ],
 )
-def test_a_setting_that_spark_or_this_client_cannot_have_is_refused_with_advice(name: str, advice: str) -> None:
-    refused(name, advice, **{name: "x"})
+def test_unsupported_kafka_setting_is_rejected_with_advice(name: str, advice: str) -> None:
+    assert_rejected(name, advice, **{name: "x"})
 
 
-def test_settings_without_effect_are_accepted_and_listed() -> None:
+def test_kafka_settings_without_effect_are_accepted_and_listed() -> None:
     options = {
         **TOPIC,
         "kafka.linger.ms": "5",
@@ -169,22 +171,24 @@ def test_settings_without_effect_are_accepted_and_listed() -> None:
     assert without_effect(TOPIC, is_stream=False) == ()
 
 
-def test_limits_of_a_trigger_have_no_effect_on_a_batch() -> None:
+def test_trigger_limit_options_have_no_effect_on_a_batch() -> None:
     options = {**TOPIC, "maxOffsetsPerTrigger": "5"}
     assert topics(maxOffsetsPerTrigger="5").offsets_per_trigger_max is None
     assert without_effect(options, is_stream=False) == ("maxOffsetsPerTrigger",)
     assert topics(is_stream=True, maxOffsetsPerTrigger="5").offsets_per_trigger_max == 5
 
 
-def test_what_spark_adds_is_passed_over() -> None:
+def test_options_that_spark_itself_adds_are_ignored() -> None:
     topics(path="/x", checkpointLocation="/y", queryName="q")
     assert without_effect({**TOPIC, "checkpointLocation": "/y"}, is_stream=True) == ()
 
 
-def test_an_option_of_another_kind_is_refused_with_its_kind() -> None:
-    refused("endingOffsets is for a batch read of topics, not for a stream", is_stream=True, endingOffsets="latest")
-    refused("commitGroup is for a stream of topics, not for a batch", commitGroup="g")
-    refused("withDocs is for a table", withDocs="true")
+def test_option_for_another_kind_of_read_is_rejected_and_the_error_names_that_kind() -> None:
+    assert_rejected(
+        "endingOffsets is for a batch read of topics, not for a stream", is_stream=True, endingOffsets="latest"
+    )
+    assert_rejected("commitGroup is for a stream of topics, not for a batch", commitGroup="g")
+    assert_rejected("withDocs is for a table", withDocs="true")
     with pytest.raises(OptionError, match="subscribe is for a batch read of topics or a stream of topics"):
         parse_write(TOPIC)
 
@@ -210,22 +214,22 @@ def test_an_option_of_another_kind_is_refused_with_its_kind() -> None:
         ("columns", ","),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, text: str) -> None:
-    refused(f"option {name}={text}", is_stream=True, **{name: text})
+def test_option_with_an_invalid_value_is_rejected_and_the_error_names_the_option(name: str, text: str) -> None:
+    assert_rejected(f"option {name}={text}", is_stream=True, **{name: text})
 
 
-def test_the_least_that_a_trigger_waits_for_is_at_most_the_most_that_it_takes() -> None:
-    refused("minOffsetsPerTrigger=9", is_stream=True, minOffsetsPerTrigger="9", maxOffsetsPerTrigger="8")
+def test_min_offsets_per_trigger_above_max_offsets_per_trigger_is_rejected() -> None:
+    assert_rejected("minOffsetsPerTrigger=9", is_stream=True, minOffsetsPerTrigger="9", maxOffsetsPerTrigger="8")
 
 
-def test_sizes_and_durations_have_units() -> None:
+def test_options_for_sizes_and_durations_accept_units() -> None:
     settings = topics(is_stream=True, maxBytesPerTrigger="64m", maxTriggerDelay="90s", pollInterval="250")
     assert settings.bytes_per_trigger_max == 64 << 20
     assert settings.trigger_delay_max_ms == 90_000
     assert settings.poll_interval_ms == 250
 
 
-def test_settings_of_fetching_have_their_effect() -> None:
+def test_kafka_fetch_settings_are_applied() -> None:
     settings = topics(
         **{
             "kafka.fetch.max.bytes": "1000",
@@ -250,17 +254,17 @@ def test_settings_of_fetching_have_their_effect() -> None:
 # where to begin and end
 
 
-def test_offsets_are_given_for_each_partition_or_for_all() -> None:
+def test_option_starting_offsets_accepts_an_offset_per_partition_or_one_for_all() -> None:
     settings = topics(startingOffsets='{"orders":{"0":23,"1":-2}}', endingOffsets='{"orders":{"*":-1}}')
     assert settings.starting == Position(kind="offsets", offsets={"orders": {0: 23, 1: -2}})
     assert settings.ending == Position(kind="offsets", offsets={"orders": {EVERY_PARTITION: -1}})
 
 
-def test_a_batch_cannot_begin_at_the_end_nor_end_at_the_beginning() -> None:
-    refused("startingOffsets=latest", startingOffsets="latest")
-    refused("startingOffsets", "(-1)", startingOffsets='{"orders":{"0":-1}}')
-    refused("endingOffsets=earliest", endingOffsets="earliest")
-    refused("endingOffsets", "(-2)", endingOffsets='{"orders":{"0":-2}}')
+def test_batch_that_starts_at_latest_or_ends_at_earliest_is_rejected() -> None:
+    assert_rejected("startingOffsets=latest", startingOffsets="latest")
+    assert_rejected("startingOffsets", "(-1)", startingOffsets='{"orders":{"0":-1}}')
+    assert_rejected("endingOffsets=earliest", endingOffsets="earliest")
+    assert_rejected("endingOffsets", "(-2)", endingOffsets='{"orders":{"0":-2}}')
     assert topics(is_stream=True, startingOffsets='{"orders":{"0":-1}}').starting is not None
     assert topics(is_stream=True, startingOffsets="Latest").starting == Position(kind="latest")
 
@@ -273,10 +277,10 @@ def test_a_batch_cannot_begin_at_the_end_nor_end_at_the_beginning() -> None:
         ('{"orders":5}', "topic orders"),
         ('{"orders":{}}', "topic orders"),
         ('{"orders":{"x":1}}', "'x' is no partition"),
-        ('{"orders":{"0":-3}}', "-3 is no number"),
-        ('{"orders":{"0":1.5}}', "1.5 is no number"),
-        ('{"orders":{"0":true}}', "True is no number"),
-        ('{"orders":{"0":9223372036854775808}}', "is no number"),
+        ('{"orders":{"0":-3}}', "-3 is not a 64-bit integer"),
+        ('{"orders":{"0":1.5}}', "1.5 is not a 64-bit integer"),
+        ('{"orders":{"0":true}}', "True is not a 64-bit integer"),
+        ('{"orders":{"0":9223372036854775808}}', "is not a 64-bit integer"),
         ('{"orders":{"0":1,"0":2}}', "0 is there twice"),
         ('{"orders":{"0":1,"00":2}}', "a partition is there twice"),
         ('{"orders":{"*":1,"0":2}}', "stands for all"),
@@ -284,11 +288,11 @@ def test_a_batch_cannot_begin_at_the_end_nor_end_at_the_beginning() -> None:
         ('{"orders":{"0":1},"other":{"0":1}}', "topic other is named but not read"),
     ],
 )
-def test_offsets_of_another_shape_are_refused_with_the_reason(text: str, reason: str) -> None:
-    refused("option startingOffsets", reason, startingOffsets=text)
+def test_option_starting_offsets_with_malformed_json_is_rejected_with_the_reason(text: str, reason: str) -> None:
+    assert_rejected("option startingOffsets", reason, startingOffsets=text)
 
 
-def test_offsets_name_exactly_the_partitions_that_are_assigned() -> None:
+def test_option_starting_offsets_must_name_exactly_the_assigned_partitions() -> None:
     with pytest.raises(OptionError, match="topic a, partition 1 is read but not named"):
         topics(drop=("subscribe",), assign='{"a":[0,1]}', startingOffsets='{"a":{"0":5}}')
     with pytest.raises(OptionError, match="topic a, partition 2 is named but not read"):
@@ -296,7 +300,7 @@ def test_offsets_name_exactly_the_partitions_that_are_assigned() -> None:
     assert topics(drop=("subscribe",), assign='{"a":[0]}', startingOffsets='{"a":{"*":5}}').starting is not None
 
 
-def test_one_time_beats_times_by_partition_and_those_beat_offsets() -> None:
+def test_starting_timestamp_overrides_times_per_partition_and_those_override_offsets() -> None:
     by_partition = '{"orders":{"0":1000}}'
     settings = topics(startingOffsets="earliest", startingOffsetsByTimestamp=by_partition)
     assert settings.starting == Position(kind="timestamps", timestamps={"orders": {0: 1000}})
@@ -319,21 +323,21 @@ def test_one_time_beats_times_by_partition_and_those_beat_offsets() -> None:
         ("99999d", 0),
     ],
 )
-def test_since_counts_back_from_now_or_names_a_time(text: str, time_ms: int) -> None:
+def test_option_since_accepts_a_duration_before_now_or_a_time(text: str, time_ms: int) -> None:
     assert topics(since=text).starting == Position(kind="timestamp", timestamp_ms=time_ms)
 
 
 @pytest.mark.parametrize("text", ["", "2026", "yesterday", "-5m", "10", "10x", "1969-01-01"])
-def test_since_of_another_shape_is_refused(text: str) -> None:
-    refused(f"option since={text}", since=text)
+def test_option_since_with_a_malformed_value_is_rejected(text: str) -> None:
+    assert_rejected(f"option since={text}", since=text)
 
 
-def test_since_begins_at_the_end_of_partitions_without_newer_records_unless_asked_otherwise() -> None:
+def test_option_since_begins_at_the_end_of_partitions_without_newer_records_by_default() -> None:
     assert topics(startingTimestamp="7").fail_on_missing_timestamp
     assert not topics(startingTimestamp="7", startingOffsetsByTimestampStrategy="latest").fail_on_missing_timestamp
     assert not topics(since="1h").fail_on_missing_timestamp
     assert topics(since="1h", startingOffsetsByTimestampStrategy="error").fail_on_missing_timestamp
-    refused("since", "startingTimestamp", since="1h", startingTimestamp="7")
+    assert_rejected("since", "startingTimestamp", since="1h", startingTimestamp="7")
 
 
 # patterns
@@ -357,7 +361,7 @@ def test_since_begins_at_the_end_of_partitions_without_newer_records_unless_aske
         "(?i:a)b",
     ],
 )
-def test_patterns_that_java_and_python_read_alike_are_accepted(pattern: str) -> None:
+def test_topic_pattern_with_equal_meaning_in_java_and_python_is_accepted(pattern: str) -> None:
     assert topics(drop=("subscribe",), subscribePattern=pattern).topics.pattern == pattern
 
 
@@ -395,25 +399,25 @@ def test_patterns_that_java_and_python_read_alike_are_accepted(pattern: str) -> 
         "[a--b]",
     ],
 )
-def test_patterns_that_only_one_of_java_and_python_has_are_refused(pattern: str) -> None:
+def test_topic_pattern_that_only_java_or_python_supports_is_rejected(pattern: str) -> None:
     with pytest.raises(OptionError, match="option subscribePattern"):
         topics(drop=("subscribe",), subscribePattern=pattern)
 
 
-def test_a_pattern_reads_digits_as_java_does() -> None:
+def test_topic_pattern_matches_only_ascii_digits_as_in_java() -> None:
     assert topic_pattern(r"\d").fullmatch("٣") is None
 
 
 @given(st.text(r"\[]{}()?*+^$|.-&ab01dDQEZzpPixsu<>=!:,", max_size=12))
-def test_any_text_is_a_pattern_or_is_refused(text: str) -> None:
-    with suppress(Refused):
+def test_topic_pattern_of_arbitrary_text_compiles_or_raises_an_option_error(text: str) -> None:
+    with suppress(OptionValueError):
         topic_pattern(text)
 
 
 # security
 
 
-def test_tls_is_given_as_pem_files() -> None:
+def test_tls_options_accept_pem_files() -> None:
     settings = topics(
         **{
             "kafka.security.protocol": "ssl",
@@ -439,17 +443,17 @@ def test_tls_is_given_as_pem_files() -> None:
         {"kafka.ssl.keystore.type": "PKCS12", "kafka.ssl.keystore.location": "/me"},
     ],
 )
-def test_a_java_store_is_refused_with_the_commands_that_convert_it(store: dict[str, str]) -> None:
+def test_tls_option_with_a_java_store_is_rejected_with_conversion_commands(store: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=r"keytool -importkeystore.*openssl pkcs12") as caught:
         topics(**{"kafka.security.protocol": "SSL", **store})
     assert "hunter2" not in str(caught.value)
 
 
-def test_sasl_is_refused_with_what_there_is() -> None:
-    refused("SASL_SSL", "PLAINTEXT or SSL", "no SASL", **{"kafka.security.protocol": "SASL_SSL"})
+def test_sasl_options_are_rejected_with_the_supported_protocols() -> None:
+    assert_rejected("SASL_SSL", "PLAINTEXT or SSL", "no SASL", **{"kafka.security.protocol": "SASL_SSL"})
 
 
-def test_the_value_of_a_secret_is_in_no_error() -> None:
+def test_option_errors_never_contain_secret_values() -> None:
     secret = {option.name for option in OPTIONS if option.is_secret}
     assert {"kafka.ssl.keystore.key", "kafka.ssl.key.password"} <= secret
     with pytest.raises(OptionError) as caught:
@@ -474,13 +478,13 @@ class _Field:
 
 
 class _Schema:
-    """What is used of pyspark's StructType, which a pure test does not load."""
+    """The parts of pyspark's StructType that are used, because a pure test does not load pyspark."""
 
     def __init__(self, *fields: _Field) -> None:
         self.fields = list(fields)
 
 
-def test_the_declared_columns_are_those_of_the_connector() -> None:
+def test_declared_topic_columns_equal_those_of_sparks_kafka_connector() -> None:
     assert declared_schema(TOPIC) == (
         "`key` BINARY, `value` BINARY, `topic` STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP, "
         "`timestampType` INT"
@@ -489,15 +493,15 @@ def test_the_declared_columns_are_those_of_the_connector() -> None:
     assert with_headers.endswith("`headers` ARRAY<STRUCT<key: STRING, value: BINARY>>")
 
 
-def test_columns_are_chosen_in_any_order_and_case() -> None:
+def test_option_columns_selects_columns_in_any_order_and_case() -> None:
     assert declared_schema({**TOPIC, "columns": "timestamptype, Offset"}) == "`timestampType` INT, `offset` BIGINT"
     assert topics(columns="timestamptype,Offset").columns == ("timestampType", "offset")
-    refused("there is no column ofset", "did you mean offset?", columns="ofset")
-    refused("includeHeaders=true", columns="headers")
-    refused("offset is there twice", columns="offset,offset")
+    assert_rejected("there is no column ofset", "did you mean offset?", columns="ofset")
+    assert_rejected("includeHeaders=true", columns="headers")
+    assert_rejected("offset is there twice", columns="offset,offset")
 
 
-def test_a_schema_of_the_user_is_a_part_of_the_columns() -> None:
+def test_user_schema_may_be_a_subset_of_the_columns() -> None:
     schema: Any = _Schema(_Field("offset", "bigint"), _Field("key", "binary"))
     assert check_schema(TOPIC, schema) == ("offset", "key")
     headers: Any = _Schema(_Field("headers", "array<struct<key:string,value:binary>>"))
@@ -513,7 +517,7 @@ def test_a_schema_of_the_user_is_a_part_of_the_columns() -> None:
         (_Field("offset", "bigint", nullable=False), "may be NULL"),
     ],
 )
-def test_a_schema_with_another_column_or_type_is_refused(field: Any, reason: str) -> None:
+def test_user_schema_with_an_unknown_column_or_wrong_type_is_rejected(field: Any, reason: str) -> None:
     schema: Any = _Schema(field)
     with pytest.raises(OptionError) as caught:
         check_schema(TOPIC, schema)
@@ -527,13 +531,13 @@ def test_a_schema_with_another_column_or_type_is_refused(field: Any, reason: str
         ([_Field("offset", "bigint"), _Field("offset", "bigint")], "column offset twice"),
     ],
 )
-def test_a_schema_whose_rows_would_be_miscounted_or_unreadable_is_refused(fields: list[Any], reason: str) -> None:
+def test_user_schema_without_columns_or_with_a_not_null_column_is_rejected(fields: list[Any], reason: str) -> None:
     schema: Any = _Schema(*fields)
     with pytest.raises(OptionError, match=reason):
         check_schema(TOPIC, schema)
 
 
-def test_a_schema_and_the_option_columns_that_differ_are_refused() -> None:
+def test_user_schema_that_differs_from_option_columns_is_rejected() -> None:
     schema: Any = _Schema(_Field("offset", "bigint"), _Field("key", "binary"))
     assert check_schema({**TOPIC, "columns": "Offset,key"}, schema) == ("offset", "key")
     for columns in ("offset", "key,offset"):
@@ -541,16 +545,16 @@ def test_a_schema_and_the_option_columns_that_differ_are_refused() -> None:
             check_schema({**TOPIC, "columns": columns}, schema)
 
 
-def test_a_schema_with_not_null_within_a_column_is_refused() -> None:
+def test_user_schema_with_not_null_inside_an_array_or_struct_is_rejected() -> None:
     name, value = StructField("key", StringType()), StructField("value", BinaryType())
     fine = ArrayType(StructType([name, value]))
-    refused_types = [
+    rejected_types = [
         ArrayType(StructType([StructField("key", StringType(), nullable=False), value])),
         ArrayType(StructType([name, value]), containsNull=False),
     ]
     options = {**TOPIC, "includeHeaders": "true"}
     assert check_schema(options, StructType([StructField("headers", fine)])) == ("headers",)
-    for kind in refused_types:
+    for kind in rejected_types:
         with pytest.raises(OptionError, match="column headers may be NULL"):
             check_schema(options, StructType([StructField("headers", kind)]))
 
@@ -558,7 +562,7 @@ def test_a_schema_with_not_null_within_a_column_is_refused() -> None:
 # tables
 
 
-def test_a_table_is_read_from_brokers_or_a_folder() -> None:
+def test_table_options_accept_brokers_or_a_folder() -> None:
     assert table(table="Partitions", columns="topic,leader").columns == ("topic", "leader")
     settings = parse_read({"table": "topics", "folder": "/data"}, is_stream=False, now_ms=NOW_MS)
     assert isinstance(settings, TableSettings)
@@ -583,27 +587,27 @@ def test_a_table_is_read_from_brokers_or_a_folder() -> None:
         ({"table": "topics", "subscribe": "a"}, "subscribe is for"),
     ],
 )
-def test_options_that_a_table_cannot_have_are_refused(options: dict[str, str], reason: str) -> None:
+def test_table_read_rejects_options_without_meaning_for_tables(options: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError) as caught:
         table(**options)
     assert reason in str(caught.value)
 
 
-def test_tables_that_are_in_no_folder_need_brokers() -> None:
+def test_table_that_cannot_be_read_from_the_metadata_log_needs_the_option_for_brokers() -> None:
     with pytest.raises(OptionError, match="table groups is not in a folder"):
         parse_read({"table": "groups", "folder": "/data"}, is_stream=False, now_ms=NOW_MS)
     with pytest.raises(OptionError, match=r"table topics needs kafka\.bootstrap\.servers.*folder"):
         parse_read({"table": "topics"}, is_stream=False, now_ms=NOW_MS)
 
 
-def test_points_of_the_metadata_log_are_offsets_or_times() -> None:
+def test_as_of_options_accept_an_offset_or_a_time() -> None:
     assert table(table="topics", asOfOffset="5").as_of == When(offset=5)
     assert table(table="topics", asOfTimestamp="1h").as_of == When(timestamp_ms=NOW_MS - HOUR_MS)
     settings = table(table="metadata_diff", fromOffset="5", toTimestamp="9000")
     assert (settings.from_, settings.to) == (When(offset=5), When(timestamp_ms=9000))
 
 
-def test_the_log_of_events_begins_at_a_plain_offset_too() -> None:
+def test_metadata_events_accepts_a_plain_starting_offset() -> None:
     settings = table(table="metadata_events", startingOffsets="17", is_stream=True, maxOffsetsPerTrigger="9")
     assert settings.starting == Position(kind="offsets", offsets={"__cluster_metadata": {0: 17}})
     assert settings.offsets_per_trigger_max == 9
@@ -614,7 +618,7 @@ def test_the_log_of_events_begins_at_a_plain_offset_too() -> None:
     assert table(table="metadata_events", startingOffsets="earliest").starting == Position(kind="earliest")
 
 
-def test_a_table_without_changes_has_no_stream() -> None:
+def test_stream_of_a_table_that_cannot_be_streamed_is_rejected() -> None:
     with pytest.raises(OptionError, match=r"table topics cannot be read as a stream: .*metadata_events"):
         table(table="topics", is_stream=True)
 
@@ -622,7 +626,7 @@ def test_a_table_without_changes_has_no_stream() -> None:
 # sinks
 
 
-def test_a_sink_needs_brokers_only() -> None:
+def test_sink_options_need_only_brokers() -> None:
     settings = parse_write({"bootstrap": "one:1"})
     assert settings.topic is None
     assert settings.transactional_id_prefix is None
@@ -652,13 +656,13 @@ def test_a_sink_needs_brokers_only() -> None:
         ({"markRecord": "true"}, "did you mean markRecords?"),
     ],
 )
-def test_options_that_a_sink_cannot_have_are_refused(options: dict[str, str], reason: str) -> None:
+def test_sink_rejects_options_without_meaning_for_sinks(options: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_write({"bootstrap": "one:1", **options})
     assert reason in str(caught.value)
 
 
-def test_settings_without_effect_on_a_sink_are_listed() -> None:
+def test_sink_lists_kafka_settings_without_effect() -> None:
     assert without_effect_on_sink({"bootstrap": "one:1", "kafka.acks": "all"}) == ("kafka.acks",)
 
 
@@ -668,11 +672,11 @@ def test_settings_without_effect_on_a_sink_are_listed() -> None:
 class TestTable:
     kinds: ClassVar = list(Kind)
 
-    def test_each_option_is_once_in_its_kind(self) -> None:
+    def test_option_names_are_unique_within_each_kind_of_read_or_write(self) -> None:
         for kind in self.kinds:
             assert len(options_of(kind)) == sum(kind in option.kinds for option in OPTIONS)
 
-    def test_the_page_names_every_option(self) -> None:
+    def test_options_page_names_every_option(self) -> None:
         page = render_options()
         for option in OPTIONS:
             assert f"| `{option.name}` |" in page
@@ -680,7 +684,7 @@ class TestTable:
 
 
 @given(st.dictionaries(st.sampled_from([option.name for option in OPTIONS]), st.text(max_size=8), max_size=6))
-def test_any_options_are_settings_or_an_option_error(options: dict[str, str]) -> None:
+def test_arbitrary_options_give_settings_or_an_option_error(options: dict[str, str]) -> None:
     for parse in (
         lambda: parse_read({**TOPIC, **options}, is_stream=True, now_ms=NOW_MS),
         lambda: parse_read(options, is_stream=False, now_ms=NOW_MS),
@@ -691,7 +695,7 @@ def test_any_options_are_settings_or_an_option_error(options: dict[str, str]) ->
             parse()
 
 
-def test_any_json_as_offsets_is_settings_or_an_option_error() -> None:
+def test_arbitrary_json_offsets_give_settings_or_an_option_error() -> None:
     @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda one: st.lists(one) | _maps(one)))
     def check(value: Any) -> None:
         with suppress(OptionError):
@@ -704,7 +708,7 @@ def _maps(one: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.dictionaries(st.sampled_from(["orders", "0", "*", "x"]), one)
 
 
-def test_importing_the_options_loads_neither_pyspark_nor_trio() -> None:
+def test_importing_the_option_parsers_loads_neither_pyspark_nor_trio() -> None:
     code = (
         "import sys, kraft.client.spark.options, kraft.client.spark.predicates\n"
         "assert not {'pyspark', 'trio', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules)"

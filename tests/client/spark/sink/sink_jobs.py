@@ -1,11 +1,10 @@
-"""Streaming queries of the tests of the sink, run in a process of their own: a session that retries tasks, and one that
-is killed.
+"""Streaming queries for the tests of the sink, run in a separate process: one session repeats tasks, one is killed.
 
-fail BOOTSTRAP FOLDER   each task fails once after it has written; prints the values of the topic `marked` without
-                        doubles, as JSON
-hold BOOTSTRAP FOLDER   each query stays between the sink's write and its commit until this process is killed; the file
-                        held-TOPIC in FOLDER says that it is there
-FOLDER has the folder `lines`, whose lines are the rows, and gets a folder with the checkpoint of each query.
+fail BOOTSTRAP FOLDER RUN   each task fails once after it has written; prints the values of the topic `marked-RUN`
+                            without duplicates, as JSON
+hold BOOTSTRAP FOLDER RUN   each query waits between the sink's write and its commit until this process is killed; the
+                            file held-TOPIC in FOLDER shows that the query is waiting
+FOLDER has the folder `lines` with the rows, one per line, and gets a folder with the checkpoint of each query.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kraft.client.spark.options import parse_write
-from kraft.client.spark.sink.marks import without_doubles
+from kraft.client.spark.sink.marks import without_duplicates
 from kraft.client.spark.sink.writer import TopicStreamWriter
 from kraft.client.spark.source import KraftDataSource
 from tests.client.spark.sessions import session_running
@@ -37,7 +36,7 @@ SINKS = {
     "marked": {"markRecords": "true"},
     "exact": {"transactionalIdPrefix": "sink"},
 }
-"""Topics and the options of the query that writes to each."""
+"""Topic → the options of the query that writes to it."""
 HELD_SECONDS_MAX = 100
 FOLDER_VARIABLE = "SINK_JOB_FOLDER"
 
@@ -78,7 +77,7 @@ class HeldSource(KraftDataSource):
 
 
 def start(spark: SparkSession, kind: str, bootstrap: str, folder: Path, topic: str, sink: str) -> StreamingQuery:
-    """The query that writes the lines to this topic, once."""
+    """Start the query that writes the lines to this topic. It runs once, over the available lines."""
     return (
         spark.readStream.text(str(folder / "lines"))
         .writeStream.format(kind)
@@ -96,7 +95,7 @@ def fail(spark: SparkSession, bootstrap: str, folder: Path, run: str) -> list[st
     for query in [start(spark, "kraft-failing", bootstrap, folder, f"{sink}-{run}", sink) for sink in SINKS]:
         query.awaitTermination()
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": f"marked-{run}", "includeHeaders": "true"}
-    frame = without_doubles(spark.read.format("kraft").options(**options).load())
+    frame = without_duplicates(spark.read.format("kraft").options(**options).load())
     return sorted(row[0] for row in frame.selectExpr("CAST(value AS STRING)").collect())
 
 

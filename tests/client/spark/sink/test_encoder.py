@@ -1,4 +1,4 @@
-"""The column encoder of the Spark sink, against the record codec that decodes one record after the other."""
+"""The column encoder of the Spark sink, checked with the record codec that decodes record by record."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from kraft.client.core.batch import NO_IDENTITY, ProducerIdentity
 from kraft.client.core.partitioner import murmur2
-from kraft.client.spark.sink.batches import Filling, SealedBatch, SequenceLost
+from kraft.client.spark.sink.batches import OpenBatches, SealedBatch, SequenceLost
 from kraft.client.spark.sink.column_encoder import (
     Columns,
     OpenRecords,
-    Placed,
+    RowPlacement,
     append,
     encode_headers,
     record_sizes_max,
 )
 from kraft.client.spark.sink.partition_choice import RUN_BYTES, PartitionChoice, murmur2_of
-from kraft.client.spark.sink.rows import MarkOrigin, Rows, encode_marks
+from kraft.client.spark.sink.rows import MarkOrigin, SinkRows, encode_marks
 from kraft.wire.records import BATCH_HEADER_BYTES, Record, check_crc, decode_batch, read_header
 from kraft.wire.records.compression import Compression
 
@@ -61,66 +61,66 @@ def expected(rows: list[tuple[Any, Any, Any, int]], offset: int = 0) -> list[Rec
 
 
 @given(rows_of_all_kinds, st.integers(0, 30))
-def test_rows_of_all_kinds_that_come_in_two_parts_are_decoded_as_they_were(rows: list[Any], cut: int) -> None:
+def test_sink_encoder_rows_appended_in_two_parts_decode_to_the_same_rows(rows: list[Any], cut: int) -> None:
     cut = min(cut, len(rows))
     records = OpenRecords()
     for part in (rows[:cut], rows[cut:]):
         if part:
-            append(columns_of(part), [Placed(records, 0, len(part))])
+            append(columns_of(part), [RowPlacement(records, 0, len(part))])
     assert decoded(records) == expected(rows)
 
 
 @given(rows_of_all_kinds)
-def test_rows_without_keys_or_headers_are_decoded_without_them(rows: list[Any]) -> None:
+def test_sink_encoder_rows_without_keys_or_headers_decode_without_them(rows: list[Any]) -> None:
     records = OpenRecords()
-    append(columns_of(rows, with_keys=False, with_headers=False), [Placed(records, 0, len(rows))])
+    append(columns_of(rows, with_keys=False, with_headers=False), [RowPlacement(records, 0, len(rows))])
     assert decoded(records) == expected([(None, value, None, time) for _, value, _, time in rows])
 
 
 @given(rows_of_all_kinds)
-def test_no_record_is_larger_than_its_bound_and_the_bound_is_tight(rows: list[Any]) -> None:
+def test_sink_encoder_size_bound_is_at_least_the_record_size_and_at_most_14_bytes_more(rows: list[Any]) -> None:
     columns = columns_of(rows)
     bounds = record_sizes_max(columns)
     for row, bound in enumerate(bounds):
         records = OpenRecords()
         indices = np.array([row], np.int64)
-        append(columns.taken(indices), [Placed(records, 0, 1)])
+        append(columns.taken(indices), [RowPlacement(records, 0, 1)])
         size = len(records.buffer) - BATCH_HEADER_BYTES
         assert size <= bound <= size + 14
 
 
-def test_sliced_columns_are_encoded_as_their_rows() -> None:
+def test_sink_encoder_encodes_only_the_rows_of_sliced_columns() -> None:
     rows: list[Any] = [(b"k%d" % n, b"v" * n, [("h", b"%d" % n)] if n % 3 else None, n) for n in range(50)]
     keys = pa.array([row[0] for row in rows], pa.binary()).slice(7, 20)
     values = pa.array([row[1] for row in rows], pa.binary()).slice(7, 20)
     entries = [None if row[2] is None else [{"key": k, "value": v} for k, v in row[2]] for row in rows]
     lists = pa.array(entries, HEADERS).slice(7, 20)
     records = OpenRecords()
-    append(Columns(keys, values, encode_headers(lists), np.arange(7, 27)), [Placed(records, 0, 20)])
+    append(Columns(keys, values, encode_headers(lists), np.arange(7, 27)), [RowPlacement(records, 0, 20)])
     assert decoded(records) == expected(rows[7:27])
 
 
-def test_a_batch_of_a_million_records_is_decoded_with_all_its_offsets() -> None:
+def test_sink_encoder_batch_of_a_million_records_has_consecutive_offsets() -> None:
     records = OpenRecords()
     for _ in range(10):
         columns = Columns(None, pa.array([b"v"] * 100_000, pa.binary()), None, np.zeros(100_000, np.int64))
-        append(columns, [Placed(records, 0, 100_000)])
+        append(columns, [RowPlacement(records, 0, 100_000)])
     assert [record.offset for record in decoded(records)] == list(range(1_000_000))
 
 
-def test_a_header_without_a_name_is_refused() -> None:
+def test_sink_encoder_rejects_a_header_without_a_name() -> None:
     with pytest.raises(ValueError, match="a header has no name"):
         encode_headers(pa.array([[{"key": None, "value": b"v"}]], HEADERS))
 
 
-def test_marks_are_put_before_the_headers_of_each_row() -> None:
+def test_sink_encoder_puts_marks_before_the_headers_of_each_row() -> None:
     lists = pa.array([None, [{"key": "a", "value": None}]], HEADERS)
     marks = encode_marks(MarkOrigin("query", 3, 1), 9, 2)
     for given_lists, rest in ((lists, [(), (("a", None),)]), (None, [(), ()])):
         records = OpenRecords()
         block = encode_headers(given_lists, marks)
         values = pa.array([b"v", b"w"], pa.binary())
-        append(Columns(None, values, block, np.zeros(2, np.int64)), [Placed(records, 0, 2)])
+        append(Columns(None, values, block, np.zeros(2, np.int64)), [RowPlacement(records, 0, 2)])
         found = [record.headers for record in decoded(records)]
         assert found == [(("spark", b"query/3/1/9"), *rest[0]), (("spark", b"query/3/1/10"), *rest[1])]
 
@@ -129,10 +129,10 @@ def test_marks_are_put_before_the_headers_of_each_row() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_sealed_batch_of_each_codec_carries_its_identity_and_its_records(codec: Compression) -> None:
+def test_sealed_batch_decodes_to_its_producer_identity_and_records_for_each_codec(codec: Compression) -> None:
     rows: list[Any] = [(None, b"value %d" % n, None, 1_000 + n) for n in range(200)]
     records = OpenRecords()
-    append(columns_of(rows), [Placed(records, 0, len(rows))])
+    append(columns_of(rows), [RowPlacement(records, 0, len(rows))])
     batch = sealed(records, compression=codec, transaction=ProducerIdentity(7, 2))
     batch.base_sequence = 40
     encoded = batch.encode(ProducerIdentity(7, 2), codec)
@@ -145,19 +145,19 @@ def test_a_sealed_batch_of_each_codec_carries_its_identity_and_its_records(codec
     assert batch.size_bytes == len(encoded)
 
 
-def test_a_batch_of_a_transaction_is_not_encoded_under_another_identity() -> None:
+def test_sealed_batch_of_a_transaction_rejects_another_producer_identity() -> None:
     records = OpenRecords()
-    append(columns_of([(None, b"v", None, 0)]), [Placed(records, 0, 1)])
+    append(columns_of([(None, b"v", None, 0)]), [RowPlacement(records, 0, 1)])
     batch = sealed(records, transaction=ProducerIdentity(7, 2))
     with pytest.raises(SequenceLost):
         batch.encode(ProducerIdentity(7, 3), Compression.NONE)
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
-def test_a_batch_that_is_split_keeps_its_records_in_their_order(codec: Compression) -> None:
+def test_sealed_batch_keeps_record_order_when_split(codec: Compression) -> None:
     rows: list[Any] = [(b"k", b"v" * (n % 50), [("h", b"%d" % n)], n) for n in range(101)]
     records = OpenRecords()
-    append(columns_of(rows), [Placed(records, 0, len(rows))])
+    append(columns_of(rows), [RowPlacement(records, 0, len(rows))])
     batch = sealed(records, compression=codec, transaction=ProducerIdentity(1, 1))
     batch.base_sequence = 5
     parts = batch.split(1_000, codec)
@@ -181,9 +181,9 @@ class Kept:
         max_size=6,
     )
 )
-def test_rows_of_several_partitions_fill_batches_in_their_order_and_within_the_bound(chunks: list[Any]) -> None:
+def test_open_batches_keep_row_order_per_partition_and_respect_the_size_limit(chunks: list[Any]) -> None:
     kept = Kept()
-    filling = Filling(kept, batch_bytes=600, open_bytes_max=3_000)
+    filling = OpenBatches(kept, batch_bytes=600, open_bytes_max=3_000)
     names = ["a", "b", "c"]
     wanted: dict[tuple[str, int], list[bytes]] = {}
     number = 0
@@ -206,9 +206,9 @@ def test_rows_of_several_partitions_fill_batches_in_their_order_and_within_the_b
     assert found == wanted
 
 
-def test_a_record_larger_than_a_batch_is_alone_in_one() -> None:
+def test_open_batches_put_an_oversized_record_into_its_own_batch() -> None:
     kept = Kept()
-    filling = Filling(kept, batch_bytes=1_000, open_bytes_max=10_000)
+    filling = OpenBatches(kept, batch_bytes=1_000, open_bytes_max=10_000)
     values = pa.array([b"a", b"b" * 5_000, b"c"], pa.binary())
     zeros = np.zeros(3, np.int64)
     filling.add(Columns(None, values, None, zeros), ["t"], zeros, zeros)
@@ -220,7 +220,7 @@ def test_a_record_larger_than_a_batch_is_alone_in_one() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=300)), max_size=40), st.integers(0, 5))
-def test_keys_are_hashed_in_columns_as_one_by_one(keys: list[bytes | None], start: int) -> None:
+def test_murmur2_of_a_column_of_keys_equals_the_hash_of_each_key(keys: list[bytes | None], start: int) -> None:
     column = pa.array(keys, pa.binary()).slice(start)
     assert murmur2_of(column).tolist() == [murmur2(key or b"") for key in keys[start:]]
 
@@ -235,20 +235,20 @@ def choice(partitions: dict[str, int]) -> PartitionChoice:
     )
 
 
-def rows_of(keys: list[bytes | None], named: list[int]) -> Rows:
+def rows_of(keys: list[bytes | None], named: list[int]) -> SinkRows:
     columns = Columns(
         pa.array(keys, pa.binary()), pa.array([b"v"] * len(keys), pa.binary()), None, np.zeros(len(keys), np.int64)
     )
-    return Rows(columns, ["t"], np.zeros(len(keys), np.int64), np.array(named, np.int64))
+    return SinkRows(columns, ["t"], np.zeros(len(keys), np.int64), np.array(named, np.int64))
 
 
-def test_a_named_partition_beats_the_key_and_a_key_beats_the_run() -> None:
+def test_partition_column_overrides_the_key_and_a_key_overrides_the_sticky_partition() -> None:
     rows = rows_of([b"key", b"key", None, None], [2, -1, 4, -1])
     chosen = choice({"t": 5}).choose(rows, np.full(4, 10), 0).tolist()
     assert chosen == [2, (murmur2(b"key") & 0x7FFFFFFF) % 5, 4, 0]
 
 
-def test_rows_without_keys_stay_for_a_run_of_bytes_and_then_go_to_another_partition() -> None:
+def test_rows_without_keys_switch_partition_after_a_run_of_bytes() -> None:
     chooser = choice({"t": 3})
     chosen: list[int] = []
     for first in (0, 25):

@@ -1,5 +1,6 @@
-"""The sink in Spark: frames and streams that are written, what is refused, what doubles without transactions, and that
-nothing doubles with them."""
+"""Tests of the sink in Spark: written batches and streams, rejected writes, and duplicates with and without
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +38,10 @@ def options(bootstrap: str, **more: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": bootstrap, **more}
 
 
-# what is written
+# writing
 
 
-def test_a_frame_is_written_with_all_its_columns(spark: SparkSession, cluster: LocalCluster, topic: str) -> None:
+def test_sink_writes_a_dataframe_with_all_sink_columns(spark: SparkSession, cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=2)
     when = datetime(2024, 2, 3, 4, 5, 6, 7_000, tzinfo=UTC)
     schema = (
@@ -60,7 +61,7 @@ def test_a_frame_is_written_with_all_its_columns(spark: SparkSession, cluster: L
     assert abs(empty.timestamp_ms - time.time() * 1000) < 600_000
 
 
-def test_many_rows_of_text_are_written_once_to_the_partitions_of_their_keys(
+def test_sink_writes_many_text_rows_once_to_the_partitions_of_their_keys(
     spark: SparkSession, cluster: LocalCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=3)
@@ -76,7 +77,7 @@ def test_many_rows_of_text_are_written_once_to_the_partitions_of_their_keys(
     assert {mark.partition for mark in marks} == {0, 1}
 
 
-# what is refused
+# rejected writes
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_many_rows_of_text_are_written_once_to_the_partitions_of_their_keys(
         (["'v' AS value"], {"topic": "t", "markRecord": "true"}, "markRecords"),
     ],
 )
-def test_a_frame_that_cannot_be_written_is_refused_before_any_row(
+def test_sink_rejects_an_invalid_dataframe_before_writing_a_row(
     spark: SparkSession, columns: list[str], more: dict[str, str], text: str
 ) -> None:
     frame = spark.range(1).selectExpr(*columns)
@@ -97,13 +98,13 @@ def test_a_frame_that_cannot_be_written_is_refused_before_any_row(
         frame.write.format("kraft").options(**options("127.0.0.1:1", **more)).mode("append").save()
 
 
-def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
+def test_sink_rejects_overwrite_mode(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("'v' AS value")
     with pytest.raises(Exception, match="cannot be overwritten"):
         frame.write.format("kraft").options(**options("127.0.0.1:1", topic="t")).mode("overwrite").save()
 
 
-def test_a_row_that_names_no_partition_of_its_topic_fails_the_write_by_its_number(
+def test_sink_error_for_a_row_with_an_unknown_partition_names_the_row(
     spark: SparkSession, cluster: LocalCluster, topic: str
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=2)
@@ -112,7 +113,7 @@ def test_a_row_that_names_no_partition_of_its_topic_fails_the_write_by_its_numbe
         frame.write.format("kraft").options(**options(cluster.bootstrap, topic=topic)).mode("append").save()
 
 
-def test_exactly_once_is_refused_by_a_cluster_without_transactions(
+def test_exactly_once_stream_fails_on_a_cluster_without_transactions(
     spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
@@ -122,18 +123,18 @@ def test_exactly_once_is_refused_by_a_cluster_without_transactions(
         query.awaitTermination()
 
 
-# what doubles, and what does not
+# duplicates
 
 
 def write_lines(folder: Path) -> None:
-    """Two files, so that there are two Spark partitions."""
+    """Write the lines into two files, so that Spark reads them in two partitions."""
     (folder / "lines").mkdir()
     for part in (0, 1):
         (folder / "lines" / f"{part}.txt").write_text("".join(f"{line}\n" for line in LINES[part::2]))
 
 
 def topics_of(bootstrap: str) -> str:
-    """Make a topic for each sink; gives the end of their names."""
+    """Create a topic for each sink, named SINK-RUN, and return RUN."""
     run = secrets.token_hex(4)
     for sink in SINKS:
         create_topic(bootstrap, f"{sink}-{run}", partitions=2)
@@ -163,30 +164,29 @@ def job_running(folder: Path, job: str, bootstrap: str, run: str) -> Iterator[Jo
 
 
 def times_of_each_line(bootstrap: str, topic: str) -> set[int]:
-    """How often each line is in the topic for readers of committed records: one number if that is equal for all."""
+    """Return how often each line is in the topic, as a read_committed consumer sees it: one number if it is equal for
+    all lines."""
     records = read_records(bootstrap, topic, isolation="read_committed")
     found = Counter((record.value or b"").decode() for record in records)
     assert set(found) == set(LINES)
     return set(found.values())
 
 
-def test_tasks_that_fail_after_they_have_written_double_rows_except_with_transactions(
-    apache_kafka: str, tmp_path: Path
-) -> None:
+def test_failed_tasks_duplicate_written_rows_except_with_transactions(apache_kafka: str, tmp_path: Path) -> None:
     write_lines(tmp_path)
     run = topics_of(apache_kafka)
     with job_running(tmp_path, "fail", apache_kafka, run) as job:
-        without_doubles = job.result()
+        without_duplicates = job.result()
     assert times_of_each_line(apache_kafka, f"plain-{run}") == {2}
     assert times_of_each_line(apache_kafka, f"marked-{run}") == {2}
-    assert without_doubles == sorted(LINES)
+    assert without_duplicates == sorted(LINES)
     assert times_of_each_line(apache_kafka, f"exact-{run}") == {1}
 
 
-def test_a_driver_killed_between_write_and_commit_doubles_rows_except_with_transactions(
+def test_driver_killed_between_write_and_commit_duplicates_rows_except_with_transactions(
     spark: SparkSession, apache_kafka: str, tmp_path: Path
 ) -> None:
-    from kraft.client.spark.sink.marks import without_doubles
+    from kraft.client.spark.sink.marks import without_duplicates
 
     write_lines(tmp_path)
     run = topics_of(apache_kafka)
@@ -205,6 +205,6 @@ def test_a_driver_killed_between_write_and_commit_doubles_rows_except_with_trans
     assert times_of_each_line(apache_kafka, f"plain-{run}") == {2}
     assert times_of_each_line(apache_kafka, f"exact-{run}") == {1}
     read = options(apache_kafka, subscribe=f"marked-{run}", includeHeaders="true")
-    frame = without_doubles(spark.read.format("kraft").options(**read).load()).selectExpr("CAST(value AS STRING)")
+    frame = without_duplicates(spark.read.format("kraft").options(**read).load()).selectExpr("CAST(value AS STRING)")
     assert times_of_each_line(apache_kafka, f"marked-{run}") == {2}
     assert sorted(row[0] for row in frame.collect()) == sorted(LINES)

@@ -1,4 +1,4 @@
-"""The sink's producer over TLS: answers that TLS has decrypted ahead are not overlooked."""
+"""Test of the sink's producer over TLS: it does not miss responses that TLS has already decrypted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 20_000
 
 
 @pytest.mark.interop
-def test_many_small_batches_over_tls_arrive_once_and_in_order(
+def test_sync_producer_writes_many_small_batches_over_tls_once_and_in_order(
     servers: str,  # noqa: F811
     authority: tuple[trustme.CA, Path],  # noqa: F811
     own_certificate: Path,  # noqa: F811

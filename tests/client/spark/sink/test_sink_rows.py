@@ -1,4 +1,6 @@
-"""Rows that Spark hands to the sink: which columns are taken, what is refused, and the checksum of a replay."""
+"""Tests of the rows that Spark passes to the sink: the columns used, rejected rows, and the checksum of a repeated
+batch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ALL = [
 ]
 
 
-def test_the_sinks_columns_are_found_among_others() -> None:
+def test_sink_finds_its_columns_in_a_dataframe_with_other_columns() -> None:
     assert find_columns(ALL, None) == SinkColumns(value=1, key=2, headers=6, topic=3, partition=4, timestamp=5)
     assert find_columns(ALL, "orders").topic is None
 
@@ -41,7 +43,7 @@ def test_the_sinks_columns_are_found_among_others() -> None:
         ([("value", "string"), ("value", "string")], "t", "two columns `value`"),
     ],
 )
-def test_a_frame_that_cannot_be_written_is_refused_with_the_reason(
+def test_sink_rejects_missing_mistyped_or_repeated_columns_with_the_reason(
     schema: list[tuple[str, str]], topic: str | None, text: str
 ) -> None:
     with pytest.raises(RowError, match=text):
@@ -56,7 +58,7 @@ def read(rows: pa.RecordBatch, columns: SinkColumns, topic: str | None = "t") ->
     return read_rows(rows, columns, topic=topic, first_row=100, now_ms=5_000)
 
 
-def test_strings_topics_partitions_and_times_are_read_as_they_are() -> None:
+def test_sink_reads_strings_topics_partitions_and_times_unchanged() -> None:
     stamps = pa.array([1_999, None, -1], pa.timestamp("us", tz="UTC"))
     rows = batch(
         value=pa.array(["ä", None, "c"]),
@@ -74,31 +76,31 @@ def test_strings_topics_partitions_and_times_are_read_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("layout", [pa.large_string(), pa.string_view(), pa.large_binary()])
-def test_values_of_other_arrow_layouts_are_read(layout: Any) -> None:
+def test_sink_reads_strings_and_bytes_in_every_arrow_layout(layout: Any) -> None:
     found = read(batch(value=pa.array(["a", None], pa.string()).cast(layout)), SinkColumns(value=0))
     assert found.columns.values.to_pylist() == [b"a", None]
 
 
-def test_a_row_without_a_topic_is_named_by_its_number() -> None:
+def test_sink_error_for_a_row_without_a_topic_gives_the_row_number() -> None:
     rows = batch(value=pa.array(["a", "b"]), topic=pa.array(["t", None]))
     with pytest.raises(RowError, match="row 101 has no topic"):
         read(rows, SinkColumns(value=0, topic=1), None)
 
 
-def test_a_row_with_a_negative_partition_is_named_by_its_number() -> None:
+def test_sink_error_for_a_row_with_a_negative_partition_gives_the_row_number() -> None:
     rows = batch(value=pa.array(["a", "b"]), partition=pa.array([0, -2], pa.int32()))
     with pytest.raises(RowError, match="row 101 names partition -2"):
         read(rows, SinkColumns(value=0, partition=1))
 
 
-def test_a_header_without_a_name_is_refused_with_the_rows() -> None:
+def test_sink_error_for_a_header_without_a_name_gives_the_row_numbers() -> None:
     kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
     rows = batch(value=pa.array(["a"]), headers=pa.array([[{"key": None, "value": b"v"}]], kind))
     with pytest.raises(RowError, match="rows 100 to 100: a header has no name"):
         read(rows, SinkColumns(value=0, headers=1))
 
 
-def test_large_batches_are_handled_in_pieces_that_are_all_rows() -> None:
+def test_sink_splits_large_arrow_batches_into_pieces_without_losing_rows() -> None:
     rows = batch(value=pa.array([b"%04d" % n + b"x" * 100_000 for n in range(300)]))
     parts = list(pieces(rows))
     assert len(parts) >= 3
@@ -131,11 +133,11 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def test_the_checksum_does_not_depend_on_how_rows_are_cut_into_batches() -> None:
+def test_sink_checksum_is_independent_of_arrow_batch_boundaries() -> None:
     assert checked(ROWS) == checked(ROWS, 1) == checked(ROWS, 1, 2, 3) == checked(ROWS, 0, 3)
 
 
-def test_the_checksum_of_no_rows_is_that_of_no_batch() -> None:
+def test_sink_checksum_of_empty_batches_equals_that_of_no_batch() -> None:
     offsetless = pa.Array.from_buffers(pa.binary(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
     for values in (pa.array([], pa.binary()), offsetless):
         checksum = Checksum()
@@ -157,18 +159,18 @@ def test_the_checksum_of_no_rows_is_that_of_no_batch() -> None:
         {"timestamp": 8},
     ],
 )
-def test_checks_catch_a_row_that_differs_in_any_column(change: dict[str, Any]) -> None:
+def test_checks_catch_a_replayed_row_that_differs_in_any_column(change: dict[str, Any]) -> None:
     changed = [{**ROWS[0], **change}, *ROWS[1:]]
     assert checked(changed) != checked(ROWS)
 
 
-def test_checks_catch_rows_in_another_order_or_with_other_borders() -> None:
+def test_checks_catch_replayed_rows_in_another_order_or_with_shifted_field_boundaries() -> None:
     assert checked([ROWS[1], ROWS[0], *ROWS[2:]]) != checked(ROWS)
     assert checked([{"value": b"ab"}, {"value": b"c"}]) != checked([{"value": b"a"}, {"value": b"bc"}])
     assert checked([{"value": b""}]) != checked([{"value": None}])
 
 
-def test_a_mark_is_read_into_its_parts_and_other_values_are_refused() -> None:
+def test_mark_header_is_parsed_and_other_values_are_rejected() -> None:
     assert parse_mark(b"0b7f/3/1/250") == Mark("0b7f", 3, 1, 250)
     with pytest.raises(ValueError, match="is not a mark"):
         parse_mark(b"3/1")

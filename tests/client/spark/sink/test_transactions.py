@@ -1,4 +1,6 @@
-"""Exactly once by transactions, against Apache Kafka, without Spark: replays, fenced attempts, tasks that die."""
+"""Tests of exactly-once writes by transactions, against Apache Kafka, without Spark: repeated batches, fenced attempts,
+killed tasks.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.client.spark.blocking.cluster import SyncCluster
 from kraft.client.spark.settings import ConnectionSettings, SinkSettings
 from kraft.client.spark.sink.producer import SyncProducer, WriteFailed
-from kraft.client.spark.sink.progress import Progress, ProgressDamaged, ProgressLog
+from kraft.client.spark.sink.progress import ProgressDamaged, ProgressLog, TaskProgress
 from kraft.client.spark.sink.rows import MarkOrigin, SinkColumns
-from kraft.client.spark.sink.task import NotTheSameRows, RowWriter, Written, check_committed, write_exactly_once
-from kraft.client.spark.sink.transactions import Fenced, Transaction, forget, transactional_id
+from kraft.client.spark.sink.task import ReplayedRowsDiffer, RowWriter, WrittenRows, check_committed, write_exactly_once
+from kraft.client.spark.sink.transactions import Fenced, Transaction, delete_progress, transactional_id
 from kraft.seam import Address
 from tests.interop.kafka_nodes import kafka_running
 
@@ -47,7 +49,7 @@ def query() -> str:
 
 @pytest.fixture
 def settings(bootstrap: str, query: str) -> SinkSettings:
-    """A sink into a new topic that is named like the query."""
+    """Return settings of a sink that writes to a new topic named like the query."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(query, PARTITIONS, 1)])[query].result(20)
     return settings_of(bootstrap, query)
@@ -64,7 +66,7 @@ def rows(*values: str) -> list[pa.RecordBatch]:
 
 
 def read(bootstrap: str, topic: str, partitions: int = PARTITIONS, isolation: str = "read_committed") -> list[str]:
-    """The values of a topic, up to its last stable offset; sorted."""
+    """Return the sorted values of a topic, as a consumer with this isolation level reads them."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -89,7 +91,7 @@ def read(bootstrap: str, topic: str, partitions: int = PARTITIONS, isolation: st
     return sorted(found)
 
 
-def progress_of(settings: SinkSettings, query: str) -> dict[int, Progress]:
+def progress_of(settings: SinkSettings, query: str) -> dict[int, TaskProgress]:
     with SyncCluster(settings.connection) as cluster:
         return ProgressLog(cluster, settings.progress_topic).read(query)
 
@@ -99,7 +101,7 @@ class Interrupted(Exception):
 
 
 def begun(settings: SinkSettings, origin: MarkOrigin, *values: str) -> tuple[SyncCluster, Transaction]:
-    """An attempt that has written these rows, and has not ended its transaction."""
+    """Start an attempt that writes these rows and does not end its transaction."""
     cluster = SyncCluster(settings.connection)
     identifier = transactional_id(PREFIX, origin.query_id, origin.partition)
     transaction = Transaction(cluster, identifier, timeout_ms=settings.transaction_timeout_ms)
@@ -111,7 +113,7 @@ def begun(settings: SinkSettings, origin: MarkOrigin, *values: str) -> tuple[Syn
     return cluster, transaction
 
 
-def test_a_batch_that_is_run_again_is_compared_and_not_written(
+def test_exactly_once_repeated_batch_is_compared_with_the_progress_and_not_written_again(
     bootstrap: str, settings: SinkSettings, query: str
 ) -> None:
     origin = MarkOrigin(query, 0, 1)
@@ -126,22 +128,22 @@ def test_a_batch_that_is_run_again_is_compared_and_not_written(
 
 
 @pytest.mark.parametrize("other", [("a", "x"), ("a",), ("b", "a")])
-def test_a_batch_that_is_run_again_with_other_rows_fails(
+def test_exactly_once_repeated_batch_with_other_rows_fails(
     bootstrap: str, settings: SinkSettings, query: str, other: tuple[str, ...]
 ) -> None:
     write_exactly_once(settings, VALUE, rows("a", "b"), MarkOrigin(query, 0, 0))
-    with pytest.raises(NotTheSameRows, match=rf"batch 0, Spark partition 0: 2 rows .* now there are {len(other)}"):
+    with pytest.raises(ReplayedRowsDiffer, match=rf"batch 0, Spark partition 0: 2 rows .* now there are {len(other)}"):
         write_exactly_once(settings, VALUE, rows(*other), MarkOrigin(query, 0, 0))
     assert read(bootstrap, query) == ["a", "b"]
 
 
-def test_a_batch_older_than_the_progress_fails(settings: SinkSettings, query: str) -> None:
+def test_exactly_once_batch_older_than_the_committed_progress_fails(settings: SinkSettings, query: str) -> None:
     write_exactly_once(settings, VALUE, rows("a"), MarkOrigin(query, 5, 0))
-    with pytest.raises(NotTheSameRows, match="batch 5 was committed already"):
+    with pytest.raises(ReplayedRowsDiffer, match="batch 5 was committed already"):
         write_exactly_once(settings, VALUE, rows("a"), MarkOrigin(query, 4, 0))
 
 
-def test_an_attempt_that_ended_before_its_commit_leaves_nothing(
+def test_exactly_once_attempt_that_dies_before_its_commit_leaves_no_committed_rows(
     bootstrap: str, settings: SinkSettings, query: str
 ) -> None:
     origin = MarkOrigin(query, 0, 0)
@@ -152,7 +154,9 @@ def test_an_attempt_that_ended_before_its_commit_leaves_nothing(
     assert read(bootstrap, query, isolation="read_uncommitted") == ["a", "lost-1", "lost-2"]
 
 
-def test_a_task_that_fails_while_it_writes_aborts_at_once(bootstrap: str, settings: SinkSettings, query: str) -> None:
+def test_exactly_once_task_that_fails_while_writing_aborts_its_transaction_at_once(
+    bootstrap: str, settings: SinkSettings, query: str
+) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array(["x" * 1_000] * 10_000)], names=["value"])
         raise Interrupted
@@ -164,7 +168,7 @@ def test_a_task_that_fails_while_it_writes_aborts_at_once(bootstrap: str, settin
     assert progress_of(settings, query) == {}
 
 
-def test_a_zombie_is_fenced_by_the_attempt_after_it(bootstrap: str, settings: SinkSettings, query: str) -> None:
+def test_exactly_once_attempt_is_fenced_by_the_next_attempt(bootstrap: str, settings: SinkSettings, query: str) -> None:
     origin = MarkOrigin(query, 0, 0)
     cluster, zombie = begun(settings, origin, "zombie")
     write_exactly_once(settings, VALUE, rows("a"), origin)
@@ -179,20 +183,20 @@ def test_a_zombie_is_fenced_by_the_attempt_after_it(bootstrap: str, settings: Si
 
 
 @pytest.mark.parametrize("change", [{"topic": "another"}, {"transactional_id_prefix": "another"}])
-def test_a_query_of_a_copied_checkpoint_with_another_sink_is_refused(
+def test_exactly_once_query_with_a_copied_checkpoint_and_another_sink_is_rejected(
     settings: SinkSettings, query: str, change: dict[str, str]
 ) -> None:
     write_exactly_once(settings, VALUE, rows("a"), MarkOrigin(query, 0, 0))
     for batch_id in (0, 1):
-        with pytest.raises(NotTheSameRows, match="its checkpoint was copied, or topic or transactionalIdPrefix"):
+        with pytest.raises(ReplayedRowsDiffer, match="its checkpoint was copied, or topic or transactionalIdPrefix"):
             write_exactly_once(replace(settings, **change), VALUE, rows("a"), MarkOrigin(query, batch_id, 0))
 
 
-def test_a_coordinator_that_metadata_names_no_more_is_looked_for_again(
+def test_transaction_looks_up_its_coordinator_again_if_metadata_no_longer_lists_it(
     bootstrap: str, settings: SinkSettings, query: str
 ) -> None:
     cluster, transaction = begun(settings, MarkOrigin(query, 0, 0), "a")
-    cluster.brokers.clear()  # as after a refresh that leaves out the coordinator, which was killed
+    cluster.brokers.clear()  # the metadata lacks the coordinator, as after a refresh while it was killed
     transaction.commit()
     cluster.close()
     assert read(bootstrap, query) == ["a"]
@@ -217,7 +221,7 @@ sink_task.write_exactly_once(settings, VALUE, rows("a", "b"), origin)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_task_that_is_killed_around_its_commit_has_its_rows_once(
+def test_exactly_once_task_killed_before_or_after_its_commit_writes_its_rows_once(
     bootstrap: str, settings: SinkSettings, query: str, when: str
 ) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -228,7 +232,7 @@ def test_a_task_that_is_killed_around_its_commit_has_its_rows_once(
     assert read(bootstrap, query) == ["a", "b"]
 
 
-def test_the_progress_of_a_task_is_read_beside_open_transactions_of_others(
+def test_sink_progress_of_a_task_is_readable_despite_open_transactions_of_other_tasks(
     bootstrap: str, settings: SinkSettings, query: str
 ) -> None:
     with SyncCluster(settings.connection) as cluster:
@@ -238,7 +242,7 @@ def test_the_progress_of_a_task_is_read_beside_open_transactions_of_others(
         other = Transaction(cluster, identifier, timeout_ms=60_000)
         other.begin()
         producer = SyncProducer(cluster, settings, other)
-        producer.send(log.place_of(query), log.record(query, 9, Progress(0, 1, 2)))
+        producer.send(log.place_of(query), log.record(query, 9, TaskProgress(0, 1, 2)))
         producer.finish()
         origin = MarkOrigin(query, 0, 0)
         write_exactly_once(settings, VALUE, rows("a"), origin)
@@ -249,12 +253,12 @@ def test_the_progress_of_a_task_is_read_beside_open_transactions_of_others(
     assert read(bootstrap, query) == ["a"]
 
 
-def test_progress_that_nobody_of_us_wrote_is_refused(settings: SinkSettings, query: str) -> None:
+def test_sink_progress_record_in_an_unknown_format_is_rejected(settings: SinkSettings, query: str) -> None:
     with SyncCluster(settings.connection) as cluster:
         log = ProgressLog(cluster, settings.progress_topic)
         log.ensure()
         producer = SyncProducer(cluster, settings)
-        records = log.record(query, 0, Progress(0, 0, 0))
+        records = log.record(query, 0, TaskProgress(0, 0, 0))
         records.buffer = records.buffer.replace(b"batchId", b"batchNo")
         producer.send(log.place_of(query), records)
         producer.finish()
@@ -262,7 +266,7 @@ def test_progress_that_nobody_of_us_wrote_is_refused(settings: SinkSettings, que
             log.read(query)
 
 
-def test_a_batch_that_was_run_again_in_other_partitions_is_found_by_the_driver(
+def test_exactly_once_commit_fails_for_a_batch_repeated_with_other_spark_partitions(
     settings: SinkSettings, query: str
 ) -> None:
     written = [
@@ -270,23 +274,27 @@ def test_a_batch_that_was_run_again_in_other_partitions_is_found_by_the_driver(
         for partition in range(3)
     ]
     check_committed(settings, written)
-    with pytest.raises(NotTheSameRows, match="Spark partitions 2 differ"):
+    with pytest.raises(ReplayedRowsDiffer, match="Spark partitions 2 differ"):
         check_committed(settings, written[:2])
-    with pytest.raises(NotTheSameRows, match="Spark partitions 1 differ"):
-        check_committed(settings, [written[0], Written(written[1].origin, 5, written[1].crc), written[2]])
+    with pytest.raises(ReplayedRowsDiffer, match="Spark partitions 1 differ"):
+        check_committed(settings, [written[0], WrittenRows(written[1].origin, 5, written[1].crc), written[2]])
 
 
-def test_the_progress_of_a_forgotten_query_is_deleted_and_of_others_kept(settings: SinkSettings, query: str) -> None:
+def test_deleting_the_sink_progress_of_a_query_keeps_the_progress_of_other_queries(
+    settings: SinkSettings, query: str
+) -> None:
     for partition in range(3):
         write_exactly_once(settings, VALUE, rows("a"), MarkOrigin(query, 0, partition))
     write_exactly_once(settings, VALUE, rows("a"), MarkOrigin(f"{query}x", 0, 0))
-    assert forget(settings.connection, query) == 3
+    assert delete_progress(settings.connection, query) == 3
     assert progress_of(settings, query) == {}
     assert set(progress_of(settings, f"{query}x")) == {0}
-    assert forget(settings.connection, query) == 0
+    assert delete_progress(settings.connection, query) == 0
 
 
-def test_progress_is_json_in_a_compacted_topic(bootstrap: str, settings: SinkSettings, query: str) -> None:
+def test_sink_progress_is_stored_as_json_in_a_compacted_topic(
+    bootstrap: str, settings: SinkSettings, query: str
+) -> None:
     written = write_exactly_once(settings, VALUE, rows("a", "b"), MarkOrigin(query, 3, 0))
     values = [json.loads(value) for value in read(bootstrap, settings.progress_topic, 8) if value]
     expected = {"batchId": 3, "rows": 2, "crc": f"{written.crc:08x}", "sink": f"{query} under {PREFIX}"}

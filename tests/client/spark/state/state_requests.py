@@ -1,4 +1,4 @@
-"""Tables read without Spark, for tests: requests to any cluster, and what the admin client says of the same."""
+"""Functions that read tables without Spark, from any cluster, and read the admin client's results for comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kraft.client.admin import Admin
 from kraft.client.spark.predicates import Bounds, bounds_of
 from kraft.client.spark.settings import ConnectionSettings, TableSettings
 from kraft.client.spark.state import StateRequest, rows_of
-from kraft.client.spark.tables import Source, table_of
+from kraft.client.spark.tables import ColumnSource, table_of
 from kraft.seam import Address
 
 Found = TypeVar("Found")
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 class EqualTo:
-    """As pyspark's filter of that name, which is told by it."""
+    """Filter like pyspark's class of that name. Filters are recognized by the names of their classes."""
 
     def __init__(self, column: str, value: object) -> None:
         self.attribute = (column,)
@@ -32,8 +32,8 @@ def connection(bootstrap: str, **settings: Any) -> ConnectionSettings:
 
 
 def protocol_columns(table: str) -> list[str]:
-    """All but those of the metadata log."""
-    return [column.name for column in table_of(table).columns if column.source is Source.PROTOCOL]
+    """Return all columns of a table except those of the metadata log."""
+    return [column.name for column in table_of(table).columns if column.source is ColumnSource.PROTOCOL]
 
 
 def read_table(
@@ -44,7 +44,8 @@ def read_table(
     timeout_ms: int = 30_000,
     **settings: Any,
 ) -> list[Row]:
-    """The rows with these columns (none: all of the protocol), as far as `where` (column = value) goes."""
+    """Return the rows of a table with these columns (none given: all except those of the metadata log), limited by
+    `where` (column = value)."""
     filters = [EqualTo(name, value) for name, value in (where or {}).items()]
     bounds, _ = bounds_of(filters, (), inexact=table_of(table).pushable) if filters else (Bounds(), [])
     wanted = columns or tuple(protocol_columns(table))
@@ -53,8 +54,8 @@ def read_table(
     return [dict(zip(wanted, row, strict=True)) for row in rows_of(request)]
 
 
-def ask(bootstrap: str, work: Callable[[Admin], Awaitable[Found]]) -> Found:
-    """What an admin client of the cluster answers."""
+def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[Found]]) -> Found:
+    """Call a function with an admin client of the cluster, and return its result."""
 
     async def main() -> Found:
         async with Admin(bootstrap_servers=bootstrap) as admin:

@@ -1,4 +1,6 @@
-"""Tables through Spark: their declared schemas, and the same rows as without Spark, of our clusters and Kafka's."""
+"""Tests of tables read by Spark, of pykraft and of Apache Kafka: the declared schemas, and the same rows as without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kraft.client.spark.tables import TABLES, Source, schema_ddl
+from kraft.client.spark.tables import TABLES, ColumnSource, schema_ddl
 from tests.client.spark.exporters import exporter
-from tests.client.spark.state.state_requests import ask, read_table
+from tests.client.spark.state.state_requests import read_table, with_admin
 from tests.client.spark.topic_records import create_topic, numbered, write_records
 from tests.stages.started_clusters import LocalCluster
 
@@ -34,15 +36,15 @@ MOVING = {"as_of", "as_of_offset", "last_fetch", "last_caught_up", "log_end_offs
     "open_ms",
     "epoch",
 }
-"""Columns that may change between two questions, or come from the log."""
+"""Columns that are not compared, because they may change between two requests or come from the metadata log."""
 
 
 @pytest.fixture(scope="module")
 def bootstrap(cluster: LocalCluster) -> str:
-    """The cluster with a topic, and a group that has committed for it."""
+    """Bootstrap address of a cluster with a topic, and with a group that has committed for it."""
     create_topic(cluster.bootstrap, "orders", partitions=3, replication_factor=2)
     write_records(cluster.bootstrap, "orders", numbered(30, partitions=3))
-    ask(cluster.bootstrap, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 4}))
+    with_admin(cluster.bootstrap, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 4}))
     return cluster.bootstrap
 
 
@@ -58,7 +60,8 @@ def rows(found: DataFrame) -> list[dict[str, Any]]:
 
 
 def plain(value: Any, names: list[str] | None = None) -> Any:
-    """A value of a table's row as Spark gives it back: structs are dicts, and times local ones without a zone."""
+    """Convert a value of a table's row to the form in which Spark returns it: structs as dicts, times in local time
+    without a zone."""
     if isinstance(value, datetime):
         return value.astimezone().replace(tzinfo=None)
     return [dict(zip(names, one, strict=True)) for one in value] if names and value is not None else value
@@ -75,13 +78,14 @@ OF_ADMIN = [name for name in TABLES if name not in ("metadata_events", "metadata
 
 
 def same_rows(spark: SparkSession, bootstrap: str, table: str) -> list[dict[str, Any]]:
-    """The rows by Spark, when they were compared with those without it, apart from what moves."""
+    """Read a table by Spark, compare the rows with those read without Spark, except for changing columns, and return
+    them."""
     found = rows(frame(spark, bootstrap, table))
     expected = read_table(bootstrap, table)
     names = [
         column.name
         for column in TABLES[table].columns
-        if column.source is Source.PROTOCOL and column.name not in MOVING and not column.is_live
+        if column.source is ColumnSource.PROTOCOL and column.name not in MOVING and not column.is_live
     ]
     by_spark = [{name: row[name] for name in names} for row in found]
     without = [{name: plain(row[name], STRUCTS.get((table, name))) for name in names} for row in expected]
@@ -90,7 +94,7 @@ def same_rows(spark: SparkSession, bootstrap: str, table: str) -> list[dict[str,
 
 
 @pytest.mark.parametrize("table", [name for name in OF_ADMIN if name not in (*NOT_SERVED, "acls")])
-def test_a_table_has_its_declared_schema_and_the_rows_of_the_admin_client(
+def test_table_in_spark_has_its_declared_schema_and_the_rows_of_the_admin_client(
     spark: SparkSession, bootstrap: str, table: str
 ) -> None:
     found = frame(spark, bootstrap, table)
@@ -101,14 +105,16 @@ def test_a_table_has_its_declared_schema_and_the_rows_of_the_admin_client(
 
 
 @pytest.mark.parametrize("table", NOT_SERVED)
-def test_a_table_that_the_brokers_do_not_serve_fails_before_any_row(
+def test_query_in_spark_of_a_table_that_brokers_do_not_support_fails_before_the_first_row(
     spark: SparkSession, bootstrap: str, table: str
 ) -> None:
     with pytest.raises(Exception, match=f"table {table} needs .* brokers of pykraft do not serve it yet"):
         frame(spark, bootstrap, table).collect()
 
 
-def test_columns_of_the_log_are_there_with_its_offset(spark: SparkSession, bootstrap: str) -> None:
+def test_table_in_spark_has_metadata_log_columns_and_the_offset_at_which_they_were_read(
+    spark: SparkSession, bootstrap: str
+) -> None:
     (topic,) = rows(frame(spark, bootstrap, "topics").where("topic = 'orders'"))
     assert topic["created_offset"] < topic["as_of_offset"]
     assert topic["created"] < topic["as_of"]
@@ -119,7 +125,7 @@ def test_columns_of_the_log_are_there_with_its_offset(spark: SparkSession, boots
     assert {row["recovery_state"] for row in part} == {"RECOVERED"}
 
 
-def test_named_columns_come_in_their_order_and_filters_give_the_same_rows_with_and_without_pushdown(
+def test_table_in_spark_gives_the_same_rows_with_and_without_filter_pushdown(
     spark: SparkSession, bootstrap: str, with_settings: Any
 ) -> None:
     def query() -> list[tuple[Any, ...]]:
@@ -137,10 +143,10 @@ def test_named_columns_come_in_their_order_and_filters_give_the_same_rows_with_a
     assert [tuple(row) for row in found.where("group_id = 'billing'").collect()] == [(4, "billing")]
 
 
-def test_offset_commits_are_the_history_of_a_group(spark: SparkSession, bootstrap: str) -> None:
-    ask(bootstrap, lambda admin: admin.groups.alter_offsets("history", {("orders", 1): 1}))
-    ask(bootstrap, lambda admin: admin.groups.alter_offsets("history", {("orders", 1): 5}))
-    ask(bootstrap, lambda admin: admin.groups.delete_offsets("history", [("orders", 1)]))
+def test_table_offset_commits_has_the_commit_history_of_a_group(spark: SparkSession, bootstrap: str) -> None:
+    with_admin(bootstrap, lambda admin: admin.groups.alter_offsets("history", {("orders", 1): 1}))
+    with_admin(bootstrap, lambda admin: admin.groups.alter_offsets("history", {("orders", 1): 5}))
+    with_admin(bootstrap, lambda admin: admin.groups.delete_offsets("history", [("orders", 1)]))
     found = frame(spark, bootstrap, "offset_commits")
     assert found.schema == spark.createDataFrame([], schema_ddl("offset_commits")).schema
     history = rows(found.where("group_id = 'history'").orderBy("log_offset"))
@@ -152,7 +158,7 @@ def test_offset_commits_are_the_history_of_a_group(spark: SparkSession, bootstra
     assert all(row["committed"] is not None for row in history)
 
 
-def test_a_stream_of_offset_commits_has_each_commit_once_across_a_restart(
+def test_offset_commits_stream_has_each_commit_once_across_a_restart(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
     taken: list[tuple[str, int]] = []
@@ -166,15 +172,15 @@ def test_a_stream_of_offset_commits_has_each_commit_once_across_a_restart(
         writer = reader.load().writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
         writer.trigger(availableNow=True).start().awaitTermination()
 
-    ask(bootstrap, lambda admin: admin.groups.alter_offsets("streamed", {("orders", 2): 1}))
+    with_admin(bootstrap, lambda admin: admin.groups.alter_offsets("streamed", {("orders", 2): 1}))
     run()
     assert taken == [("orders", 1)]
-    ask(bootstrap, lambda admin: admin.groups.alter_offsets("streamed", {("orders", 2): 7}))
+    with_admin(bootstrap, lambda admin: admin.groups.alter_offsets("streamed", {("orders", 2): 7}))
     run()
     assert taken == [("orders", 1), ("orders", 7)]
 
 
-def test_metrics_are_read_of_an_exporter(spark: SparkSession) -> None:
+def test_table_metrics_in_spark_reads_an_exporter(spark: SparkSession) -> None:
     with exporter('# TYPE up gauge\nup{broker="7"} 1\n') as endpoint:
         found = spark.read.format("kraft").option("table", "metrics").option("metrics", endpoint).load()
         (row,) = rows(found)
@@ -187,10 +193,10 @@ def test_metrics_are_read_of_an_exporter(spark: SparkSession) -> None:
 
 @pytest.fixture(scope="module")
 def kafka(apache_kafka: str) -> Iterator[str]:
-    """Apache Kafka with a topic, a group that has committed, and a user."""
+    """Address of Apache Kafka with a topic, a group that has committed, and a SCRAM user."""
     create_topic(apache_kafka, "tables-orders", partitions=2)
     write_records(apache_kafka, "tables-orders", numbered(20, partitions=2))
-    ask(apache_kafka, lambda admin: admin.groups.alter_offsets("tables-billing", {("tables-orders", 0): 4}))
+    with_admin(apache_kafka, lambda admin: admin.groups.alter_offsets("tables-billing", {("tables-orders", 0): 4}))
     admin = AdminClient({"bootstrap.servers": apache_kafka})
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     user = UserScramCredentialUpsertion("tables-alice", scram, b"do-not-show-this", b"salt-not-shown")
@@ -199,19 +205,19 @@ def kafka(apache_kafka: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("table", [name for name in OF_ADMIN if name not in ("acls",)])
-def test_a_table_of_apache_kafka_has_the_same_schema_and_no_columns_of_the_log(
+def test_table_of_apache_kafka_has_the_schema_of_pykraft_with_null_metadata_log_columns(
     spark: SparkSession, kafka: str, table: str
 ) -> None:
     found = frame(spark, kafka, table)
     assert found.schema == spark.createDataFrame([], schema_ddl(table)).schema
-    of_log = [column.name for column in TABLES[table].columns if column.source is Source.LOG]
+    of_log = [column.name for column in TABLES[table].columns if column.source is ColumnSource.LOG]
     for row in same_rows(spark, kafka, table):
         assert [row[name] for name in (*of_log, "as_of_offset")] == [None] * (len(of_log) + 1)
         assert "do-not-show-this" not in repr(row)
         assert "salt-not-shown" not in repr(row)
 
 
-def test_users_and_groups_of_apache_kafka_are_there(spark: SparkSession, kafka: str) -> None:
+def test_tables_in_spark_of_apache_kafka_contain_its_scram_users_and_groups(spark: SparkSession, kafka: str) -> None:
     (user,) = rows(frame(spark, kafka, "scram_users").where("user = 'tables-alice'"))
     assert (user["mechanism"], user["iterations"]) == ("SCRAM-SHA-256", 4096)
     (offset,) = rows(frame(spark, kafka, "group_offsets").where("group_id = 'tables-billing'"))

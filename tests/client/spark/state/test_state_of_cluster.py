@@ -1,4 +1,5 @@
-"""Tables of a cluster of processes, read without Spark: they say what the admin client says."""
+"""Tests of tables of a cluster of processes, read without Spark. The tables must equal the results of the
+admin client."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from kraft.client.admin import (
 from kraft.client.core.records import TopicPartition
 from kraft.client.spark.state import StateError
 from kraft.client.spark.state.cells import id_text
-from tests.client.spark.state.state_requests import ask, protocol_columns, read_table
+from tests.client.spark.state.state_requests import protocol_columns, read_table, with_admin
 from tests.client.spark.topic_records import create_topic, numbered, write_records
 from tests.stages.started_clusters import LocalCluster, running
 
@@ -38,19 +39,21 @@ SECRET = "do-not-show-this"
 
 @pytest.fixture(scope="module")
 def bootstrap(cluster: LocalCluster) -> str:
-    """The cluster with two topics, of which one has records and a group that has read a part of it."""
+    """Bootstrap address of a cluster with two topics. One has records, of which a group has read a part."""
     create_topic(cluster.bootstrap, "orders", partitions=3, replication_factor=2, retention_ms=1234567)
     create_topic(cluster.bootstrap, "empty", partitions=1, replication_factor=1)
     write_records(cluster.bootstrap, "orders", numbered(RECORDS, partitions=3))
-    ask(cluster.bootstrap, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 40, ("orders", 1): 100}))
+    with_admin(
+        cluster.bootstrap, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 40, ("orders", 1): 100})
+    )
     return cluster.bootstrap
 
 
-def test_brokers_are_those_of_the_cluster_with_what_they_hold(bootstrap: str) -> None:
-    async def told(admin: Admin) -> tuple[ClusterDescription, tuple[TopicDescription, ...], tuple[LogDir, ...]]:
+def test_table_brokers_has_all_brokers_with_their_replica_counts(bootstrap: str) -> None:
+    async def reported(admin: Admin) -> tuple[ClusterDescription, tuple[TopicDescription, ...], tuple[LogDir, ...]]:
         return await admin.nodes.cluster(), await admin.topics.list(), await admin.nodes.log_dirs()
 
-    cluster, topics, dirs = ask(bootstrap, told)
+    cluster, topics, dirs = with_admin(bootstrap, reported)
     parts = [part for topic in topics for part in topic.partitions]
     rows = read_table(bootstrap, "brokers")
     assert [(row["broker_id"], row["host"], row["port"], row["is_fenced"]) for row in rows] == [
@@ -65,11 +68,11 @@ def test_brokers_are_those_of_the_cluster_with_what_they_hold(bootstrap: str) ->
     assert read_table(bootstrap, "brokers", "broker_id", where={"broker_id": 2}) == [{"broker_id": 2}]
 
 
-def test_controllers_are_voters_with_endpoints_and_observers(bootstrap: str) -> None:
-    async def told(admin: Admin) -> QuorumDescription:
+def test_table_controllers_has_voters_with_endpoints_and_observers(bootstrap: str) -> None:
+    async def reported(admin: Admin) -> QuorumDescription:
         return await admin.nodes.quorum()
 
-    quorum = ask(bootstrap, told)
+    quorum = with_admin(bootstrap, reported)
     rows = read_table(bootstrap, "controllers")
     voters = [row for row in rows if row["role"] == "voter"]
     assert [row["node_id"] for row in voters] == [one.node_id for one in quorum.voters]
@@ -81,10 +84,10 @@ def test_controllers_are_voters_with_endpoints_and_observers(bootstrap: str) -> 
         assert row["endpoints"] == [(endpoint.name, endpoint.address.host, endpoint.address.port, None)]
 
 
-def test_topics_have_settings_sizes_and_records(bootstrap: str) -> None:
+def test_table_topics_has_settings_sizes_and_records(bootstrap: str) -> None:
     (orders,) = read_table(bootstrap, "topics", where={"topic": "orders"})
-    (described,) = ask(bootstrap, lambda admin: admin.topics.describe(["orders"]))
-    dirs = ask(bootstrap, lambda admin: admin.nodes.log_dirs())
+    (described,) = with_admin(bootstrap, lambda admin: admin.topics.describe(["orders"]))
+    dirs = with_admin(bootstrap, lambda admin: admin.nodes.log_dirs())
     size = sum(replica.size_bytes for one in dirs for replica in one.replicas if replica.topic == "orders")
     assert orders["topic_id"] == id_text(described.topic_id)
     assert (orders["partitions"], orders["replication_factor"], orders["is_internal"]) == (3, 2, False)
@@ -95,11 +98,11 @@ def test_topics_have_settings_sizes_and_records(bootstrap: str) -> None:
     assert {"orders", "empty"} <= {row["topic"] for row in every if not row["is_internal"]}
 
 
-def test_partitions_equal_their_description_and_their_offsets(bootstrap: str) -> None:
-    (described,) = ask(bootstrap, lambda admin: admin.topics.describe_partitions(["orders"]))
+def test_table_partitions_equals_topic_descriptions_and_offsets(bootstrap: str) -> None:
+    (described,) = with_admin(bootstrap, lambda admin: admin.topics.describe_partitions(["orders"]))
     wanted = [("orders", part.index) for part in described.partitions]
-    starts = ask(bootstrap, lambda admin: admin.partitions.offsets(dict.fromkeys(wanted, EARLIEST)))
-    ends = ask(bootstrap, lambda admin: admin.partitions.offsets(dict.fromkeys(wanted, LATEST)))
+    starts = with_admin(bootstrap, lambda admin: admin.partitions.offsets(dict.fromkeys(wanted, EARLIEST)))
+    ends = with_admin(bootstrap, lambda admin: admin.partitions.offsets(dict.fromkeys(wanted, LATEST)))
     rows = read_table(bootstrap, "partitions", where={"topic": "orders"})
     assert [row["partition"] for row in rows] == [0, 1, 2]
     for row, part in zip(rows, described.partitions, strict=True):
@@ -116,9 +119,9 @@ def test_partitions_equal_their_description_and_their_offsets(bootstrap: str) ->
     assert (empty["records"], empty["newest_timestamp"]) == (0, None)
 
 
-def test_replicas_are_all_of_each_partition_with_their_logs(bootstrap: str) -> None:
-    (described,) = ask(bootstrap, lambda admin: admin.topics.describe(["orders"]))
-    dirs = ask(bootstrap, lambda admin: admin.nodes.log_dirs())
+def test_table_replicas_has_every_replica_with_its_log_directory_and_size(bootstrap: str) -> None:
+    (described,) = with_admin(bootstrap, lambda admin: admin.topics.describe(["orders"]))
+    dirs = with_admin(bootstrap, lambda admin: admin.nodes.log_dirs())
     paths = {(one.broker, replica.topic, replica.partition): one.path for one in dirs for replica in one.replicas}
     rows = read_table(bootstrap, "replicas", where={"topic": "orders"})
     assert [(row["partition"], row["position"], row["broker_id"]) for row in rows] == [
@@ -132,7 +135,7 @@ def test_replicas_are_all_of_each_partition_with_their_logs(bootstrap: str) -> N
     assert {row["broker_id"] for row in one} == {1}
 
 
-def test_a_bound_that_names_no_topic_gives_no_rows(bootstrap: str) -> None:
+def test_tables_with_a_filter_that_matches_no_topic_have_no_rows(bootstrap: str) -> None:
     for name in ("no-such-topic", "not a name!"):
         for table in ("topics", "partitions", "replicas", "producers"):
             assert read_table(bootstrap, table, where={"topic": name}) == []
@@ -141,10 +144,10 @@ def test_a_bound_that_names_no_topic_gives_no_rows(bootstrap: str) -> None:
         assert read_table(bootstrap, table, where={"group_id": "no-such-group"}) == []
 
 
-def test_configs_have_types_and_synonyms_and_documentation_only_if_asked_for(bootstrap: str) -> None:
+def test_table_configs_has_types_and_synonyms_and_documentation_only_on_request(bootstrap: str) -> None:
     where = {"resource_type": "TOPIC", "resource": "orders"}
     rows = {row["name"]: row for row in read_table(bootstrap, "configs", where=where)}
-    entries = ask(bootstrap, lambda admin: admin.configs.describe(ConfigResource(ResourceType.TOPIC, "orders")))
+    entries = with_admin(bootstrap, lambda admin: admin.configs.describe(ConfigResource(ResourceType.TOPIC, "orders")))
     assert {name: row["value"] for name, row in rows.items()} == {entry.name: entry.value for entry in entries}
     assert {name: row["is_default"] for name, row in rows.items()} == {
         entry.name: entry.source is ConfigSource.DEFAULT for entry in entries
@@ -159,7 +162,7 @@ def test_configs_have_types_and_synonyms_and_documentation_only_if_asked_for(boo
     assert {("TOPIC", "orders"), ("BROKER", ""), ("BROKER", "1"), ("BROKER", "2"), ("BROKER", "3")} <= kinds
 
 
-def test_groups_and_their_offsets_equal_what_was_committed(bootstrap: str) -> None:
+def test_tables_groups_and_group_offsets_equal_the_committed_offsets(bootstrap: str) -> None:
     (group,) = read_table(bootstrap, "groups", where={"group_id": "billing"})
     assert (group["state"], group["type"], group["members"]) == ("Empty", "Classic", 0)
     assert (group["topics"], group["lag"]) == (["orders"], 60)
@@ -174,9 +177,11 @@ def test_groups_and_their_offsets_equal_what_was_committed(bootstrap: str) -> No
     assert [row["lag_time_ms"] for row in without] == [None, None]
 
 
-def test_commits_are_there_in_the_order_in_which_they_were_made(bootstrap: str) -> None:
+def test_table_offset_commits_lists_commits_in_order(bootstrap: str) -> None:
     for offset in (3, 1, 2):
-        ask(bootstrap, lambda admin, to=offset: admin.groups.alter_offsets("back-and-forth", {("orders", 2): to}))
+        with_admin(
+            bootstrap, lambda admin, to=offset: admin.groups.alter_offsets("back-and-forth", {("orders", 2): to})
+        )
     rows = [row for row in read_table(bootstrap, "offset_commits") if row["group_id"] == "back-and-forth"]
     assert [(row["topic"], row["partition"], row["offset"]) for row in rows] == [("orders", 2, at) for at in (3, 1, 2)]
     assert [row["log_offset"] for row in rows] == sorted(row["log_offset"] for row in rows)
@@ -185,7 +190,7 @@ def test_commits_are_there_in_the_order_in_which_they_were_made(bootstrap: str) 
 
 @contextmanager
 def member(bootstrap: str, group: str, topic: str) -> Iterator[list[confluent_kafka.TopicPartition]]:
-    """A consumer of librdkafka that has its partitions, and has committed nothing."""
+    """A consumer of librdkafka that has assigned partitions and has committed nothing."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "reader", "enable.auto.commit": False}
     with closing(confluent_kafka.Consumer(settings | {"auto.offset.reset": "earliest"})) as consumer:
         consumer.subscribe([topic])
@@ -193,9 +198,9 @@ def member(bootstrap: str, group: str, topic: str) -> Iterator[list[confluent_ka
         yield consumer.assignment()
 
 
-def test_a_partition_that_a_member_has_and_nobody_committed_is_a_row_without_lag(bootstrap: str) -> None:
+def test_assigned_partition_without_a_commit_is_a_group_offsets_row_with_null_lag(bootstrap: str) -> None:
     with member(bootstrap, "readers", "orders"):
-        described: GroupDescription = ask(bootstrap, lambda admin: admin.groups.describe("readers"))
+        described: GroupDescription = with_admin(bootstrap, lambda admin: admin.groups.describe("readers"))
         (reader,) = described.members
         (row,) = read_table(bootstrap, "group_members", where={"group_id": "readers"})
         offsets = read_table(bootstrap, "group_offsets", where={"group_id": "readers"})
@@ -208,11 +213,11 @@ def test_a_partition_that_a_member_has_and_nobody_committed_is_a_row_without_lag
     assert (group["members"], group["topics"], group["lag"]) == (1, ["orders"], None)
 
 
-def test_log_dirs_features_apis_and_producers_equal_the_admin_client(bootstrap: str) -> None:
-    async def told(admin: Admin) -> tuple[tuple[LogDir, ...], tuple[Feature, ...], dict[int, tuple[int, int]]]:
+def test_tables_log_dirs_features_apis_and_producers_equal_the_admin_client(bootstrap: str) -> None:
+    async def reported(admin: Admin) -> tuple[tuple[LogDir, ...], tuple[Feature, ...], dict[int, tuple[int, int]]]:
         return await admin.nodes.log_dirs(), await admin.nodes.features(), await admin.nodes.api_versions(2)
 
-    dirs, features, versions = ask(bootstrap, told)
+    dirs, features, versions = with_admin(bootstrap, reported)
     rows = read_table(bootstrap, "log_dirs")
     assert [(row["broker_id"], row["path"], row["error"], row["replicas"]) for row in rows] == [
         (one.broker, one.path, None, len(one.replicas)) for one in dirs
@@ -225,7 +230,7 @@ def test_log_dirs_features_apis_and_producers_equal_the_admin_client(bootstrap: 
 
     parts = [("orders", index) for index in range(3)]
     states: dict[TopicPartition, tuple[ProducerState, ...]]
-    states = ask(bootstrap, lambda admin: admin.partitions.producers(parts))
+    states = with_admin(bootstrap, lambda admin: admin.partitions.producers(parts))
     producers = read_table(bootstrap, "producers", where={"topic": "orders"})
     assert [(row["partition"], row["producer_id"], row["last_sequence"]) for row in producers] == [
         (index, state.producer_id, state.last_sequence) for (_, index), found in states.items() for state in found
@@ -239,20 +244,20 @@ def test_log_dirs_features_apis_and_producers_equal_the_admin_client(bootstrap: 
         ("scram_users", "DescribeUserScramCredentials version 0"),
     ],
 )
-def test_a_table_that_these_brokers_do_not_serve_is_an_error_that_names_the_api(
+def test_query_of_a_table_that_brokers_do_not_support_raises_an_error_that_names_the_api(
     bootstrap: str, table: str, api: str
 ) -> None:
     with pytest.raises(StateError, match=f"table {table} needs {api} or newer, and these brokers do not answer it"):
         read_table(bootstrap, table)
 
 
-def test_a_cluster_without_acls_and_transactions_says_so(bootstrap: str) -> None:
+def test_table_acls_without_an_authorizer_is_an_error_and_unused_transactions_table_is_empty(bootstrap: str) -> None:
     with pytest.raises(StateError, match="No Authorizer is configured"):
         read_table(bootstrap, "acls")
     assert read_table(bootstrap, "transactions") == []
 
 
-def test_only_pushed_topics_leave_the_brokers_and_live_columns_are_not_asked_for_unless_read(
+def test_tables_request_only_filtered_topics_and_only_the_live_columns_that_are_read(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, object]] = []
@@ -275,12 +280,12 @@ def test_only_pushed_topics_leave_the_brokers_and_live_columns_are_not_asked_for
     assert "DESCRIBE_LOG_DIRS" not in {name for name, _ in asked}
 
 
-def test_a_cluster_that_is_not_there_is_one_clear_error() -> None:
+def test_query_of_a_table_of_an_unreachable_cluster_raises_an_error_that_names_the_address() -> None:
     with pytest.raises(StateError, match=r"table topics cannot be read: no broker answered .*127\.0\.0\.1:1"):
         read_table("127.0.0.1:1", "topics", timeout_ms=1_000)
 
 
-def test_a_cluster_with_a_dead_broker_still_has_all_its_rows() -> None:
+def test_tables_of_a_cluster_with_a_dead_broker_have_all_rows() -> None:
     with running(settings=["group.initial.rebalance.delay.ms=0"]) as cluster:
         create_topic(cluster.bootstrap, "wide", partitions=3, replication_factor=3)
         create_topic(cluster.bootstrap, "lone", partitions=6, replication_factor=1)
@@ -308,7 +313,7 @@ def test_a_cluster_with_a_dead_broker_still_has_all_its_rows() -> None:
     assert all(row["is_offline"] and row["log_dir"] is None for row in replicas)
 
 
-def test_no_table_shows_a_secret() -> None:
+def test_state_tables_show_no_secret() -> None:
     secret = f"ssl.key.password={SECRET}"
     with running(combined=1, settings=[secret]) as cluster:
         for table in ("configs", "brokers", "topics", "features"):

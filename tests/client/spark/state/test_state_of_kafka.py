@@ -1,4 +1,6 @@
-"""Tables of Apache Kafka that pykraft's brokers do not serve yet, and columns that only it fills, without Spark."""
+"""Tests of tables that pykraft's brokers do not serve yet, and of columns that only Apache Kafka fills, read from
+Apache Kafka without Spark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from confluent_kafka.admin import (
 )
 
 from kraft.client.spark.state import StateError
-from tests.client.spark.state.state_requests import ask, read_table
+from tests.client.spark.state.state_requests import read_table, with_admin
 from tests.client.spark.topic_records import create_topic, numbered, write_records
 from tests.interop.kafka_nodes import kafka_in_racks
 
@@ -41,13 +43,13 @@ PASSWORD, SALT = b"do-not-show-this", b"salt-not-shown"
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[str]:
-    """Apache Kafka with an authorizer, and a topic."""
+    """Address of Apache Kafka with an authorizer, and with a topic."""
     with kafka_in_racks(["a"], AUTHORIZED) as cluster:
         create_topic(cluster.bootstrap, "orders", partitions=2)
         yield cluster.bootstrap
 
 
-def test_acls_are_rows_and_a_bound_names_the_resource(kafka: str) -> None:
+def test_table_acls_has_a_row_per_acl_and_requests_only_the_filtered_resource(kafka: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
     literal = ResourcePatternType.LITERAL
     of_orders = AclBinding(
@@ -59,7 +61,8 @@ def test_acls_are_rows_and_a_bound_names_the_resource(kafka: str) -> None:
     )
     for future in admin.create_acls([of_orders, of_group]).values():
         future.result(30)
-    while len(read_table(kafka, "acls", "resource")) < 2:  # the broker hears of what its controller has answered
+    # the broker learns of the change only after the controller has responded
+    while len(read_table(kafka, "acls", "resource")) < 2:
         time.sleep(0.05)
     names = ("resource_type", "resource", "pattern_type", "principal", "host", "operation", "permission")
     alice = ("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
@@ -70,7 +73,7 @@ def test_acls_are_rows_and_a_bound_names_the_resource(kafka: str) -> None:
     assert read_table(kafka, "acls", where={"resource": "nothing"}) == []
 
 
-def test_scram_users_are_rows_without_salts_and_keys(kafka: str) -> None:
+def test_table_scram_users_has_no_salts_or_keys(kafka: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 5000)
     alice = UserScramCredentialUpsertion("alice", scram, PASSWORD, SALT)
@@ -81,7 +84,7 @@ def test_scram_users_are_rows_without_salts_and_keys(kafka: str) -> None:
     assert read_table(kafka, "scram_users", where={"user": "nobody"}) == []
 
 
-def test_an_open_transaction_is_a_row_with_its_age_and_its_producer_has_it_too(kafka: str) -> None:
+def test_open_transaction_is_in_tables_transactions_and_producers_with_its_age(kafka: str) -> None:
     create_topic(kafka, "transfers", partitions=2)
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka, "transactional.id": "hanging"})
     producer.init_transactions(30)
@@ -106,7 +109,7 @@ def test_an_open_transaction_is_a_row_with_its_age_and_its_producer_has_it_too(k
     assert read_table(kafka, "transactions", where={"transactional_id": "nobody"}) == []
 
 
-def test_quotas_have_a_column_for_each_part_of_what_they_are_for(kafka: str) -> None:
+def test_table_quotas_has_a_column_for_each_part_of_the_entity(kafka: str) -> None:
     assert read_table(kafka, "quotas") == []
     entity = ("--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-default")
     change = ("--alter", "--add-config", "producer_byte_rate=1024")
@@ -117,7 +120,7 @@ def test_quotas_have_a_column_for_each_part_of_what_they_are_for(kafka: str) -> 
     assert (row["quota"], row["value"]) == ("producer_byte_rate", 1024.0)
 
 
-def test_a_group_of_the_consumer_protocol_has_epochs_targets_and_subscriptions(kafka: str) -> None:
+def test_table_group_members_of_a_consumer_protocol_group_has_epochs_targets_and_subscriptions(kafka: str) -> None:
     write_records(kafka, "orders", numbered(2, partitions=2))
     settings = {"bootstrap.servers": kafka, "group.id": "new", "group.protocol": "consumer", "client.rack": "a"}
     with closing(confluent_kafka.Consumer(settings | {"auto.offset.reset": "earliest"})) as consumer:
@@ -132,12 +135,12 @@ def test_a_group_of_the_consumer_protocol_has_epochs_targets_and_subscriptions(k
     assert member["epoch"] > 0
 
 
-def test_offsets_committed_with_kafka_are_read_with_lag(kafka: str) -> None:
-    ask(kafka, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 0}))
+def test_table_group_offsets_of_apache_kafka_has_lag(kafka: str) -> None:
+    with_admin(kafka, lambda admin: admin.groups.alter_offsets("billing", {("orders", 0): 0}))
     (row,) = read_table(kafka, "group_offsets", where={"group_id": "billing"})
     assert (row["topic"], row["partition"], row["offset"], row["lag"]) == ("orders", 0, 0, row["end_offset"])
 
 
-def test_without_an_authorizer_acls_are_an_error_that_says_so(apache_kafka: str) -> None:
+def test_table_acls_without_an_authorizer_is_an_error_that_names_the_cause(apache_kafka: str) -> None:
     with pytest.raises(StateError, match="table acls cannot be read: SECURITY_DISABLED"):
         read_table(apache_kafka, "acls")

@@ -1,4 +1,6 @@
-"""Logs of record batches for tests of the decoder, and its naive twin: the rows by the general codec."""
+"""Logs of record batches for tests of the Arrow decoder, and the reference: the rows as the general record codec
+decodes them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ TOPIC, PARTITION = "orders", 3
 FAR = 1 << 62
 
 Row = tuple[bytes | None, bytes | None, str, int, int, int | None, int, tuple[tuple[str, bytes | None], ...] | None]
-"""The columns in order; the timestamp in µs."""
+"""Type: a row's columns in order; the timestamp is in µs."""
 
 BYTES = (
     st.none()
@@ -28,12 +30,13 @@ BYTES = (
 HEADERS = st.just(()) | st.lists(st.tuples(st.text(max_size=12), BYTES), max_size=4).map(tuple)
 TIMES = st.just(-1) | st.integers(0, 200) | st.integers(0, 2**45)
 STEPS = st.just(1) | st.integers(1, 70) | st.sampled_from([9000, 2**20, 2**28])
-"""From one offset to the next: deltas of one to five bytes."""
+"""Differences between consecutive offsets, chosen so that offset deltas have one to five bytes."""
 
 
 @dataclass
 class Log:
-    """`aborted` as a Fetch answer lists it; `committed` the rows that read_committed sees."""
+    """A log of one partition. `aborted`: aborted transactions as a Fetch response lists them. `committed`: the rows
+    that a read_committed consumer receives."""
 
     data: bytearray = field(default_factory=bytearray)
     next_offset: int = 100
@@ -43,7 +46,7 @@ class Log:
 
 @st.composite
 def record_batches(draw: st.DrawFn, *, base_offset: int, producer_id: int = -1) -> bytearray:
-    """One batch with whatever a batch may have."""
+    """Strategy for one batch with any valid content."""
     items = draw(st.lists(st.tuples(STEPS, TIMES, BYTES, BYTES, HEADERS), min_size=1, max_size=8))
     offsets = list(accumulate((item[0] for item in items[1:]), initial=base_offset))
     return encode_batch(
@@ -59,7 +62,8 @@ def record_batches(draw: st.DrawFn, *, base_offset: int, producer_id: int = -1) 
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """Up to eight batches with holes between them; some are of transactions, which end by a marker or are left open."""
+    """Strategy for a log of up to eight batches with gaps between them. Some batches belong to transactions, which end
+    with a marker or remain open."""
     log = Log()
     open_rows: dict[int, list[Row]] = {}
     first_offsets: dict[int, int] = {}
@@ -94,7 +98,7 @@ def logs(draw: st.DrawFn) -> Log:
 def plain_batch(
     values: Iterable[bytes | None], *, base_offset: int = 100, compression: Compression = Compression.NONE
 ) -> bytes:
-    """Records with these values, keys for every second one, and times 3 ms apart."""
+    """Return a batch of records with these values, a key in every second record, and timestamps 3 ms apart."""
     records = [
         Record(0, 1000 + 3 * index, b"key %d" % index if index % 2 else None, value)
         for index, value in enumerate(values)
@@ -103,7 +107,7 @@ def plain_batch(
 
 
 def rows_of_log(data: Buffer, start: int = 0, end: int = FAR) -> list[Row]:
-    """What read_uncommitted sees of a range."""
+    """Return the rows of a range that a read_uncommitted consumer receives."""
     rows: list[Row] = []
     for position, header in iter_headers(data):
         if not header.is_control:
@@ -138,7 +142,7 @@ def walked(
 
 
 def rows_of_arrow(batch: pa.RecordBatch) -> list[Row]:
-    """The rows of a batch that has all columns."""
+    """Return the rows of an Arrow batch with all columns."""
     batch.validate(full=True)
     columns = {name: batch.column(name) for name in batch.schema.names}
     headers = [

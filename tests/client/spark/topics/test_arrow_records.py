@@ -1,4 +1,4 @@
-"""The decoder of topic records against its naive twin (the general codec), on whole and valid answers."""
+"""Tests of the Arrow decoder of topic records on valid responses, compared with the general record codec."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.client.spark.topics.record_logs import (
 
 
 @given(logs())
-def test_all_records_of_a_log_become_the_rows_of_the_general_codec(log: Log) -> None:
+def test_arrow_decoder_gives_the_same_rows_as_the_general_record_codec(log: Log) -> None:
     answer = walked(bytes(log.data))
     assert rows_of_arrow(to_arrow([answer], COLUMNS)) == rows_of_log(log.data)
     assert answer.next_offset == (log.next_offset if log.data else 0)
 
 
 @given(logs(), st.data())
-def test_a_range_gives_the_rows_between_its_ends_wherever_they_lie(log: Log, data: st.DataObject) -> None:
+def test_arrow_decoder_of_a_range_gives_only_rows_within_it(log: Log, data: st.DataObject) -> None:
     offsets = [row[4] for row in rows_of_log(log.data)] or [100]
     start = data.draw(st.sampled_from(offsets)) + data.draw(st.integers(-1, 1))
     end = data.draw(st.sampled_from(offsets)) + data.draw(st.integers(-1, 1))
@@ -43,13 +43,13 @@ def test_a_range_gives_the_rows_between_its_ends_wherever_they_lie(log: Log, dat
 
 
 @given(logs())
-def test_read_committed_leaves_out_aborted_transactions_up_to_their_markers(log: Log) -> None:
+def test_arrow_decoder_with_read_committed_skips_aborted_transactions_up_to_their_markers(log: Log) -> None:
     answer = walked(log.data, aborted=list(reversed(log.aborted)))
     assert rows_of_arrow(to_arrow([answer], COLUMNS)) == log.committed
 
 
 @given(logs(), st.data())
-def test_answers_fetched_one_after_the_other_decode_together_to_the_same_rows(log: Log, data: st.DataObject) -> None:
+def test_arrow_decoder_gives_the_same_rows_for_several_fetch_responses_together(log: Log, data: st.DataObject) -> None:
     answers: list[Walked] = []
     position = 0
     for start, header in iter_headers(log.data):
@@ -63,7 +63,7 @@ def test_answers_fetched_one_after_the_other_decode_together_to_the_same_rows(lo
     assert all(0 < batch.num_rows <= 3 for batch in batches)
 
 
-def test_small_answers_are_joined_into_one_batch() -> None:
+def test_arrow_decoder_joins_small_fetch_responses_into_one_batch() -> None:
     pieces = [plain_batch([b"%d" % number, b""], base_offset=2 * number) for number in range(20)]
     answers = [walked(piece, 2 * number) for number, piece in enumerate(pieces)]
     assert rows_of_arrow(to_arrow(answers, COLUMNS)) == rows_of_log(b"".join(pieces))
@@ -71,7 +71,7 @@ def test_small_answers_are_joined_into_one_batch() -> None:
 
 
 @given(logs(), st.permutations(COLUMNS), st.integers(1, len(COLUMNS)))
-def test_each_choice_of_columns_gives_the_same_values_in_the_order_asked_for(
+def test_arrow_decoder_gives_any_subset_of_columns_with_the_same_values_in_the_requested_order(
     log: Log, columns: list[str], count: int
 ) -> None:
     whole = to_arrow([walked(log.data, 101)], COLUMNS)
@@ -95,7 +95,7 @@ SIZES: dict[str, Callable[[int], int]] = {
     ("batch_count", "record_count"), [(1, 1200), (3, 399), (60, 17), (130, 1)], ids=["one", "few", "many", "single"]
 )
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4], ids=["plain", "lz4"])
-def test_every_way_to_find_records_finds_the_same(
+def test_record_starts_found_by_fast_paths_equal_those_found_by_the_plain_loop(
     sizes: str, batch_count: int, record_count: int, codec: Compression
 ) -> None:
     size = SIZES[sizes]
@@ -110,7 +110,7 @@ def test_every_way_to_find_records_finds_the_same(
     assert rows_of_arrow(to_arrow([walked(data)], COLUMNS)) == rows_of_log(data)
 
 
-def test_batches_are_of_about_equal_size_and_keep_to_the_limit_of_rows() -> None:
+def test_arrow_batches_have_about_equal_size_within_the_row_limit() -> None:
     data = b"".join(plain_batch([b"v"] * 10, base_offset=number * 10) for number in range(25))
     sizes = [batch.num_rows for batch in arrow_batches([walked(data)], COLUMNS, rows_max=100)]
     assert sizes == [90, 80, 80]
@@ -118,13 +118,13 @@ def test_batches_are_of_about_equal_size_and_keep_to_the_limit_of_rows() -> None
     assert [batch.num_rows for batch in arrow_batches([walked(large)], ["value"], rows_max=100)] == [100, 100, 50]
 
 
-def test_a_batch_ends_when_it_has_the_bytes_that_it_may_have() -> None:
+def test_arrow_batch_ends_at_the_byte_limit() -> None:
     data = b"".join(plain_batch([b"v" * 1000], base_offset=number) for number in range(10))
     sizes = [batch.num_rows for batch in arrow_batches([walked(data)], COLUMNS, bytes_max=2500)]
     assert sizes == [3, 3, 3, 1]
 
 
-def test_blocks_are_opened_only_when_their_batch_is_asked_for() -> None:
+def test_record_blocks_are_decompressed_only_when_their_arrow_batch_is_requested() -> None:
     good = encode_batch([Record(0, 1, None, b"v" * 100)], compression=Compression.ZSTD)
     bad = encode_batch([Record(0, 1, None, b"v" * 100)], base_offset=1, compression=Compression.ZSTD)
     bad[61:65] = bytes(4)
@@ -134,7 +134,7 @@ def test_blocks_are_opened_only_when_their_batch_is_asked_for() -> None:
         next(batches)
 
 
-def test_offsets_of_a_batch_without_holes_need_no_records() -> None:
+def test_offset_column_of_a_batch_without_gaps_is_built_without_reading_records() -> None:
     batch = bytearray(plain_batch([b"v"] * 5))
     batch[70:] = bytes(len(batch) - 70)
     answer = walked(batch, 101, 104, check_crcs=False)
@@ -144,18 +144,18 @@ def test_offsets_of_a_batch_without_holes_need_no_records() -> None:
     ]
 
 
-def test_no_answers_make_a_batch_without_rows_and_no_batches() -> None:
+def test_arrow_decoder_without_responses_gives_an_empty_table_and_no_batches() -> None:
     assert to_arrow([], COLUMNS).num_rows == to_arrow([walked(b"")], COLUMNS).num_rows == 0
     assert to_arrow([], COLUMNS).schema.equals(schema_of(COLUMNS))
     assert list(arrow_batches([walked(b"")], COLUMNS)) == []
 
 
-def test_an_unknown_column_is_a_key_error() -> None:
+def test_arrow_decoder_raises_key_error_for_an_unknown_column() -> None:
     with pytest.raises(KeyError, match="valeu"):
         to_arrow([], ["valeu"])
 
 
-def test_the_next_offset_follows_the_headers_over_holes_and_markers() -> None:
+def test_walked_next_offset_follows_batch_headers_over_gaps_and_markers() -> None:
     compacted = bytes(
         encode_batch([Record(0, 1, None, b"v"), Record(0, 1, None, b"v")], base_offset=10, offsets=[10, 19])
     )
@@ -164,25 +164,25 @@ def test_the_next_offset_follows_the_headers_over_holes_and_markers() -> None:
     assert answer.byte_count == len(compacted)
     assert walked(compacted, 10, 20).reached_end
     assert not walked(compacted, 10, 21).reached_end
-    # offsets 20 to 29 are gone: the batch behind them shows it
+    # offsets 20 to 29 are removed, as the batch after them shows
     later = bytes(encode_batch([Record(0, 1, None, b"v")], base_offset=30))
     answer = walked(compacted + later, 10, 25)
     assert (answer.next_offset, answer.reached_end, answer.record_count) == (25, True, 2)
 
 
-def test_a_batch_that_ends_before_the_range_is_left_out() -> None:
+def test_walk_skips_a_batch_that_ends_before_the_range() -> None:
     data = plain_batch([b"a", b"b"], base_offset=10) + plain_batch([b"c"], base_offset=12)
     answer = walked(data, 12)
     assert (answer.record_count, answer.whole_batches, answer.next_offset) == (1, 2, 13)
     assert to_arrow([answer], ["value"]).to_pylist() == [{"value": b"c"}]
 
 
-def test_an_answer_from_before_the_range_does_not_move_the_reader_back() -> None:
+def test_walk_of_a_response_with_only_earlier_batches_does_not_move_the_fetch_offset_back() -> None:
     answer = walked(plain_batch([b"a", b"b"], base_offset=10), 20)
     assert (answer.record_count, answer.whole_batches, answer.next_offset) == (0, 1, 20)
 
 
-def test_an_abort_counts_from_the_first_batch_that_reaches_its_first_offset() -> None:
+def test_walk_treats_a_transaction_as_aborted_from_the_batch_with_its_first_offset() -> None:
     records = [Record(0, 1, None, b"a"), Record(0, 1, None, b"b")]
     data = encode_batch(records, base_offset=10, producer_id=7, transactional=True)
     data += encode_batch(records, base_offset=12, producer_id=7, transactional=True)
@@ -191,14 +191,14 @@ def test_an_abort_counts_from_the_first_batch_that_reaches_its_first_offset() ->
     assert walked(data, 10, aborted=[(8, 10)]).record_count == 4
 
 
-def test_an_answer_that_cuts_off_its_only_batch_brings_the_reader_no_further() -> None:
+def test_walk_of_a_response_with_only_an_incomplete_batch_makes_no_progress() -> None:
     batch = plain_batch([b"a" * 100])
     for size in (0, 11, 60, 61, len(batch) - 1):
         answer = walked(batch[:size], 100)
         assert (answer.whole_batches, answer.next_offset, answer.record_count) == (0, 100, 0)
 
 
-def test_times_at_both_ends_of_what_spark_holds_are_exact() -> None:
+def test_arrow_decoder_keeps_the_earliest_and_latest_timestamps_of_spark_exact() -> None:
     limit = (2**63 - 1) // 1000
     for times in ([0, limit], [limit, 0], [limit, -limit], [-2, -1]):
         data = bytes(encode_batch([Record(0, time, None, None) for time in times]))
@@ -206,7 +206,7 @@ def test_times_at_both_ends_of_what_spark_holds_are_exact() -> None:
         assert column.to_pylist() == [None if time == -1 else time * 1000 for time in times]
 
 
-def test_the_arrow_types_are_those_that_spark_declares() -> None:
+def test_arrow_decoder_types_equal_those_that_spark_declares() -> None:
     from pyspark.sql import types
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -230,7 +230,7 @@ def test_the_arrow_types_are_those_that_spark_declares() -> None:
     assert batch.schema.equals(to_arrow_schema(declared, timezone="UTC"))
 
 
-def test_decoding_imports_neither_trio_nor_pandas_nor_pyspark() -> None:
+def test_importing_the_arrow_decoder_loads_neither_trio_nor_pandas_nor_pyspark() -> None:
     program = """
 import sys
 from kraft.client.spark.topics.arrow_records import COLUMNS, to_arrow, walk

@@ -1,5 +1,6 @@
-"""The decoder of topic records on bytes that are no records: a WireError with topic, partition and offset, or the rows
-of the general codec; never others."""
+"""Tests of the Arrow decoder of topic records on malformed bytes: it raises a WireError with topic, partition and
+offset, or gives the same rows as the general record codec.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def flipped(data: bytes, at: int, bit: int) -> bytes:
 
 
 def mixed_batch(base_offset: int, codec: Compression = Compression.NONE) -> bytes:
-    """Three records that have everything a record can have."""
+    """Return a batch of three records that together have every possible field."""
     records = [
         Record(0, 5000, b"key", b"some value", (("name", b"content"), ("n", None))),
         Record(0, 4000, None, b"v" * 70),
@@ -60,7 +61,9 @@ def mixed_batch(base_offset: int, codec: Compression = Compression.NONE) -> byte
 
 
 @given(logs(), st.data())
-def test_an_answer_cut_anywhere_gives_the_rows_of_its_whole_batches(log: Log, data: st.DataObject) -> None:
+def test_arrow_decoder_of_a_truncated_response_gives_the_rows_of_its_whole_batches(
+    log: Log, data: st.DataObject
+) -> None:
     cut = bytes(log.data[: data.draw(st.integers(0, len(log.data)))])
     whole = rows_of_log(cut)
     assert rows_or_error(cut) == whole
@@ -68,7 +71,7 @@ def test_an_answer_cut_anywhere_gives_the_rows_of_its_whole_batches(log: Log, da
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_every_flipped_bit_is_an_error_or_gives_rows_of_the_answer(codec: Compression) -> None:
+def test_arrow_decoder_detects_every_flipped_bit_that_would_change_rows(codec: Compression) -> None:
     first, second = mixed_batch(100, codec), mixed_batch(191, codec)
     data = first + second
     fine = [[], rows_of_log(first), rows_of_log(data)]
@@ -78,7 +81,7 @@ def test_every_flipped_bit_is_an_error_or_gives_rows_of_the_answer(codec: Compre
             rows = rows_or_error(flipped(data, at, bit))
             errors += isinstance(rows, WireError)
             if at % len(first) < 8 and not isinstance(rows, WireError):
-                # the base offset is outside of the CRC: offsets may be wrong, but what the rows hold is not
+                # the CRC does not cover the base offset, so offsets may be wrong, but the other columns are right
                 assert {row[:4] for row in rows} <= {row[:4] for row in rows_of_log(data)}
             else:
                 assert isinstance(rows, WireError) or rows in fine
@@ -89,7 +92,9 @@ def test_every_flipped_bit_is_an_error_or_gives_rows_of_the_answer(codec: Compre
 
 
 @pytest.mark.parametrize("batch_count", [1, 60], ids=["one batch", "many batches"])
-def test_every_flipped_bit_of_unchecked_records_is_an_error_or_what_the_general_codec_reads(batch_count: int) -> None:
+def test_arrow_decoder_without_crc_check_gives_the_general_codecs_rows_for_flipped_bits_or_fails(
+    batch_count: int,
+) -> None:
     batches = [mixed_batch(100 + 91 * number) for number in range(batch_count)]
     wrong = batch_count // 2
     before, after = b"".join(batches[:wrong]), b"".join(batches[wrong + 1 :])
@@ -104,7 +109,7 @@ def test_every_flipped_bit_of_unchecked_records_is_an_error_or_what_the_general_
 
 
 @given(st.data(), st.sampled_from([1, 60]), st.integers(1, 4))
-def test_records_overwritten_with_any_bytes_are_an_error_or_what_the_general_codec_reads(
+def test_arrow_decoder_gives_the_general_codecs_rows_for_overwritten_bytes_or_fails(
     data: st.DataObject, batch_count: int, changes: int
 ) -> None:
     log = bytearray(b"".join(mixed_batch(100 + 91 * number) for number in range(batch_count)))
@@ -118,7 +123,7 @@ def test_records_overwritten_with_any_bytes_are_an_error_or_what_the_general_cod
     assert isinstance(rows, WireError) or rows == rows_of_log(log)
 
 
-def test_a_broken_length_in_a_run_of_equal_records_is_an_error_at_its_batch() -> None:
+def test_arrow_decoder_error_for_a_wrong_record_length_names_its_batch() -> None:
     good, broken = (
         plain_batch([b"v" * 50] * 600, base_offset=100),
         bytearray(plain_batch([b"v" * 50] * 600, base_offset=700)),
@@ -133,7 +138,7 @@ def test_a_broken_length_in_a_run_of_equal_records_is_an_error_at_its_batch() ->
 def batch_of(
     *bodies: bytes, count: int | None = None, last_offset_delta: int | None = None, lengths: Sequence[int] = ()
 ) -> bytearray:
-    """A batch with the right CRC and these records, whatever they are."""
+    """Return a batch with a correct CRC that has these bytes as its records."""
     sizes = lengths or [len(body) for body in bodies]
     block = b"".join(encode_zigzag(size) + body for size, body in zip(sizes, bodies, strict=True))
     header = read_header(encode_batch([Record(0, 1000, None, None)], base_offset=100))
@@ -187,24 +192,24 @@ WRONG = {
     "a negative offset delta": batch_of(b"\0\0\1\1\1\0"),
     "an offset behind the last one": batch_of(TWO),
 }
-"""Of those with bytes that the general codec takes, Kafka itself writes none."""
+"""Malformed records. The general record codec accepts some of these bytes, but Kafka itself never writes them."""
 
 
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("batch_count", [1, 60], ids=["one batch", "many batches"])
-def test_a_batch_that_is_not_its_records_is_an_error(what: str, batch_count: int) -> None:
+def test_arrow_decoder_rejects_a_batch_with_malformed_records(what: str, batch_count: int) -> None:
     fine = b"".join(plain_batch([b"v"], base_offset=number) for number in range(100 - batch_count + 1, 100))
     with pytest.raises(WireError, match=PLACE):
         to_arrow([walked(fine + WRONG[what])], COLUMNS)
 
 
-def test_more_records_than_a_batch_has_bytes_for_are_refused_before_anything_is_made_for_them() -> None:
+def test_arrow_decoder_rejects_an_impossible_record_count_before_allocating() -> None:
     with pytest.raises(WireError, match=PLACE + "2147483647 records are announced in 7 bytes"):
         walked(batch_of(ONE, count=2**31 - 1))
 
 
 @pytest.mark.parametrize("index", [0, 3, 40])
-def test_a_broken_header_is_found_also_where_headers_are_not_asked_for(index: int) -> None:
+def test_arrow_decoder_detects_a_broken_record_header_even_if_headers_are_not_requested(index: int) -> None:
     bodies = [b"\0\0" + encode_zigzag(number) + b"\1\1\2\2h\2v" for number in range(50)]
     bodies[index] = bodies[index][:-4] + b"\1\4hv"
     data = batch_of(*bodies)
@@ -212,7 +217,7 @@ def test_a_broken_header_is_found_also_where_headers_are_not_asked_for(index: in
         to_arrow([walked(data)], ["value"])
 
 
-def test_integers_longer_than_they_need_be_are_read() -> None:
+def test_arrow_decoder_reads_varints_that_are_padded_with_unneeded_bytes() -> None:
     body = b"\0" + b"\x80" * 9 + b"\0" + b"\x80\x80\x80\x80\0" + b"\x82\x80\0k" + b"\x84\0vw" + b"\x80\0"
     data = batch_of(body)
     rows = rows_or_error(data)
@@ -221,7 +226,7 @@ def test_integers_longer_than_they_need_be_are_read() -> None:
     assert rows[0][:2] == (b"k", b"vw")
 
 
-def test_a_time_that_spark_cannot_hold_is_an_error_only_where_it_is_asked_for() -> None:
+def test_arrow_decoder_rejects_an_out_of_range_timestamp_only_if_it_is_requested() -> None:
     time = (2**63 - 1) // 1000 + 1
     for items in ([time], [time, 5], [5, time], [-time], [2**62, 2**62 + 1]):
         data = encode_batch([Record(0, each, None, b"v") for each in items], base_offset=100)
@@ -232,14 +237,14 @@ def test_a_time_that_spark_cannot_hold_is_an_error_only_where_it_is_asked_for() 
     assert to_arrow([walked(data, 100, 101)], COLUMNS).num_rows == 1
 
 
-def test_a_batch_that_overlaps_the_one_before_it_is_an_error() -> None:
+def test_arrow_decoder_rejects_overlapping_batches() -> None:
     first = plain_batch([b"a", b"b"], base_offset=100)
     for base_offset in (99, 100, 101):
         with pytest.raises(WireError, match=PLACE + "a batch begins at offset"):
             walked(first + plain_batch([b"c"], base_offset=base_offset))
 
 
-def test_a_wrong_crc_names_the_batch_and_passes_where_it_is_not_checked() -> None:
+def test_arrow_decoder_error_for_a_wrong_crc_names_the_batch_unless_crc_checks_are_off() -> None:
     data = bytearray(plain_batch([b"a"], base_offset=100) + plain_batch([b"b"], base_offset=101))
     data[-2] ^= 1
     with pytest.raises(WireError, match="from offset 101 on: the batch at offset 101 fails its CRC-32C"):
@@ -247,7 +252,7 @@ def test_a_wrong_crc_names_the_batch_and_passes_where_it_is_not_checked() -> Non
     assert walked(data, check_crcs=False).record_count == 2
 
 
-def test_a_wrong_magic_a_wrong_codec_and_an_unknown_marker_are_errors() -> None:
+def test_arrow_decoder_rejects_a_wrong_magic_codec_or_marker() -> None:
     data = bytearray(plain_batch([b"a"]))
     data[16] = 1
     with pytest.raises(WireError, match=PLACE + ".*magic 1"):
@@ -262,14 +267,14 @@ def test_a_wrong_magic_a_wrong_codec_and_an_unknown_marker_are_errors() -> None:
         walked(marker, aborted=[(7, 100)])
 
 
-def test_a_block_that_opens_to_too_much_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_decoder_rejects_a_block_that_decompresses_to_too_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kraft.client.spark.topics.decoding.opening.OUTPUT_BYTES_MAX", 1000)
     data = plain_batch([b"v" * 1001], compression=Compression.GZIP)
     with pytest.raises(WireError, match=PLACE + "a compressed batch opens to more than 1000 bytes"):
         to_arrow([walked(data)], COLUMNS)
 
 
-def test_many_headers_of_one_record_are_read_in_order() -> None:
+def test_arrow_decoder_reads_many_headers_of_one_record_in_order() -> None:
     headers = tuple((f"name {number}", b"%d" % number) for number in range(3000))
     data = encode_batch([Record(0, 5, b"k", b"v", headers), Record(0, 5, None, None)], base_offset=100)
     assert rows_or_error(data) == rows_of_log(data)

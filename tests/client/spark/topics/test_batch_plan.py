@@ -1,4 +1,6 @@
-"""The plan of a batch: positions, losses and pushed filters against brokers whose offsets the test decides."""
+"""Tests of how a batch query is planned: positions, lost records and pushed filters, against scripted brokers whose
+offsets the test chooses.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def settings(brokers: Brokers, **more: Any) -> TopicSettings:
 
 
 def plan(brokers: Brokers, *filters: Filter, **more: Any) -> list[tuple[int, int]]:
-    """The (start, end) of each task, planned as Spark does it with these filters pushed down."""
+    """Plan a batch query as Spark does, with these filters pushed down, and return (start, end) of each task."""
     reader = TopicReader(settings(brokers, **more), ("offset",))
     if filters:
         reader.pushFilters(list(filters))
@@ -60,7 +62,8 @@ def offsets(value: int, partition: int = 0) -> Position:
 
 
 def log_of(start: int, end: int, **times: int) -> Brokers:
-    """A log with these ends. `times`: `at_MS=offset`."""
+    """Return scripted brokers whose log begins and ends at these offsets. `times`: `at_MS=offset` gives the result of
+    ListOffsets for a time in ms."""
     by_time = {int(name[3:]): offset for name, offset in times.items()}
     return Brokers(offsets={EARLIEST: start, LATEST: end} | by_time)
 
@@ -68,12 +71,12 @@ def log_of(start: int, end: int, **times: int) -> Brokers:
 # positions
 
 
-def test_the_default_is_from_the_earliest_to_the_latest_offset() -> None:
+def test_batch_plan_by_default_spans_earliest_to_latest_offset() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers:
         assert plan(brokers) == [(3, 9)]
 
 
-def test_an_empty_partition_has_no_task() -> None:
+def test_batch_plan_has_no_task_for_an_empty_partition() -> None:
     with scripted_brokers(log_of(9, 9)) as brokers:
         assert plan(brokers) == []
 
@@ -81,25 +84,25 @@ def test_an_empty_partition_has_no_task() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"), [(5, (5, 9)), (EARLIEST, (3, 9)), (3, (3, 9))], ids=["offset", "earliest", "begin"]
 )
-def test_offsets_start_where_they_say(value: int, expected: tuple[int, int]) -> None:
+def test_batch_plan_starts_at_the_given_offsets(value: int, expected: tuple[int, int]) -> None:
     with scripted_brokers(log_of(3, 9)) as brokers:
         assert plan(brokers, starting=offsets(value)) == [expected]
         assert plan(brokers, starting=offsets(value, partition=-1)) == [expected]
 
 
-def test_offsets_end_where_they_say() -> None:
+def test_batch_plan_ends_at_the_given_offsets() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers:
         assert plan(brokers, ending=offsets(7)) == [(3, 7)]
         assert plan(brokers, ending=offsets(LATEST)) == [(3, 9)]
 
 
-def test_a_partition_that_the_json_leaves_out_is_refused_with_what_to_write() -> None:
+def test_batch_plan_error_for_a_partition_missing_in_the_json_tells_what_to_write() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers, pytest.raises(OptionError, match=r'"TOPIC":\{"\*"'):
         plan(brokers, starting=offsets(5, partition=1))
 
 
 @pytest.mark.parametrize("which", ["starting", "ending"])
-def test_a_partition_that_the_json_names_and_the_topic_has_not_is_refused(which: str) -> None:
+def test_batch_plan_rejects_offsets_for_a_partition_that_does_not_exist(which: str) -> None:
     named = Position(kind="offsets", offsets={TOPIC: {0: 4, 7: 4}})
     with (
         scripted_brokers(log_of(3, 9)) as brokers,
@@ -109,7 +112,7 @@ def test_a_partition_that_the_json_names_and_the_topic_has_not_is_refused(which:
 
 
 @pytest.mark.parametrize("kind", ["offsets", "timestamps"])
-def test_a_topic_that_the_json_names_and_the_pattern_does_not_match_is_refused(kind: Any) -> None:
+def test_batch_plan_rejects_offsets_for_a_topic_that_the_pattern_does_not_match(kind: Any) -> None:
     values = {TOPIC: {EVERY_PARTITION: 4}, "other": {EVERY_PARTITION: 4}}
     named = Position(kind=kind, offsets=values) if kind == "offsets" else Position(kind=kind, timestamps=values)
     with (
@@ -119,39 +122,39 @@ def test_a_topic_that_the_json_names_and_the_pattern_does_not_match_is_refused(k
         plan(brokers, topics=TopicSelection(pattern=TOPIC), starting=named)
 
 
-def test_a_start_after_the_end_is_refused() -> None:
+def test_batch_plan_rejects_a_start_after_the_end() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers, pytest.raises(OptionError, match=r"offset 8 is after the .* 5"):
         plan(brokers, starting=offsets(8), ending=offsets(5))
 
 
-def test_a_time_starts_at_the_first_record_as_new() -> None:
+def test_batch_plan_with_a_start_time_begins_at_the_first_record_at_or_after_that_time() -> None:
     with scripted_brokers(log_of(3, 9, at_1000=6)) as brokers:
         assert plan(brokers, starting=Position(kind="timestamp", timestamp_ms=1000)) == [(6, 9)]
         per_partition = Position(kind="timestamps", timestamps={TOPIC: {0: 1000}})
         assert plan(brokers, starting=per_partition) == [(6, 9)]
 
 
-def test_a_time_newer_than_all_records_is_an_error_or_the_end_by_the_strategy() -> None:
+def test_batch_plan_with_a_start_time_after_all_records_fails_or_starts_at_the_end_by_strategy() -> None:
     late = Position(kind="timestamp", timestamp_ms=2000)
     with scripted_brokers(log_of(3, 9)) as brokers:
-        with pytest.raises(OptionError, match=r"no record as new as 2000 ms .*Strategy=latest"):
+        with pytest.raises(OptionError, match=r"no record at or after 2000 ms .*Strategy=latest"):
             plan(brokers, starting=late)
         assert plan(brokers, starting=late, fail_on_missing_timestamp=False) == []
 
 
-def test_an_ending_time_newer_than_all_records_is_the_end() -> None:
+def test_batch_plan_with_an_ending_time_after_all_records_ends_at_the_log_end() -> None:
     with scripted_brokers(log_of(3, 9, at_1000=6)) as brokers:
         assert plan(brokers, ending=Position(kind="timestamp", timestamp_ms=2000)) == [(3, 9)]
         assert plan(brokers, ending=Position(kind="timestamp", timestamp_ms=1000)) == [(3, 6)]
 
 
-def test_ranges_are_split_as_the_options_say() -> None:
+def test_batch_plan_splits_ranges_by_min_partitions_and_max_records_options() -> None:
     with scripted_brokers(log_of(0, 100)) as brokers:
         assert plan(brokers, partitions_min=4) == [(0, 25), (25, 50), (50, 75), (75, 100)]
         assert plan(brokers, records_per_partition_max=60) == [(0, 50), (50, 100)]
 
 
-def test_a_task_knows_the_leader_and_the_topic_id() -> None:
+def test_batch_plan_gives_each_task_the_partition_leader_and_the_topic_id() -> None:
     with scripted_brokers(log_of(0, 1)) as brokers:
         (task,) = TopicReader(settings(brokers), ("offset",)).partitions()
         assert task.value.leader.address == brokers.addresses[0]
@@ -171,7 +174,7 @@ def test_a_task_knows_the_leader_and_the_topic_id() -> None:
         (10, 12, [], "the log ends before the offset that was given .* 2 offsets"),
     ],
 )
-def test_offsets_that_are_not_in_the_log_are_an_error_or_a_warning(
+def test_batch_plan_of_offsets_outside_the_log_fails_or_warns_by_option_fail_on_data_loss(
     starting: int, ending: int | None, kept: list[tuple[int, int]], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given: dict[str, Any] = {"starting": offsets(starting), "ending": None if ending is None else offsets(ending)}
@@ -184,7 +187,7 @@ def test_offsets_that_are_not_in_the_log_are_an_error_or_a_warning(
     assert len(caplog.records) == 1
 
 
-def test_a_low_end_is_asked_again_before_it_is_a_loss() -> None:
+def test_batch_plan_requests_a_suspiciously_low_log_end_again_before_reporting_a_loss() -> None:
     brokers = log_of(3, 9)
     is_stale = [True]
     given_end = brokers.offsets
@@ -200,7 +203,7 @@ def test_a_low_end_is_asked_again_before_it_is_a_loss() -> None:
         assert plan(brokers, starting=offsets(3), ending=offsets(8)) == [(3, 8)]
 
 
-def test_a_topic_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_plan_error_for_a_missing_topic_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kraft.client.spark.blocking.cluster.MISSING_TOPIC_MS", 50)
     with (
         scripted_brokers(Brokers(topic_error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) as brokers,
@@ -209,7 +212,7 @@ def test_a_topic_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -
         plan(brokers)
 
 
-def test_an_assigned_partition_that_does_not_exist_is_named_with_how_many_there_are() -> None:
+def test_batch_plan_error_for_a_missing_assigned_partition_names_it_and_the_partition_count() -> None:
     with (
         scripted_brokers(log_of(0, 9)) as brokers,
         pytest.raises(KafkaError, match=r"partition 4 of topic t, which has 1 \(0 to 0\)"),
@@ -217,7 +220,7 @@ def test_an_assigned_partition_that_does_not_exist_is_named_with_how_many_there_
         plan(brokers, topics=TopicSelection(assign={TOPIC: (0, 4)}))
 
 
-def test_brokers_that_are_down_are_named_after_the_request_timeout() -> None:
+def test_batch_plan_error_for_stopped_brokers_names_them_after_the_request_timeout() -> None:
     nowhere = Address("127.0.0.1", 1)
     down = TopicSettings(
         connection=ConnectionSettings(bootstrap=(nowhere,), request_timeout_ms=100),
@@ -233,7 +236,7 @@ def test_brokers_that_are_down_are_named_after_the_request_timeout() -> None:
 # pushed filters
 
 
-def test_filters_on_offsets_narrow_the_ranges() -> None:
+def test_batch_plan_filters_on_offset_narrow_the_ranges() -> None:
     with scripted_brokers(log_of(3, 9)) as brokers:
         assert plan(brokers, IsNotNull(("offset",)), GreaterThan(("offset",), 4)) == [(5, 9)]
         assert plan(brokers, LessThan(("offset",), 6), GreaterThanOrEqual(("offset",), 5)) == [(5, 6)]
@@ -254,15 +257,13 @@ def test_filters_on_offsets_narrow_the_ranges() -> None:
         (Not(EqualTo(("partition",), 0)), False),
     ],
 )
-def test_filters_on_topic_and_partition_leave_out_partitions_without_asking_for_their_offsets(
-    one: Filter, is_read: bool
-) -> None:
+def test_batch_plan_requests_no_offsets_of_partitions_that_filters_exclude(one: Filter, is_read: bool) -> None:
     with scripted_brokers(log_of(3, 9)) as brokers:
         assert plan(brokers, one) == ([(3, 9)] if is_read else [])
         assert (ApiKey.LIST_OFFSETS in {key for _, key in brokers.asked}) is is_read
 
 
-def test_a_filter_on_time_moves_the_start_alone_where_producers_make_the_times() -> None:
+def test_batch_plan_filter_on_create_time_narrows_only_the_start() -> None:
     brokers = log_of(3, 9)
     brokers.offsets |= {NOON_MS: 6, NOON_MS + 1001: 8, NOON_MS + 1001 + CLOCK_SKEW_MS: 9}
     with scripted_brokers(brokers):
@@ -271,7 +272,7 @@ def test_a_filter_on_time_moves_the_start_alone_where_producers_make_the_times()
         assert plan(brokers, GreaterThan(("timestamp",), NOON + 9 * SECOND)) == []
 
 
-def test_a_filter_on_time_moves_the_end_where_it_is_forced_or_brokers_make_the_times() -> None:
+def test_batch_plan_filter_on_time_narrows_the_end_only_for_append_time_or_by_option() -> None:
     brokers = log_of(3, 9)
     brokers.offsets |= {NOON_MS: 6, NOON_MS + 1001: 7, NOON_MS + 1001 + CLOCK_SKEW_MS: 8}
     until = LessThanOrEqual(("timestamp",), NOON + SECOND)
@@ -281,7 +282,7 @@ def test_a_filter_on_time_moves_the_end_where_it_is_forced_or_brokers_make_the_t
         assert plan(brokers, until) == [(3, 8)]
 
 
-def test_what_spark_must_still_evaluate_is_given_back_as_the_same_objects() -> None:
+def test_topic_reader_returns_unhandled_filters_to_spark_as_the_same_objects() -> None:
     reader = TopicReader(settings(Brokers()), ("offset",))
     taken = [EqualTo(("topic",), TOPIC), In(("partition",), (0,)), GreaterThan(("offset",), 4)]
     left = [GreaterThan(("timestamp",), NOON), EqualTo(("value",), b"x"), IsNotNull(("key",))]
@@ -298,12 +299,12 @@ def test_what_spark_must_still_evaluate_is_given_back_as_the_same_objects() -> N
         EqualNullSafe(("offset",), None),
     ],
 )
-def test_filters_on_offsets_that_are_no_range_are_given_back(one: Filter) -> None:
+def test_topic_reader_returns_offset_filters_that_are_not_ranges_to_spark(one: Filter) -> None:
     reader = TopicReader(settings(Brokers()), ("offset",))
     assert list(reader.pushFilters([one])) == [one]
 
 
-def test_spark_takes_the_reader_for_one_without_pushdown_where_that_is_off() -> None:
-    """The check that plan_data_source_read makes in a session that does not push filters down."""
+def test_spark_accepts_the_topic_reader_when_filter_pushdown_is_off() -> None:
+    """Run the check that plan_data_source_read makes in a session that does not push filters down."""
     reader = TopicReader(settings(Brokers()), ("offset",))
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters

@@ -1,4 +1,6 @@
-"""Records of __consumer_offsets as commits: in every version of their schema, and against the broker's own codec."""
+"""Tests of decoding records of __consumer_offsets as commits: in every version of their schema, and as pykraft's broker
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.broker.group.records import Entry, GroupKey, OffsetKey, OffsetValue, encode_entry
+from kraft.broker.group.records import GroupKey, GroupLogEntry, OffsetKey, OffsetValue, encode_entry
 from kraft.client.spark.state.offset_commits import Commit, commits
 from kraft.seam import WireError
 
@@ -43,21 +45,21 @@ def value(version: int, offset: int, epoch: int, note: bytes, ms: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_commit_is_read_in_each_version_of_its_schema(version: int) -> None:
+def test_offset_commit_record_is_decoded_in_each_schema_version(version: int) -> None:
     record = (key(1, b"g", b"orders", 3), value(version, 7, 2, b"note", 1_000), 12, 34, WRITTEN)
     epoch = 2 if version >= 3 else None
     committed = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert list(commits([record])) == [Commit("g", "orders", 3, 7, epoch, "note", committed, 12, 34)]
 
 
-def test_a_deleted_commit_is_a_tombstone_with_the_time_of_its_record() -> None:
+def test_deleted_offset_commit_is_a_tombstone_with_the_time_of_its_record() -> None:
     (found,) = commits([(key(0, b"g", b"orders", 3), None, 12, 34, WRITTEN)])
     assert found == Commit("g", "orders", 3, None, None, None, WRITTEN, 12, 34)
     assert found.is_tombstone
 
 
-def test_records_of_groups_and_of_later_releases_are_no_commits() -> None:
-    group = encode_entry(Entry(GroupKey("g"), None))
+def test_group_records_and_records_of_unknown_versions_are_not_decoded_as_offset_commits() -> None:
+    group = encode_entry(GroupLogEntry(GroupKey("g"), None))
     records = [
         (group.key, group.value, 0, 0, WRITTEN),
         (None, b"", 0, 1, WRITTEN),
@@ -68,7 +70,7 @@ def test_records_of_groups_and_of_later_releases_are_no_commits() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 11])
-def test_a_record_that_ends_too_soon_is_refused_with_its_place(size: int) -> None:
+def test_truncated_offset_commit_record_is_rejected_with_its_partition_and_offset(size: int) -> None:
     whole = key(1, b"g", b"orders", 3)
     with pytest.raises(WireError, match="record 34 of __consumer_offsets-12 cannot be read"):
         list(commits([(whole[:size], value(4, 7, 2, b"", 1), 12, 34, WRITTEN)]))
@@ -85,10 +87,10 @@ def test_a_record_that_ends_too_soon_is_refused_with_its_place(size: int) -> Non
     names,
     st.none() | st.uuids(),
 )
-def test_what_our_broker_writes_is_read_back(
+def test_offset_commit_record_written_by_the_pykraft_broker_is_decoded(
     group: str, topic: str, partition: int, offset: int, epoch: int, note: str, topic_id: UUID | None
 ) -> None:
-    entry = Entry(OffsetKey(group, topic, partition), OffsetValue(offset, epoch, note, 5, topic_id=topic_id))
+    entry = GroupLogEntry(OffsetKey(group, topic, partition), OffsetValue(offset, epoch, note, 5, topic_id=topic_id))
     record = encode_entry(entry)
     (found,) = commits([(record.key, record.value, 0, 0, WRITTEN)])
     known_epoch = None if epoch < 0 else epoch

@@ -1,4 +1,6 @@
-"""A range of offsets read from brokers that refuse, move, lose and damage: on real sockets, each case on purpose."""
+"""Tests of reading a range of offsets from scripted brokers on real sockets that reject requests, move leadership, lose
+records and damage bytes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from kraft.client.core.records import KafkaError
-from kraft.client.core.topology import Broker
+from kraft.client.core.topology import BrokerEndpoint
 from kraft.client.spark.blocking.retries import ClusterUnreachable
 from kraft.client.spark.settings import ConnectionSettings, FetchSettings, TopicSelection, TopicSettings
 from kraft.client.spark.topics.data_loss import DataLost
@@ -35,8 +37,8 @@ from tests.client.spark.scripted_brokers import (
 )
 
 QUICK = FetchSettings(wait_ms=10, poll_timeout_ms=30_000)
-IMPATIENT = replace(QUICK, poll_timeout_ms=100)
-"""For what never comes."""
+SHORT_TIMEOUTS = replace(QUICK, poll_timeout_ms=100)
+"""Settings with short timeouts, for tests in which records never arrive."""
 REQUEST_TIMEOUT_MS = 5_000
 
 
@@ -48,7 +50,7 @@ def settings(brokers: Brokers, **more: Any) -> TopicSettings:
 
 
 def read(brokers: Brokers, start: int, end: int, *, wanted: OffsetRange | None = None, **more: Any) -> list[int]:
-    """The offsets that a task gives."""
+    """Read a range as a task does, and return the offsets of its records."""
     whole = wanted or OffsetRange(TOPIC, 0, start, end, topic_id=TOPIC_ID)
     return [
         offset
@@ -60,28 +62,28 @@ def read(brokers: Brokers, start: int, end: int, *, wanted: OffsetRange | None =
 # the range
 
 
-def test_a_range_gives_its_offsets_from_start_to_end_and_no_others() -> None:
+def test_range_fetcher_returns_exactly_the_offsets_of_its_range() -> None:
     log = serve_log(batch(0, 1, 2), batch(3, 4, 5), batch(6, 7), high_watermark=8)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         assert read(brokers, 1, 7) == [1, 2, 3, 4, 5, 6]
         assert [offset for _, offset in brokers.fetched] == [1, 3, 6]
 
 
-def test_a_range_that_ends_in_removed_offsets_ends_by_the_header_of_the_batch_behind_them() -> None:
+def test_range_fetcher_ends_at_a_later_batch_if_the_last_offsets_were_compacted() -> None:
     log = serve_log(batch(0, 1), batch(8, 9), high_watermark=10)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         assert read(brokers, 0, 5) == [0, 1]
         assert [offset for _, offset in brokers.fetched] == [0, 2]
 
 
-def test_a_range_whose_last_offsets_were_removed_ends_when_nothing_can_come() -> None:
+def test_range_fetcher_ends_after_empty_responses_if_the_last_offsets_were_compacted() -> None:
     log = serve_log(batch(0, 1), high_watermark=10)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         assert read(brokers, 0, 10) == [0, 1]
         assert [offset for _, offset in brokers.fetched] == [0, *[2] * EMPTY_ANSWERS]
 
 
-def test_empty_answers_from_before_the_end_was_readable_do_not_end_the_range() -> None:
+def test_range_fetcher_continues_after_empty_responses_while_its_range_is_not_readable_yet() -> None:
     log = serve_log(batch(0, 1), high_watermark=2)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -93,7 +95,7 @@ def test_empty_answers_from_before_the_end_was_readable_do_not_end_the_range() -
         assert read(brokers, 0, 2) == [0, 1]
 
 
-def test_control_and_aborted_batches_are_left_out_for_read_committed_alone() -> None:
+def test_range_fetcher_skips_aborted_batches_only_with_read_committed() -> None:
     marker = encode_control(ControlRecord(type=ControlRecordType.ABORT), base_offset=2, leader_epoch=0, producer_id=7)
     data = [
         batch(0, 1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
@@ -116,7 +118,7 @@ def test_control_and_aborted_batches_are_left_out_for_read_committed_alone() -> 
         assert read(brokers, 0, 4, fetch=replace(QUICK, read_committed=True)) == [3]
 
 
-def test_the_first_answer_is_small_and_later_ones_as_large_as_the_rest() -> None:
+def test_range_fetcher_requests_few_bytes_first_and_then_the_rest_of_the_range() -> None:
     log = serve_log(batch(*range(1000)), batch(*range(1000, 2000)), batch(*range(2000, 2010)), high_watermark=2010)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         assert read(brokers, 0, 2010) == list(range(2010))
@@ -125,14 +127,14 @@ def test_the_first_answer_is_small_and_later_ones_as_large_as_the_rest() -> None
         assert 2_000 < last < second < first
 
 
-def test_the_leader_that_the_planner_knew_is_asked_first_without_metadata() -> None:
+def test_range_fetcher_fetches_from_the_planned_leader_without_a_metadata_request() -> None:
     with scripted_brokers(Brokers(on_fetch=serve_log(batch(0), high_watermark=1))) as brokers:
-        leader = Broker(0, brokers.addresses[0])
+        leader = BrokerEndpoint(0, brokers.addresses[0])
         assert read(brokers, 0, 1, wanted=OffsetRange(TOPIC, 0, 0, 1, TOPIC_ID, leader=leader, leader_epoch=0)) == [0]
         assert brokers.asked == [(0, ApiKey.FETCH)]
 
 
-def test_small_answers_are_joined_to_one_arrow_batch() -> None:
+def test_range_reader_joins_small_responses_into_one_arrow_batch() -> None:
     log = serve_log(*(batch(number) for number in range(50)), high_watermark=50)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         found = list(read_range(settings(brokers), OffsetRange(TOPIC, 0, 0, 50), ("value", "offset")))
@@ -140,7 +142,7 @@ def test_small_answers_are_joined_to_one_arrow_batch() -> None:
     assert found[0].column(0).to_pylist() == [b"value-%d" % number for number in range(50)]
 
 
-def test_an_arrow_batch_has_no_more_rows_than_arrow_rows() -> None:
+def test_range_reader_limits_the_rows_of_an_arrow_batch_to_option_arrow_rows() -> None:
     log = serve_log(batch(*range(100)), high_watermark=100)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         few = settings(brokers, fetch=replace(QUICK, arrow_rows=30))
@@ -149,7 +151,7 @@ def test_an_arrow_batch_has_no_more_rows_than_arrow_rows() -> None:
     assert max(one.num_rows for one in found) <= 30
 
 
-def test_a_broker_without_topic_ids_is_asked_by_name() -> None:
+def test_range_fetcher_names_the_topic_for_a_broker_without_topic_ids() -> None:
     old = {ApiKey.FETCH: (4, 11), ApiKey.METADATA: (0, 8), ApiKey.LIST_OFFSETS: (1, 5), ApiKey.API_VERSIONS: (0, 3)}
     log = serve_log(batch(0, 1), high_watermark=2)
     with scripted_brokers(Brokers(on_fetch=log, versions=old, topic_id=None)) as brokers:
@@ -170,7 +172,7 @@ def test_a_broker_without_topic_ids_is_asked_by_name() -> None:
         ErrorCode.UNKNOWN_TOPIC_ID,
     ],
 )
-def test_a_refusal_that_passes_is_asked_again_of_the_leader_that_then_is(code: ErrorCode) -> None:
+def test_range_fetcher_retries_a_retriable_error_at_the_new_leader(code: ErrorCode) -> None:
     log = serve_log(batch(0, 1), batch(2), high_watermark=3)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -184,7 +186,7 @@ def test_a_refusal_that_passes_is_asked_again_of_the_leader_that_then_is(code: E
         assert brokers.fetched == [(0, 0), (0, 2), (1, 2)]
 
 
-def test_the_leader_that_a_refusal_names_is_asked_without_metadata() -> None:
+def test_range_fetcher_follows_the_leader_hint_of_an_error_without_a_metadata_request() -> None:
     log = serve_log(batch(0, 1), high_watermark=2)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -201,7 +203,7 @@ def test_the_leader_that_a_refusal_names_is_asked_without_metadata() -> None:
         assert brokers.fetches[1].topics[0][2][0].current_leader_epoch == 5
 
 
-def test_a_connection_that_ends_in_the_middle_is_made_anew_and_no_record_comes_twice() -> None:
+def test_range_fetcher_reconnects_after_a_lost_connection_without_duplicate_records() -> None:
     log = serve_log(batch(0, 1), batch(2, 3), batch(4), high_watermark=5)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -215,7 +217,7 @@ def test_a_connection_that_ends_in_the_middle_is_made_anew_and_no_record_comes_t
         assert read(brokers, 0, 5) == [0, 1, 2, 3, 4]
 
 
-def test_a_leader_that_stays_away_is_named_with_its_advertised_address_after_the_request_timeout() -> None:
+def test_range_fetcher_error_for_a_dead_leader_names_its_advertised_address() -> None:
     with scripted_brokers(Brokers(on_fetch=serve_log(batch(0), high_watermark=1)), 2) as brokers:
         brokers.leader = 1
         nowhere = replace(brokers.addresses[1], port=1)
@@ -223,12 +225,12 @@ def test_a_leader_that_stays_away_is_named_with_its_advertised_address_after_the
         with pytest.raises(ClusterUnreachable) as caught:
             read(brokers, 0, 1, request_timeout_ms=1_000)
         text = str(caught.value)
-        assert f"broker 1 was not reached within 1000 ms at its advertised address {nowhere}" in text
+        assert f"broker 1 could not be reached within 1000 ms at its advertised address {nowhere}" in text
         assert f"bootstrap {brokers.addresses[0]},{brokers.addresses[1]}" in text
         assert caught.value.__notes__ == ["while reading t-0 [0, 1), at offset 0"]
 
 
-def test_a_refusal_that_does_not_pass_within_the_request_timeout_is_raised() -> None:
+def test_range_fetcher_raises_a_retriable_error_after_the_request_timeout() -> None:
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
         return FetchResult(0, error_code=int(ErrorCode.KAFKA_STORAGE_ERROR))
 
@@ -238,7 +240,7 @@ def test_a_refusal_that_does_not_pass_within_the_request_timeout_is_raised() -> 
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_refusal_for_good_is_raised_at_once() -> None:
+def test_range_fetcher_raises_a_nonretriable_error_at_once() -> None:
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
         return FetchResult(0, error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
@@ -251,7 +253,7 @@ def test_a_refusal_for_good_is_raised_at_once() -> None:
 # closest replica
 
 
-def test_the_replica_that_the_leader_prefers_for_the_rack_is_read_from() -> None:
+def test_range_fetcher_reads_from_the_preferred_replica_of_its_rack() -> None:
     log = serve_log(batch(0, 1), batch(2), high_watermark=3)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -264,7 +266,7 @@ def test_the_replica_that_the_leader_prefers_for_the_rack_is_read_from() -> None
         assert brokers.fetched == [(0, 0), (1, 0), (1, 2)]
 
 
-def test_a_preferred_replica_that_lags_gives_way_to_the_leader() -> None:
+def test_range_fetcher_returns_to_the_leader_if_the_preferred_replica_lags() -> None:
     log = serve_log(batch(0, 1), high_watermark=2)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -280,7 +282,7 @@ def test_a_preferred_replica_that_lags_gives_way_to_the_leader() -> None:
 
 
 @pytest.mark.parametrize("problem", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_preferred_replica_that_cannot_serve_is_not_asked_again_though_the_leader_prefers_it(
+def test_range_fetcher_does_not_return_to_a_preferred_replica_that_failed(
     problem: ErrorCode,
 ) -> None:
     log = serve_log(batch(0, 1), batch(2), high_watermark=3)
@@ -295,7 +297,7 @@ def test_a_preferred_replica_that_cannot_serve_is_not_asked_again_though_the_lea
         assert brokers.fetched == [(0, 0), (1, 0), (0, 0), (0, 2)]
 
 
-def test_a_preferred_replica_that_is_not_known_leaves_the_range_to_the_leader() -> None:
+def test_range_fetcher_stays_at_the_leader_if_the_preferred_replica_is_unknown() -> None:
     log = serve_log(batch(0, 1), high_watermark=2)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -306,7 +308,7 @@ def test_a_preferred_replica_that_is_not_known_leaves_the_range_to_the_leader() 
         assert brokers.fetched == [(0, 0), (0, 0)]
 
 
-# what is lost
+# losses
 
 
 def expired(log_start: int) -> Any:
@@ -320,17 +322,17 @@ def expired(log_start: int) -> Any:
     return on_fetch
 
 
-def test_an_expired_start_fails_with_what_is_available_and_how_much_is_lost() -> None:
+def test_range_fetcher_error_for_an_expired_start_gives_available_and_lost_offsets() -> None:
     brokers = Brokers(on_fetch=expired(3), offsets={EARLIEST: 3, LATEST: 6})
     with scripted_brokers(brokers), pytest.raises(DataLost) as caught:
         read(brokers, 1, 6)
     text = str(caught.value)
-    assert "topic t, partition 0: the begin of the range has expired" in text
+    assert "topic t, partition 0: the beginning of the range has expired" in text
     assert "wanted: offsets 1 to 6; available: offsets 3 to 6, 2 offsets" in text
     assert "failOnDataLoss=false" in text
 
 
-def test_an_expired_start_is_a_warning_and_the_rest_is_read_without_fail_on_data_loss(
+def test_range_fetcher_reads_the_rest_after_an_expired_start_without_fail_on_data_loss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     brokers = Brokers(on_fetch=expired(3), offsets={EARLIEST: 3, LATEST: 6})
@@ -339,14 +341,14 @@ def test_an_expired_start_is_a_warning_and_the_rest_is_read_without_fail_on_data
     assert "2 offsets" in caplog.text
 
 
-def test_a_range_that_has_expired_altogether_gives_nothing_without_fail_on_data_loss() -> None:
+def test_range_fetcher_of_a_fully_expired_range_is_empty_without_fail_on_data_loss() -> None:
     brokers = Brokers(on_fetch=expired(3), offsets={EARLIEST: 3, LATEST: 6})
     with scripted_brokers(brokers):
         assert read(brokers, 0, 2, fail_on_data_loss=False) == []
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_log_that_ends_before_the_range_is_asked_again_before_it_is_a_loss(fails: bool) -> None:
+def test_range_fetcher_retries_before_it_reports_a_log_end_below_its_position_as_loss(fails: bool) -> None:
     brokers = Brokers(on_fetch=expired(100), offsets={EARLIEST: 0, LATEST: 6})
     with scripted_brokers(brokers):
         if fails:
@@ -357,7 +359,7 @@ def test_a_log_that_ends_before_the_range_is_asked_again_before_it_is_a_loss(fai
         assert len(brokers.fetched) > 3
 
 
-def test_an_end_that_was_only_stale_is_no_loss() -> None:
+def test_range_fetcher_reports_no_loss_if_a_log_end_below_its_position_was_stale() -> None:
     log = serve_log(batch(10, 11), high_watermark=12)
     brokers = Brokers(offsets={EARLIEST: 0, LATEST: 6})
 
@@ -372,7 +374,7 @@ def test_an_end_that_was_only_stale_is_no_loss() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_log_truncated_below_what_was_read_is_a_loss(fails: bool) -> None:
+def test_range_fetcher_reports_a_log_truncated_below_its_position_as_loss(fails: bool) -> None:
     log = serve_log(batch(0, 1), batch(5, 6), high_watermark=7)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -390,7 +392,7 @@ def test_a_log_truncated_below_what_was_read_is_a_loss(fails: bool) -> None:
             assert read(brokers, 5, 7, wanted=wanted, fail_on_data_loss=False) == [5, 6]
 
 
-def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
+def test_range_fetcher_reports_no_truncation_for_a_leader_epoch_without_records() -> None:
     log = serve_log(batch(5, 6), high_watermark=7)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -403,7 +405,7 @@ def test_an_epoch_without_records_of_its_own_is_no_truncation() -> None:
         assert read(brokers, 5, 7, wanted=OffsetRange(TOPIC, 0, 5, 7, TOPIC_ID, start_epoch=4)) == [5, 6]
 
 
-def test_the_epoch_of_the_last_batch_goes_with_the_next_request() -> None:
+def test_range_fetcher_sends_the_leader_epoch_of_the_last_batch_read() -> None:
     log = serve_log(batch(0, 1, epoch=2), batch(2, epoch=3), high_watermark=3)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         assert read(brokers, 0, 3) == [0, 1, 2]
@@ -411,7 +413,7 @@ def test_the_epoch_of_the_last_batch_goes_with_the_next_request() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_that_was_made_anew_is_a_loss_that_names_the_new_id(fails: bool) -> None:
+def test_range_fetcher_reports_a_recreated_topic_as_loss_and_names_its_new_id(fails: bool) -> None:
     log = serve_log(batch(0, 1), high_watermark=4)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -423,14 +425,16 @@ def test_a_topic_that_was_made_anew_is_a_loss_that_names_the_new_id(fails: bool)
     brokers = Brokers(on_fetch=on_fetch)
     with scripted_brokers(brokers):
         if fails:
-            with pytest.raises(DataLost, match=rf"deleted and made anew .* id {OTHER_ID}, 2 offsets"):
+            with pytest.raises(DataLost, match=rf"deleted and recreated .* id {OTHER_ID}, 2 offsets"):
                 read(brokers, 0, 4)
         else:
             assert read(brokers, 0, 4, fail_on_data_loss=False) == [0, 1]
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_that_vanishes_in_the_middle_is_a_loss(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_range_fetcher_reports_a_topic_deleted_during_the_read_as_loss(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kraft.client.spark.topics.range_fetcher.MISSING_TOPIC_MS", 100)
     log = serve_log(batch(0, 1), high_watermark=4)
 
@@ -443,17 +447,17 @@ def test_a_topic_that_vanishes_in_the_middle_is_a_loss(fails: bool, monkeypatch:
     brokers = Brokers(on_fetch=on_fetch)
     with scripted_brokers(brokers):
         if fails:
-            with pytest.raises(DataLost, match=r"does not exist any more .* offsets 2 to 4"):
+            with pytest.raises(DataLost, match=r"no longer exists .* offsets 2 to 4"):
                 read(brokers, 0, 4)
         else:
             assert read(brokers, 0, 4, fail_on_data_loss=False) == [0, 1]
 
 
-def test_records_that_stay_behind_an_open_transaction_end_the_task_after_the_poll_timeout() -> None:
+def test_range_fetcher_fails_after_the_poll_timeout_behind_an_open_transaction() -> None:
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
         return FetchResult(0, high_watermark=5, last_stable_offset=0)
 
-    committed = replace(IMPATIENT, read_committed=True)
+    committed = replace(SHORT_TIMEOUTS, read_committed=True)
     with (
         scripted_brokers(Brokers(on_fetch=on_fetch)) as brokers,
         pytest.raises(NoProgress, match=r"partition 0: no record from offset 0 on .* last stable offset 0"),
@@ -461,18 +465,18 @@ def test_records_that_stay_behind_an_open_transaction_end_the_task_after_the_pol
         read(brokers, 0, 5, fetch=committed)
 
 
-def test_a_log_that_stays_shorter_than_the_range_is_a_loss_after_the_poll_timeout() -> None:
+def test_range_fetcher_reports_a_log_that_ends_before_the_range_as_loss_after_the_poll_timeout() -> None:
     log = serve_log(batch(0, 1), high_watermark=2)
     with scripted_brokers(Brokers(on_fetch=log)) as brokers:
         with pytest.raises(DataLost, match=r"the log ends before the range.* available: offsets below 2, 3 offsets"):
-            read(brokers, 0, 5, fetch=IMPATIENT)
-        assert read(brokers, 0, 5, fetch=IMPATIENT, fail_on_data_loss=False) == [0, 1]
+            read(brokers, 0, 5, fetch=SHORT_TIMEOUTS)
+        assert read(brokers, 0, 5, fetch=SHORT_TIMEOUTS, fail_on_data_loss=False) == [0, 1]
 
 
 # damage
 
 
-def test_a_flipped_bit_is_a_wire_error_with_topic_partition_and_offset_after_the_good_rows() -> None:
+def test_range_reader_error_for_a_flipped_bit_is_raised_after_the_valid_rows_and_names_the_offset() -> None:
     bad = bytearray(batch(2, 3))
     bad[70] ^= 1
     log = serve_log(batch(0, 1), bytes(bad), high_watermark=4)
@@ -485,9 +489,9 @@ def test_a_flipped_bit_is_a_wire_error_with_topic_partition_and_offset_after_the
     assert found == [0, 1]
 
 
-def test_records_that_are_no_records_are_a_wire_error_also_without_crcs() -> None:
+def test_range_reader_rejects_malformed_records_even_without_crc_checks() -> None:
     bad = bytearray(batch(0, 1))
-    bad[61] = 0x7F  # the first record's length
+    bad[61] = 0x7F  # damages the first record's length
     log = serve_log(bytes(bad), high_watermark=2)
     with (
         scripted_brokers(Brokers(on_fetch=log)) as brokers,
@@ -497,7 +501,7 @@ def test_records_that_are_no_records_are_a_wire_error_also_without_crcs() -> Non
         list(read_range(unchecked, OffsetRange(TOPIC, 0, 0, 2), ("value",)))
 
 
-def test_bytes_that_hold_no_whole_batch_are_a_wire_error() -> None:
+def test_range_fetcher_rejects_a_response_whose_bytes_contain_no_whole_batch() -> None:
     log = serve_log(batch(0, 1), high_watermark=2)
 
     def on_fetch(node: int, part: FetchPartition, request: FetchRequest) -> FetchResult:
@@ -506,6 +510,6 @@ def test_bytes_that_hold_no_whole_batch_are_a_wire_error() -> None:
 
     with (
         scripted_brokers(Brokers(on_fetch=on_fetch)) as brokers,
-        pytest.raises(WireError, match=r"topic t, partition 0, from offset 0 on: .* bring no offset further"),
+        pytest.raises(WireError, match=r"topic t, partition 0, from offset 0 on: .* without a batch after this offset"),
     ):
         read(brokers, 0, 2)

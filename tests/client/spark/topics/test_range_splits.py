@@ -1,4 +1,6 @@
-"""Ranges of offsets become tasks: exactly covered, none too large, about as many as were asked for."""
+"""Tests of splitting ranges of offsets into tasks: the pieces cover each range exactly, none is too large, and there
+are about as many as requested.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ FEW = st.none() | st.integers(1, 40)
 
 
 @given(RANGES, FEW, FEW)
-def test_splits_cover_each_range_exactly_and_in_order(
+def test_range_splits_cover_each_range_exactly_and_in_order(
     ranges: list[OffsetRange], partitions_min: int | None, records_max: int | None
 ) -> None:
     pieces = split_ranges(ranges, partitions_min=partitions_min, records_max=records_max)
@@ -33,7 +35,7 @@ def test_splits_cover_each_range_exactly_and_in_order(
 
 
 @given(RANGES, st.integers(1, 400), FEW)
-def test_no_split_spans_more_offsets_than_allowed(
+def test_range_splits_respect_the_maximum_of_offsets(
     ranges: list[OffsetRange], records_max: int, partitions_min: int | None
 ) -> None:
     pieces = split_ranges(ranges, partitions_min=partitions_min, records_max=records_max)
@@ -41,7 +43,7 @@ def test_no_split_spans_more_offsets_than_allowed(
 
 
 @given(RANGES, st.integers(1, 40))
-def test_about_as_many_splits_come_as_were_asked_for(ranges: list[OffsetRange], partitions_min: int) -> None:
+def test_range_splits_are_about_as_many_as_requested(ranges: list[OffsetRange], partitions_min: int) -> None:
     pieces = split_ranges(ranges, partitions_min=partitions_min)
     filled = [one for one in ranges if one.size]
     least = min(partitions_min, sum(one.size for one in filled))
@@ -49,24 +51,24 @@ def test_about_as_many_splits_come_as_were_asked_for(ranges: list[OffsetRange], 
     assert len(pieces) <= max(partitions_min, 1) + len(filled)
 
 
-def test_without_limits_a_range_is_one_task() -> None:
+def test_range_splits_without_limits_make_one_task_per_range() -> None:
     ranges = [OffsetRange("b", 0, 0, 9), OffsetRange("a", 1, 5, 6), OffsetRange("a", 0, 3, 3)]
     assert split_ranges(ranges) == [ranges[1], ranges[0]]
 
 
-def test_large_ranges_are_split_in_proportion_and_small_ones_stay_whole() -> None:
+def test_range_splits_divide_large_ranges_in_proportion_and_keep_small_ones_whole() -> None:
     ranges = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 600), OffsetRange("t", 2, 0, 300)]
     pieces = split_ranges(ranges, partitions_min=10)
     assert [sum(piece.partition == index for piece in pieces) for index in range(3)] == [1, 6, 3]
     assert {piece.size for piece in pieces if piece.partition} == {100}
 
 
-def test_only_the_first_split_has_the_epoch_of_the_start() -> None:
+def test_range_splits_keep_the_start_epoch_only_in_the_first_piece() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 0, 30, start_epoch=7)], partitions_min=3)
     assert [piece.start_epoch for piece in pieces] == [7, -1, -1]
 
 
-def test_a_range_can_be_pickled_and_says_what_it_spans() -> None:
+def test_offset_range_can_be_pickled_and_printed() -> None:
     one = OffsetRange("t", 2, 10, 25)
     assert pickle.loads(pickle.dumps(one)) == one
     assert (str(one), one.size) == ("t-2 [10, 25)", 15)

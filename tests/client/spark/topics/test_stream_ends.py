@@ -1,4 +1,4 @@
-"""Ends of partitions as brokers report them: what is believed at once, and what is asked again."""
+"""Tests of partition ends as brokers report them: which are accepted at once, and which are requested again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDS = {TOPIC: str(TOPIC_ID)}
 
 
 class Ends(dict[int, int]):
-    """Answers of ListOffsets, of which the first ones about the end are `stale`."""
+    """Results of ListOffsets. The first requests for the end return the values in `stale`."""
 
     def __init__(self, end: int, stale: list[int]) -> None:
         super().__init__({EARLIEST: 0, LATEST: end})
@@ -37,7 +37,7 @@ def planner(brokers: Brokers, **options: str) -> StreamPlanner:
 
 
 @pytest.mark.parametrize("stale", [1, 4, 8])
-def test_an_end_that_is_lower_for_a_moment_is_no_loss(stale: int) -> None:
+def test_stream_ends_report_no_loss_for_a_log_end_that_is_too_low_for_a_moment(stale: int) -> None:
     start = {TOPIC: {"0": 50}, "@ids": IDS}
     with (
         scripted_brokers(Brokers(offsets=Ends(60, [40] * stale))) as brokers,
@@ -46,7 +46,7 @@ def test_an_end_that_is_lower_for_a_moment_is_no_loss(stale: int) -> None:
         assert one.next_offset(start, unlimited=False)[TOPIC] == {"0": 60}
 
 
-def test_an_end_that_stays_lower_is_a_loss() -> None:
+def test_stream_ends_report_a_loss_for_a_log_end_that_stays_too_low() -> None:
     start = {TOPIC: {"0": 50}, "@ids": IDS}
     with (
         scripted_brokers(Brokers(offsets=Ends(40, []))) as brokers,
@@ -56,9 +56,9 @@ def test_an_end_that_stays_lower_is_a_loss() -> None:
         one.next_offset(start, unlimited=False)
 
 
-def test_a_topic_id_that_is_another_one_for_a_moment_is_no_loss() -> None:
+def test_stream_ends_report_no_loss_for_a_topic_id_that_is_outdated_for_a_moment() -> None:
     class Late(Brokers):
-        """Its metadata is of the topic of before for three answers."""
+        """Scripted brokers whose first three Metadata responses have another topic id."""
 
         answers = 0
 
@@ -72,7 +72,7 @@ def test_a_topic_id_that_is_another_one_for_a_moment_is_no_loss() -> None:
         assert one.next_offset(start, unlimited=False) == {TOPIC: {"0": 60}, "@ids": IDS}
 
 
-def test_a_recreated_topic_is_read_from_its_begin() -> None:
+def test_stream_reads_a_recreated_topic_from_its_beginning() -> None:
     start = {TOPIC: {"0": 50}, "@ids": IDS}
     with (
         scripted_brokers(Brokers(offsets=Ends(40, []), topic_id=OTHER_ID)) as brokers,
@@ -85,7 +85,7 @@ def test_a_recreated_topic_is_read_from_its_begin() -> None:
         assert one.next_offset(end, unlimited=False)[TOPIC] == {"0": 40}
 
 
-def test_ranges_ask_for_leaders_only() -> None:
+def test_stream_planner_requests_only_leaders_when_it_makes_task_ranges() -> None:
     start, end = {TOPIC: {"0": 5}, "@ids": IDS, "@epochs": {TOPIC: {"0": 3}}}, {TOPIC: {"0": 9}, "@ids": IDS}
     with scripted_brokers(Brokers(leader_epoch=4)) as brokers, closing(planner(brokers)) as one:
         (wanted,) = one.ranges(start, end)

@@ -1,4 +1,4 @@
-"""How much a micro-batch takes of what is there."""
+"""Tests of how many of the available offsets a micro-batch reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.client.spark.topics.stream_limits import Hold, RecordBytes, least_of, limit_ends
+from kraft.client.spark.topics.stream_limits import OffsetsMinimum, RecordBytes, limit_ends, strictest_limit
 
 Ends = dict[tuple[str, int], int]
 spans = st.dictionaries(
@@ -18,7 +18,7 @@ spans = st.dictionaries(
 
 
 @given(spans, st.integers(1, 500))
-def test_limits_share_what_is_allowed_and_every_lagging_partition_moves(
+def test_stream_limit_is_shared_by_lag_and_every_lagging_partition_advances(
     given_spans: dict[tuple[str, int], tuple[int, int]], offsets_max: int
 ) -> None:
     starts = {tp: start for tp, (start, _) in given_spans.items()}
@@ -34,7 +34,7 @@ def test_limits_share_what_is_allowed_and_every_lagging_partition_moves(
 
 
 @given(spans, st.integers(12, 500))
-def test_a_partition_with_more_left_gets_no_less(
+def test_stream_limit_gives_a_partition_with_more_lag_no_smaller_share(
     given_spans: dict[tuple[str, int], tuple[int, int]], offsets_max: int
 ) -> None:
     starts = {tp: start for tp, (start, _) in given_spans.items()}
@@ -46,17 +46,17 @@ def test_a_partition_with_more_left_gets_no_less(
             assert found[other] - starts[other] >= found[one] - starts[one] - 1
 
 
-def test_without_a_limit_all_is_taken_and_a_lower_end_is_kept() -> None:
+def test_stream_without_a_limit_takes_all_offsets_and_an_end_below_the_start_is_kept() -> None:
     assert limit_ends({("a", 0): 5}, {("a", 0): 99}, None) == {("a", 0): 99}
     assert limit_ends({("a", 0): 5, ("b", 0): 0}, {("a", 0): 3, ("b", 0): 9}, 2) == {("a", 0): 3, ("b", 0): 2}
 
 
-def test_the_strictest_limit_counts() -> None:
-    assert least_of(None, None) is None
-    assert least_of(5, None, 3) == 3
+def test_stream_uses_the_strictest_of_several_limits() -> None:
+    assert strictest_limit(None, None) is None
+    assert strictest_limit(5, None, 3) == 3
 
 
-def test_the_size_of_records_follows_what_was_seen() -> None:
+def test_stream_estimate_of_record_size_follows_the_samples() -> None:
     unknown = RecordBytes()
     assert unknown.offsets_within(10 * 1024) == 10
     assert unknown.seen(0, 0) == unknown
@@ -66,8 +66,8 @@ def test_the_size_of_records_follows_what_was_seen() -> None:
     assert known.offsets_within(1) == 1
 
 
-def test_a_batch_waits_for_enough_offsets_or_for_the_longest_delay() -> None:
-    hold, waits = Hold(10, 1000).next(0, 50)
+def test_stream_batch_waits_for_min_offsets_or_the_maximum_delay() -> None:
+    hold, waits = OffsetsMinimum(10, 1000).next(0, 50)
     assert not waits
     hold, waits = hold.next(3, 100)
     assert waits
@@ -78,4 +78,4 @@ def test_a_batch_waits_for_enough_offsets_or_for_the_longest_delay() -> None:
     assert late.since_ms is None
     _, waits = hold.next(10, 1099)
     assert not waits
-    assert not Hold(None, 1000).next(3, 0)[1]
+    assert not OffsetsMinimum(None, 1000).next(3, 0)[1]

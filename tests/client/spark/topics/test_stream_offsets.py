@@ -1,4 +1,4 @@
-"""Offsets of a stream as JSON, and what has changed since."""
+"""Tests of stream offsets as JSON, and of the changes of partitions since an offset."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def offsets(draw: st.DrawFn) -> StreamOffset:
 
 
 @given(offsets())
-def test_an_offset_survives_the_way_through_the_checkpoint(offset: StreamOffset) -> None:
+def test_stream_offset_survives_a_round_trip_through_the_checkpoint(offset: StreamOffset) -> None:
     assert parse_offset(json.loads(json.dumps(offset_json(offset)))) == offset
 
 
 @given(offsets(), st.randoms())
-def test_the_same_offset_is_the_same_text(offset: StreamOffset, random: st.DataObject) -> None:
+def test_equal_stream_offsets_have_equal_json_text(offset: StreamOffset, random: st.DataObject) -> None:
     items = list(offset.ends.items())
     random.shuffle(items)  # type: ignore[attr-defined]
     other = StreamOffset(ends=dict(items), ids=offset.ids, epochs=offset.epochs, commit=offset.commit)
     assert json.dumps(offset_json(other)) == json.dumps(offset_json(offset))
 
 
-def test_the_form_is_that_of_the_connector_with_more_under_keys_that_no_topic_has() -> None:
+def test_stream_offset_json_extends_the_connectors_form_with_at_sign_keys() -> None:
     offset = StreamOffset(ends={("orders", 1): 3, ("orders", 0): 17}, ids={"orders": ONE}, epochs={("orders", 0): 4})
     assert offset_json(offset) == {
         "orders": {"0": 17, "1": 3},
@@ -59,19 +59,19 @@ def test_the_form_is_that_of_the_connector_with_more_under_keys_that_no_topic_ha
     }
 
 
-def test_unknown_keys_of_ours_are_passed_over_and_offsets_of_the_connector_are_read() -> None:
+def test_stream_offset_parser_ignores_unknown_at_sign_keys_and_reads_connector_offsets() -> None:
     assert parse_offset({"a": {"0": 1}, "@later": [1, 2]}) == StreamOffset(ends={("a", 0): 1})
 
 
 @pytest.mark.parametrize(
     "value", [{"a": 5}, {"a": {"x": 1}}, {"a": {"0": -1}}, {"a": {"0": "1"}}, {"a": {"0": True}}, {"@ids": {"a": "x"}}]
 )
-def test_an_offset_of_another_source_is_an_error_that_shows_it(value: dict[str, object]) -> None:
+def test_stream_offset_of_another_source_is_an_error_that_shows_the_offset(value: dict[str, object]) -> None:
     with pytest.raises(OffsetError, match="checkpoint of another query"):
         parse_offset(value)
 
 
-def test_partitions_are_kept_new_lost_or_of_a_recreated_topic() -> None:
+def test_stream_offset_changes_classify_partitions_as_kept_new_lost_or_recreated() -> None:
     start = StreamOffset(ends={("a", 0): 1, ("a", 1): 2, ("b", 0): 3, ("c", 0): 4}, ids={"a": ONE, "b": ONE, "c": ONE})
     changes = find_changes(start, [("a", 0), ("a", 2), ("b", 0), ("d", 0)], {"a": ONE, "b": TWO, "d": TWO})
     assert changes.kept == (("a", 0),)
@@ -80,7 +80,7 @@ def test_partitions_are_kept_new_lost_or_of_a_recreated_topic() -> None:
     assert changes.recreated == (("b", 0),)
 
 
-def test_topics_without_ids_are_compared_by_name() -> None:
+def test_stream_offset_compares_topics_without_ids_by_name() -> None:
     start = StreamOffset(ends={("a", 0): 1})
     assert find_changes(start, [("a", 0)], {"a": ONE}).kept == (("a", 0),)
     start = StreamOffset(ends={("a", 0): 1}, ids={"a": ONE})
@@ -88,13 +88,15 @@ def test_topics_without_ids_are_compared_by_name() -> None:
 
 
 @given(offsets(), offsets())
-def test_a_batch_reads_kept_partitions_only_and_forward_only(start: StreamOffset, end: StreamOffset) -> None:
+def test_stream_batch_reads_only_partitions_in_both_offsets_and_only_forward(
+    start: StreamOffset, end: StreamOffset
+) -> None:
     for tp, (first, last) in read_ranges(start, end).items():
         assert (start.ends[tp], end.ends[tp]) == (first, last)
         assert first < last
 
 
-def test_a_batch_that_adds_a_partition_or_a_recreated_topic_reads_nothing_of_it() -> None:
+def test_stream_batch_reads_nothing_of_a_partition_or_recreated_topic_that_first_appears_in_its_end() -> None:
     start = StreamOffset(ends={("a", 0): 1, ("b", 0): 9}, ids={"a": ONE, "b": ONE})
     end = StreamOffset(ends={("a", 0): 5, ("a", 1): 7, ("b", 0): 12}, ids={"a": ONE, "b": TWO})
     assert read_ranges(start, end) == {("a", 0): (1, 5)}

@@ -1,4 +1,6 @@
-"""The planner of streams against a real broker, called as Spark calls it: no row twice, none left out."""
+"""Tests of the planner of topic streams against a real broker, called as Spark calls it: rows are neither duplicated
+nor lost.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ Stream = Callable[..., "Query"]
 
 @pytest.fixture
 def stream(broker: LocalCluster, topic: str) -> Iterator[Stream]:
-    """Makes the query of a stream from options; a name of a topic or pattern is given, or `topic` is read."""
+    """Factory of stream queries with these options. If the options name no topic or pattern, the query
+    reads `topic`."""
     made: list[Query] = []
 
     def make(**options: str) -> Query:
@@ -64,7 +67,8 @@ def stream(broker: LocalCluster, topic: str) -> Iterator[Stream]:
 
 
 class Query:
-    """What Spark does with a planner: plan a batch, write its offset down, read it, commit it, again."""
+    """Drives a planner as Spark does: it plans a micro-batch, records its end offset, reads it, commits it, and
+    repeats."""
 
     def __init__(self, bootstrap: str, options: dict[str, str], log: list[dict[str, Any]] | None = None) -> None:
         given = {"bootstrap": bootstrap, **options}
@@ -74,21 +78,21 @@ class Query:
         self.bootstrap, self.options = bootstrap, options
         self.planner = StreamPlanner(settings)
         self.log = [] if log is None else log
-        """The offsets of the checkpoint."""
+        """The end offsets of all planned micro-batches, as the checkpoint has them."""
 
     def restarted(self) -> Query:
-        """The query goes on from its checkpoint in another process."""
+        """Return a query that continues from the checkpoint, with a new planner, as in another process."""
         self.planner.close()
         self.planner = StreamPlanner(self.settings)
         return self
 
     def begin(self) -> Query:
-        """Without a checkpoint."""
+        """Begin the query without a checkpoint."""
         self.log.append(self.planner.initial_offset())
         return self
 
     def plan(self) -> bool:
-        """Plan the next batch; False if there is nothing to read now."""
+        """Plan the next micro-batch. Return False if there is nothing to read now."""
         end = self.planner.next_offset(self.log[-1], unlimited=False)
         if end == self.log[-1]:
             return False
@@ -96,7 +100,7 @@ class Query:
         return True
 
     def rows(self, batch: int = -1) -> list[tuple[int, int, bytes]]:
-        """Read a batch of the log: (partition, offset, value)."""
+        """Read a planned micro-batch, and return (partition, offset, value) of each record."""
         start, end = self.log[:-1][batch], self.log[1:][batch]
         found = []
         for wanted in self.planner.ranges(start, end):
@@ -105,7 +109,7 @@ class Query:
         return found
 
     def drain(self, count: int) -> list[tuple[int, int, bytes]]:
-        """Batches until so many rows were read."""
+        """Plan and read micro-batches until `count` rows have been read."""
         found: list[tuple[int, int, bytes]] = []
         for _ in range(STEPS_MAX):
             if self.plan():
@@ -115,7 +119,7 @@ class Query:
         raise AssertionError(f"only {len(found)} of {count} rows in {STEPS_MAX} steps")
 
     def finish(self) -> list[tuple[int, int, bytes]]:
-        """Batches until there is nothing to read, as under AvailableNow."""
+        """Plan and read micro-batches until there is nothing to read, as Spark does under AvailableNow."""
         found = []
         while self.plan():
             found += self.rows()
@@ -123,14 +127,16 @@ class Query:
 
 
 def values(rows: list[tuple[int, int, bytes]]) -> list[int]:
-    """The numbers of records that `numbered` made, sorted."""
+    """Return the sorted numbers of the records, which `numbered` made."""
     return sorted(int(value.removeprefix(b"value-")) for _, _, value in rows)
 
 
 # where it begins
 
 
-def test_a_stream_without_a_start_begins_at_the_end(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_topic_stream_without_a_start_option_begins_at_the_end(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=2)
     write_records(broker.bootstrap, topic, numbered(10, partitions=2))
     late = stream().begin()
@@ -146,29 +152,33 @@ def test_a_stream_without_a_start_begins_at_the_end(broker: LocalCluster, topic:
     assert values(middle.drain(6)) == [6, 8, 10, 11, 12, 13]
 
 
-def test_a_time_begins_at_the_first_record_as_new_and_fails_where_there_is_none(
+def test_topic_stream_with_a_start_time_begins_at_the_first_record_since_then_or_fails_without_one(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=2)
     write_records(broker.bootstrap, topic, numbered(10, partitions=1, timestamp_ms=1_700_000_000_000))
-    with pytest.raises(OptionError, match="partition 1 has no record as new as"):
+    with pytest.raises(OptionError, match="partition 1 has no record at or after"):
         stream(startingTimestamp="1700000000004").begin()
     query = stream(startingTimestamp="1700000000004", startingOffsetsByTimestampStrategy="latest").begin()
     assert query.log[0][topic] == {"0": 4, "1": 0}
 
 
-def test_a_topic_that_does_not_exist_is_an_error_at_first(stream: Stream, topic: str) -> None:
+def test_topic_stream_of_a_missing_topic_fails_at_its_start(stream: Stream, topic: str) -> None:
     with pytest.raises(KafkaError, match=topic):
         stream().begin()
 
 
-def test_offsets_that_leave_out_a_partition_are_an_error(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_topic_stream_rejects_starting_offsets_without_a_partition(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=2)
     with pytest.raises(OptionError, match="partition 1 is read"):
         stream(startingOffsets=f'{{"{topic}":{{"0":3}}}}').begin()
 
 
-def test_offsets_that_name_a_partition_too_many_are_an_error(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_topic_stream_rejects_starting_offsets_with_an_unknown_partition(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     with pytest.raises(OptionError, match="partition 1 of topic"):
         stream(startingOffsets=f'{{"{topic}":{{"0":3,"1":3}}}}').begin()
@@ -177,7 +187,7 @@ def test_offsets_that_name_a_partition_too_many_are_an_error(broker: LocalCluste
 # batches
 
 
-def test_a_batch_has_the_same_rows_in_the_same_tasks_when_it_is_planned_again(
+def test_replanned_stream_batch_has_the_same_rows_in_the_same_tasks(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=2)
@@ -195,14 +205,16 @@ def test_a_batch_has_the_same_rows_in_the_same_tasks_when_it_is_planned_again(
     assert values(first + query.drain(40)) == list(range(70))
 
 
-def test_an_offset_with_nothing_new_is_given_back_as_it_came(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_planner_returns_the_offset_unchanged_if_nothing_is_new(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     query = stream().begin()
     old = {topic: {"0": 0}, "@later": "x"}
     assert query.planner.next_offset(old, unlimited=False) == old
 
 
-def test_each_batch_takes_so_many_offsets_at_most_and_every_partition_moves(
+def test_stream_batch_respects_max_offsets_per_trigger_and_every_partition_advances(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=3)
@@ -216,7 +228,9 @@ def test_each_batch_takes_so_many_offsets_at_most_and_every_partition_moves(
     assert len(rows + query.drain(56)) == 66
 
 
-def test_a_limit_in_bytes_follows_the_size_of_records(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_batch_with_a_limit_in_bytes_adapts_to_the_size_of_records(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     write_records(broker.bootstrap, topic, numbered(1000, partitions=1))
     query = stream(startingOffsets="earliest", maxBytesPerTrigger="4k").begin()
@@ -224,13 +238,13 @@ def test_a_limit_in_bytes_follows_the_size_of_records(broker: LocalCluster, topi
     assert 40 < len(query.rows()) < 250  # records have 30 to 60 bytes, and batches a header of 61
 
 
-def test_a_batch_waits_for_enough_offsets(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_batch_waits_for_min_offsets_per_trigger(broker: LocalCluster, topic: str, stream: Stream) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     query = stream(minOffsetsPerTrigger="5", maxTriggerDelay="1h", pollInterval="1").begin()
-    impatient = stream(minOffsetsPerTrigger="5", maxTriggerDelay="20ms", pollInterval="1").begin()
+    short_delay = stream(minOffsetsPerTrigger="5", maxTriggerDelay="20ms", pollInterval="1").begin()
     write_records(broker.bootstrap, topic, numbered(4))
     assert not query.plan()
-    assert len(impatient.drain(4)) == 4
+    assert len(short_delay.drain(4)) == 4
     assert not query.plan()
     write_records(broker.bootstrap, topic, numbered(1, start=4))
     assert values(query.drain(5)) == [0, 1, 2, 3, 4]
@@ -239,9 +253,7 @@ def test_a_batch_waits_for_enough_offsets(broker: LocalCluster, topic: str, stre
 # partitions that appear
 
 
-def test_a_partition_that_appears_is_read_from_its_first_record(
-    broker: LocalCluster, topic: str, stream: Stream
-) -> None:
+def test_stream_reads_a_new_partition_from_its_first_record(broker: LocalCluster, topic: str, stream: Stream) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     query = stream(**{"kafka.metadata.max.age.ms": "1"}).begin()
     grow_topic(broker.bootstrap, topic, 2)
@@ -253,7 +265,7 @@ def test_a_partition_that_appears_is_read_from_its_first_record(
     assert values(rows) == list(range(6))
 
 
-def test_a_pattern_reads_topics_that_come_later(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_of_a_pattern_reads_topics_created_later(broker: LocalCluster, topic: str, stream: Stream) -> None:
     query = stream(subscribePattern=f"{topic}-[ab]", **{"kafka.metadata.max.age.ms": "1"}).begin()
     assert not query.plan()
     for name in ("a", "b", "c"):
@@ -263,7 +275,7 @@ def test_a_pattern_reads_topics_that_come_later(broker: LocalCluster, topic: str
     assert {name for name in query.log[-1] if not name.startswith("@")} == {f"{topic}-a", f"{topic}-b"}
 
 
-def test_assigned_partitions_are_all_that_is_read(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_of_assigned_partitions_reads_only_those(broker: LocalCluster, topic: str, stream: Stream) -> None:
     create_topic(broker.bootstrap, topic, partitions=3)
     write_records(broker.bootstrap, topic, numbered(9, partitions=3))
     query = stream(assign=f'{{"{topic}":[0,2]}}', startingOffsets="earliest").begin()
@@ -272,10 +284,12 @@ def test_assigned_partitions_are_all_that_is_read(broker: LocalCluster, topic: s
         stream(assign=f'{{"{topic}":[7]}}').begin()
 
 
-# all that is there, and then the end
+# AvailableNow
 
 
-def test_available_now_reads_what_was_there_and_ends(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_available_now_stream_reads_the_present_records_and_ends(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     write_records(broker.bootstrap, topic, numbered(5))
     query = stream(startingOffsets="earliest", maxOffsetsPerTrigger="2", minOffsetsPerTrigger="2", maxTriggerDelay="1h")
@@ -290,7 +304,9 @@ def test_available_now_reads_what_was_there_and_ends(broker: LocalCluster, topic
     assert values(query.finish()) == [5, 6, 7, 9, 11, 13, 15]
 
 
-def test_available_now_from_the_end_on_reads_nothing(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_available_now_stream_that_begins_at_the_end_reads_nothing(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     write_records(broker.bootstrap, topic, numbered(5))
     query = stream()
@@ -300,7 +316,7 @@ def test_available_now_from_the_end_on_reads_nothing(broker: LocalCluster, topic
     assert query.planner.known_offset() == query.log[-1]
 
 
-def test_available_now_that_begins_behind_its_targets_reads_nothing(
+def test_available_now_stream_that_resumes_beyond_its_target_offsets_reads_nothing(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -312,10 +328,12 @@ def test_available_now_that_begins_behind_its_targets_reads_nothing(
     assert query.finish() == []
 
 
-# what gets lost
+# losses
 
 
-def test_records_that_were_deleted_are_an_error_or_left_out(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_fails_on_deleted_records_or_skips_them_by_option_fail_on_data_loss(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     strict = stream(startingOffsets="earliest").begin()
     lenient = stream(startingOffsets="earliest", failOnDataLoss="false").begin()
@@ -326,7 +344,9 @@ def test_records_that_were_deleted_are_an_error_or_left_out(broker: LocalCluster
     assert values(lenient.drain(4)) == [6, 7, 8, 9]
 
 
-def test_a_recreated_topic_is_an_error_or_read_from_its_begin(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_fails_on_a_recreated_topic_or_reads_it_by_option_fail_on_data_loss(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     write_records(broker.bootstrap, topic, numbered(3))
     strict = stream(startingOffsets="earliest").begin()
@@ -339,7 +359,7 @@ def test_a_recreated_topic_is_an_error_or_read_from_its_begin(broker: LocalClust
     assert values(lenient.drain(8)) == list(range(100, 108))
 
 
-def test_a_topic_recreated_while_no_query_ran_is_found_at_the_restart(
+def test_stream_detects_at_restart_a_topic_recreated_while_stopped(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -352,7 +372,9 @@ def test_a_topic_recreated_while_no_query_ran_is_found_at_the_restart(
         query.restarted().plan()
 
 
-def test_a_topic_that_was_deleted_is_an_error_or_left_out(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_stream_fails_on_a_deleted_topic_or_skips_it_by_option_fail_on_data_loss(
+    broker: LocalCluster, topic: str, stream: Stream
+) -> None:
     stays, goes = f"{topic}-stays", f"{topic}-goes"
     for name in (stays, goes):
         create_topic(broker.bootstrap, name, partitions=1)
@@ -360,13 +382,13 @@ def test_a_topic_that_was_deleted_is_an_error_or_left_out(broker: LocalCluster, 
     lenient = stream(subscribe=f"{stays},{goes}", failOnDataLoss="false").begin()
     delete_topic(broker.bootstrap, goes)
     write_records(broker.bootstrap, stays, numbered(2))
-    with pytest.raises(DataLost, match=f"topic {goes}.*does not exist any more"):
+    with pytest.raises(DataLost, match=f"topic {goes}.*no longer exists"):
         strict.drain(1)
     assert values(lenient.drain(2)) == [0, 1]
     assert goes not in lenient.log[-1]
 
 
-def test_an_offset_behind_the_end_of_the_log_is_an_error_or_the_end(
+def test_stream_with_an_offset_beyond_the_log_end_fails_or_continues_by_option_fail_on_data_loss(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -381,10 +403,10 @@ def test_an_offset_behind_the_end_of_the_log_is_an_error_or_the_end(
     assert values(lenient.drain(2)) == [3, 4]
 
 
-# politeness
+# few requests
 
 
-def test_an_idle_stream_asks_few_times_and_reporting_asks_never(
+def test_idle_stream_sends_few_requests_and_none_to_report_its_latest_offset(
     broker: LocalCluster, topic: str, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=3)
@@ -412,7 +434,7 @@ def test_an_idle_stream_asks_few_times_and_reporting_asks_never(
 # commits
 
 
-def test_ends_are_committed_to_a_group_at_most_once_a_second_and_the_last_one_for_certain(
+def test_stream_commits_ends_to_its_group_once_a_second_and_always_the_last_one(
     broker: LocalCluster, topic: str, stream: Stream
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -428,7 +450,7 @@ def test_ends_are_committed_to_a_group_at_most_once_a_second_and_the_last_one_fo
     assert query.log[-1]["@commit"] == {"group": topic, "bootstrap": broker.bootstrap}
 
 
-def test_a_group_with_live_members_refuses_and_the_query_goes_on(
+def test_stream_continues_if_a_group_with_live_members_rejects_its_commits(
     broker: LocalCluster, topic: str, stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -451,7 +473,7 @@ def test_a_group_with_live_members_refuses_and_the_query_goes_on(
     assert "live members" in warnings[0]
 
 
-def test_a_deleted_topic_does_not_hold_up_the_commits_of_the_others(
+def test_stream_commits_of_other_topics_continue_after_a_topic_is_deleted(
     broker: LocalCluster, topic: str, stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone, kept = f"{topic}-gone", f"{topic}-kept"
@@ -468,7 +490,7 @@ def test_a_deleted_topic_does_not_hold_up_the_commits_of_the_others(
     assert not [record.message for record in caplog.records if "not committed" in record.message]
 
 
-def test_a_flush_commits_what_was_refused_before(
+def test_group_commits_flush_sends_rejected_commits_again(
     broker: LocalCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -486,7 +508,7 @@ def test_a_flush_commits_what_was_refused_before(
     assert len(caplog.records) == 1
 
 
-def test_a_reader_is_pickled_without_its_sockets(broker: LocalCluster, topic: str, stream: Stream) -> None:
+def test_topic_stream_reader_is_pickled_without_its_sockets(broker: LocalCluster, topic: str, stream: Stream) -> None:
     from kraft.client.spark.topics.stream import TopicStreamReader
 
     create_topic(broker.bootstrap, topic, partitions=1)

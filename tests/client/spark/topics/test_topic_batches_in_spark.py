@@ -1,4 +1,6 @@
-"""Batches of topics through Spark: chosen columns, filters pushed down or not, and errors as a user sees them."""
+"""Tests of topics read as batches through Spark: selected columns, filters with and without pushdown, and errors as a
+user sees them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ FIRST_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def filled(cluster: LocalCluster) -> str:
-    """A topic of 3 partitions with 200 records each, one a millisecond."""
+    """A topic of 3 partitions with 200 records each; records are a millisecond apart."""
     topic = "filled"
     create_topic(cluster.bootstrap, topic, partitions=PARTITIONS)
     records = numbered(COUNT, partitions=PARTITIONS, timestamp_ms=FIRST_MS)
@@ -43,7 +45,7 @@ def rows(frame: DataFrame) -> list[Row]:
 
 
 def random_condition(draw: random.Random) -> str:
-    """A condition on columns that filters are pushed down for, and on others."""
+    """Return a random SQL condition on columns whose filters are pushed down, and on other columns."""
     moment = FIRST_MS + draw.randrange(-10, COUNT + 10)
     singles = [
         f"offset {draw.choice(['<', '<=', '>', '>=', '=', '!=', '<=>'])} {draw.randrange(-5, 210)}",
@@ -63,7 +65,9 @@ def random_condition(draw: random.Random) -> str:
     return " AND ".join(draw.sample(singles, draw.randint(1, 3)))
 
 
-def test_a_batch_has_the_columns_and_rows_of_the_topic(spark: SparkSession, cluster: LocalCluster, filled: str) -> None:
+def test_topic_batch_in_spark_has_the_columns_and_rows_of_the_topic(
+    spark: SparkSession, cluster: LocalCluster, filled: str
+) -> None:
     frame = load(spark, cluster, filled)
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     found = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
@@ -74,7 +78,7 @@ def test_a_batch_has_the_columns_and_rows_of_the_topic(spark: SparkSession, clus
     assert [round(row.timestamp.timestamp() * 1000) for row in found] == [one.timestamp_ms for one in stored]
 
 
-def test_a_schema_or_the_option_columns_chooses_columns_in_any_order(
+def test_schema_or_option_columns_selects_topic_columns_in_any_order(
     spark: SparkSession, cluster: LocalCluster, filled: str
 ) -> None:
     by_schema = load(spark, cluster, filled, schema="offset BIGINT, partition INT")
@@ -83,7 +87,7 @@ def test_a_schema_or_the_option_columns_chooses_columns_in_any_order(
     assert rows(by_schema) == rows(by_option) == [(offset, index) for offset in range(200) for index in range(3)]
 
 
-def test_random_filters_give_the_same_rows_whether_they_are_pushed_down_or_not(
+def test_random_filters_give_the_same_rows_with_and_without_pushdown(
     spark: SparkSession, with_settings: WithSettings, cluster: LocalCluster, filled: str
 ) -> None:
     draw = random.Random(27)
@@ -95,7 +99,7 @@ def test_random_filters_give_the_same_rows_whether_they_are_pushed_down_or_not(
         assert found[0] == found[1], condition
 
 
-def test_pushed_filters_leave_out_tasks(
+def test_pushed_filters_reduce_the_tasks_of_a_topic_batch(
     spark: SparkSession, with_settings: WithSettings, cluster: LocalCluster, filled: str
 ) -> None:
     tasks = {}
@@ -106,14 +110,16 @@ def test_pushed_filters_leave_out_tasks(
     assert tasks == {"false": 12, "true": 2}
 
 
-def test_a_filter_that_no_record_satisfies_gives_no_rows(
+def test_topic_batch_with_a_filter_that_no_record_satisfies_is_empty(
     spark: SparkSession, with_settings: WithSettings, cluster: LocalCluster, filled: str
 ) -> None:
     with with_settings({PUSHDOWN: "true"}):
         assert load(spark, cluster, filled).where("partition = 17").count() == 0
 
 
-def test_a_topic_that_does_not_exist_is_named_in_the_error(spark: SparkSession, cluster: LocalCluster) -> None:
+def test_topic_batch_in_spark_error_for_a_missing_topic_names_the_topic(
+    spark: SparkSession, cluster: LocalCluster
+) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException, match="topic no-such-topic: it does not exist: create it"):

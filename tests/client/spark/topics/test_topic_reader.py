@@ -1,4 +1,5 @@
-"""The batch reader of topics against a real cluster, without Spark: planned and read as Spark's workers do it."""
+"""Tests of the batch reader of topics against a real cluster, without Spark: it plans and reads as in
+Spark's workers."""
 
 from __future__ import annotations
 
@@ -49,14 +50,14 @@ def settings(cluster: LocalCluster, topic: str, **more: Any) -> TopicSettings:
 
 
 def tasks_of(reader: TopicReader) -> list[InputPartition]:
-    """The tasks, after the reader and they went through pickle as they do in Spark."""
+    """Return the tasks of the plan, after pickling them and the reader as Spark does."""
     return [pickle.loads(pickle.dumps(task)) for task in reader.partitions()]
 
 
 def read(
     cluster: LocalCluster, topic: str, columns: Sequence[str] = ("offset",), *filters: Filter, **more: Any
 ) -> list[dict[str, Any]]:
-    """The rows of a whole batch, task by task."""
+    """Return the rows of a whole batch query, read task by task."""
     reader = TopicReader(settings(cluster, topic, **more), columns)
     if filters:
         reader.pushFilters(list(filters))
@@ -73,7 +74,7 @@ def values(rows: list[dict[str, Any]]) -> list[bytes]:
     return sorted(row["value"] for row in rows)
 
 
-def test_all_columns_equal_what_a_foreign_client_reads(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_gives_the_same_records_as_librdkafka_in_all_columns(cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=4)
     for at, codec in enumerate(CODECS):
         records = numbered(400, start=400 * at, partitions=4, timestamp_ms=1_700_000_000_000 + 400 * at)
@@ -88,7 +89,7 @@ def test_all_columns_equal_what_a_foreign_client_reads(cluster: LocalCluster, to
         assert tuple((entry["key"], entry["value"]) for entry in row["headers"]) == one.headers
 
 
-def test_records_that_come_after_planning_are_not_read(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_does_not_read_records_appended_after_planning(cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(10))
     reader = TopicReader(settings(cluster, topic), ("offset",))
@@ -97,7 +98,9 @@ def test_records_that_come_after_planning_are_not_read(cluster: LocalCluster, to
     assert [row["offset"] for found in reader.read(task) for row in found.to_pylist()] == list(range(10))
 
 
-def test_splits_read_each_record_once(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_reads_each_record_once_if_partitions_are_split_into_tasks(
+    cluster: LocalCluster, topic: str
+) -> None:
     create_topic(cluster.bootstrap, topic, partitions=3)
     write_records(cluster.bootstrap, topic, numbered(300, partitions=3), batch_num_messages=7)
     expected = sorted(b"value-%d" % number for number in range(300))
@@ -105,7 +108,7 @@ def test_splits_read_each_record_once(cluster: LocalCluster, topic: str) -> None
     assert values(read(cluster, topic, ("value",), records_per_partition_max=11, fetch=SMALL)) == expected
 
 
-def test_offsets_and_times_begin_and_end_a_batch(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_begins_and_ends_at_the_given_offsets_and_times(cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(100, timestamp_ms=1_000), batch_num_messages=9)
 
@@ -120,7 +123,7 @@ def test_offsets_and_times_begin_and_end_a_batch(cluster: LocalCluster, topic: s
     assert offsets(ending=Position(kind="timestamp", timestamp_ms=1_040)) == list(range(40))
 
 
-def test_pushed_filters_give_the_rows_that_they_would_without_being_pushed(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_gives_the_same_rows_with_and_without_pushed_filters(cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=3)
     write_records(cluster.bootstrap, topic, numbered(300, partitions=3, timestamp_ms=1_000_000), batch_num_messages=8)
     moment = datetime.fromtimestamp(1_000.1, UTC)
@@ -136,7 +139,7 @@ def test_pushed_filters_give_the_rows_that_they_would_without_being_pushed(clust
     assert [row for row in older if row["timestamp"] < moment] == [row for row in whole if row["timestamp"] < moment]
 
 
-def test_a_pattern_reads_the_topics_whose_name_contains_a_match_but_no_internal_ones(
+def test_topic_reader_of_a_pattern_reads_matching_topics_except_internal_ones(
     cluster: LocalCluster, topic: str
 ) -> None:
     names = [f"{topic}-a", f"{topic}-b", f"x-{topic}-a-x"]
@@ -152,14 +155,14 @@ def test_a_pattern_reads_the_topics_whose_name_contains_a_match_but_no_internal_
     assert not {row["topic"] for row in every if row["topic"].startswith("__")}
 
 
-def test_assigned_partitions_alone_are_read(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_reads_only_assigned_partitions(cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=4)
     write_records(cluster.bootstrap, topic, numbered(40, partitions=4))
     rows = read(cluster, topic, ("partition",), topics=TopicSelection(assign={topic: (2, 0)}))
     assert [row["partition"] for row in rows] == [0] * 10 + [2] * 10
 
 
-# what is lost
+# losses
 
 
 def delete_topic(cluster: LocalCluster, topic: str) -> None:
@@ -173,7 +176,9 @@ def delete_records(cluster: LocalCluster, topic: str, before: int) -> None:
     admin.delete_records([request])[request].result(timeout=20)
 
 
-def test_offsets_that_were_deleted_are_an_error_or_are_skipped(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_fails_on_deleted_offsets_or_skips_them_by_option_fail_on_data_loss(
+    cluster: LocalCluster, topic: str
+) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(50))
     delete_records(cluster, topic, 30)
@@ -186,7 +191,7 @@ def test_offsets_that_were_deleted_are_an_error_or_are_skipped(cluster: LocalClu
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_records_deleted_between_planning_and_reading_are_a_loss(
+def test_topic_reader_reports_records_deleted_after_planning_as_loss(
     cluster: LocalCluster, topic: str, fails: bool
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
@@ -195,13 +200,15 @@ def test_records_deleted_between_planning_and_reading_are_a_loss(
     (task,) = tasks_of(reader)
     delete_records(cluster, topic, 30)
     if fails:
-        with pytest.raises(DataLost, match=r"the begin of the range has expired .* 30 offsets"):
+        with pytest.raises(DataLost, match=r"the beginning of the range has expired .* 30 offsets"):
             list(reader.read(task))
     else:
         assert [row["offset"] for found in reader.read(task) for row in found.to_pylist()] == list(range(30, 50))
 
 
-def test_an_offset_behind_the_end_is_an_error_or_nothing(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_with_an_offset_beyond_the_end_fails_or_is_empty_by_option_fail_on_data_loss(
+    cluster: LocalCluster, topic: str
+) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(5))
     starting = Position(kind="offsets", offsets={topic: {0: 9}})
@@ -210,28 +217,28 @@ def test_an_offset_behind_the_end_is_an_error_or_nothing(cluster: LocalCluster, 
     assert read(cluster, topic, starting=starting, fail_on_data_loss=False) == []
 
 
-def test_a_topic_that_does_not_exist_is_named_at_planning(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_error_for_a_missing_topic_names_it_at_planning(cluster: LocalCluster, topic: str) -> None:
     with pytest.raises(KafkaError, match=f"topic {topic}: it does not exist"):
         read(cluster, topic)
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_deleted_between_planning_and_reading_is_a_loss(cluster: LocalCluster, topic: str, fails: bool) -> None:
+def test_topic_reader_reports_a_topic_deleted_after_planning_as_loss(
+    cluster: LocalCluster, topic: str, fails: bool
+) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(5))
     reader = TopicReader(settings(cluster, topic, fail_on_data_loss=fails), ("offset",))
     (task,) = tasks_of(reader)
     delete_topic(cluster, topic)
     if fails:
-        with pytest.raises(DataLost, match=rf"topic {topic}, partition 0: .* does not exist any more"):
+        with pytest.raises(DataLost, match=rf"topic {topic}, partition 0: .* no longer exists"):
             list(reader.read(task))
     else:
         assert list(reader.read(task)) == []
 
 
-def test_a_topic_made_anew_between_planning_and_reading_gives_none_of_its_new_records(
-    cluster: LocalCluster, topic: str
-) -> None:
+def test_topic_reader_reads_no_records_of_a_topic_recreated_after_planning(cluster: LocalCluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(5))
     reader = TopicReader(settings(cluster, topic), ("offset",))
@@ -239,7 +246,7 @@ def test_a_topic_made_anew_between_planning_and_reading_gives_none_of_its_new_re
     delete_topic(cluster, topic)
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(5))
-    with pytest.raises(DataLost, match="deleted and made anew"):
+    with pytest.raises(DataLost, match="deleted and recreated"):
         list(reader.read(task))
 
 
@@ -248,7 +255,7 @@ def test_a_topic_made_anew_between_planning_and_reading_gives_none_of_its_new_re
 
 @contextmanager
 def reading_when(cluster: LocalCluster, topic: str, happens: Callable[[int], None], **more: Any) -> Iterator[list[int]]:
-    """The offsets that a task reads while `happens(leader)` comes after its first rows."""
+    """Read a range, call `happens(leader)` after its first rows, and return the offsets that were read."""
     create_topic(cluster.bootstrap, topic, partitions=1, replication_factor=3, min_insync_replicas=1)
     write_records(cluster.bootstrap, topic, numbered(2_000), batch_num_messages=10)
     cluster.wait_in_sync(topic, 3)
@@ -262,7 +269,7 @@ def reading_when(cluster: LocalCluster, topic: str, happens: Callable[[int], Non
     yield found
 
 
-def test_a_leader_killed_in_the_middle_of_a_read_costs_no_record_and_doubles_none(
+def test_topic_reader_loses_and_duplicates_no_record_when_the_leader_is_killed(
     cluster: LocalCluster, topic: str
 ) -> None:
     killed: list[int] = []
@@ -279,13 +286,11 @@ def test_a_leader_killed_in_the_middle_of_a_read_costs_no_record_and_doubles_non
             cluster.start(node)
 
 
-def test_a_leader_that_freezes_in_the_middle_of_a_read_costs_no_record_and_doubles_none(
-    cluster: LocalCluster, topic: str
-) -> None:
+def test_topic_reader_loses_and_duplicates_no_record_when_the_leader_freezes(cluster: LocalCluster, topic: str) -> None:
     frozen: list[int] = []
 
     def happens(leader: int) -> None:
-        # its requests go unanswered for 5 s each
+        # each request to the frozen leader remains unanswered for 5 s
         frozen.append(int((cluster.folder / str(leader) / "pid").read_text()))
         os.kill(frozen[-1], signal.SIGSTOP)
 
@@ -297,9 +302,7 @@ def test_a_leader_that_freezes_in_the_middle_of_a_read_costs_no_record_and_doubl
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_leader_that_moves_in_the_middle_of_a_read_costs_no_record_and_doubles_none(
-    cluster: LocalCluster, topic: str
-) -> None:
+def test_topic_reader_loses_and_duplicates_no_record_when_the_leader_moves(cluster: LocalCluster, topic: str) -> None:
     def happens(leader: int) -> None:
         with cluster.killed(leader):
             pass
@@ -311,9 +314,7 @@ def test_a_leader_that_moves_in_the_middle_of_a_read_costs_no_record_and_doubles
 # workers
 
 
-def test_the_worker_of_a_topic_reader_loads_neither_trio_nor_pandas(
-    cluster: LocalCluster, topic: str, tmp_path: Path
-) -> None:
+def test_topic_reader_worker_loads_neither_trio_nor_pandas(cluster: LocalCluster, topic: str, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     write_records(cluster.bootstrap, topic, numbered(10), codec="lz4")
     reader = TopicReader(settings(cluster, topic), ("key", "value", "offset", "timestamp"))
@@ -329,6 +330,6 @@ def test_the_worker_of_a_topic_reader_loads_neither_trio_nor_pandas(
     assert (done.stdout, done.stderr) == ("10 []\n", "")
 
 
-def test_a_partition_that_spark_makes_up_gives_no_rows(cluster: LocalCluster, topic: str) -> None:
+def test_topic_reader_gives_no_rows_for_sparks_placeholder_partition(cluster: LocalCluster, topic: str) -> None:
     reader = TopicReader(replace(settings(cluster, topic), partitions_min=3), ("offset",))
     assert list(reader.read(InputPartition(None))) == []

@@ -1,4 +1,5 @@
-"""Streams of topics in a real Spark session: what a micro-batch holds, after restarts and when topics change."""
+"""Tests of topic streams in a real Spark session: the rows of micro-batches, also after restarts and changes
+of topics."""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ Row = tuple[str, int, int, bytes]
 
 @dataclass
 class Pipeline:
-    """A query from topics to a list, which can be run again from its checkpoint."""
+    """A streaming query from topics to a list, which can be run again from its checkpoint."""
 
     spark: SparkSession
     checkpoint: Path
     options: dict[str, Any]
     batches: list[tuple[int, list[Row]]] = field(default_factory=list)
-    """(batch id, rows in order) as the sink got them."""
+    """(batch id, rows in order) as the sink received them."""
 
     def start(self, **trigger: Any) -> StreamingQuery:
         frame = self.spark.readStream.format("kraft").options(**self.options).load()
@@ -57,7 +58,7 @@ class Pipeline:
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def run(self) -> list[Row]:
-        """All that is there now; gives its rows."""
+        """Process all present records in an AvailableNow run, and return their rows."""
         before = len(self.batches)
         query = self.start(availableNow=True)
         assert query.awaitTermination(SECONDS_MAX), "the query does not end"
@@ -69,11 +70,12 @@ class Pipeline:
 
     @property
     def rows(self) -> list[Row]:
-        """All rows so far."""
+        """The rows of all micro-batches so far."""
         return [row for _, rows in self.batches for row in rows]
 
     def forget_last_commit(self) -> int:
-        """As if the query had been killed before it noted that its last batch is done; gives the id of the batch."""
+        """Make the checkpoint look as if the query was killed before it recorded its last micro-batch as done. Return
+        the id of that micro-batch."""
         commits = self.checkpoint / "commits"
         newest = max(int(entry.name) for entry in commits.iterdir() if entry.name.isdecimal())
         (commits / str(newest)).unlink()
@@ -86,7 +88,7 @@ Pipe = Callable[..., Pipeline]
 
 @pytest.fixture
 def pipe(spark: SparkSession, broker: LocalCluster, topic: str, tmp_path: Path) -> Pipe:
-    """Makes a pipeline from `topic` with these options."""
+    """Factory of pipelines that read `topic` with these options."""
     made = iter(range(100))
 
     def make(**options: Any) -> Pipeline:
@@ -116,10 +118,10 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-# what a batch holds
+# rows of a batch
 
 
-def test_a_batch_that_comes_again_has_the_same_rows_and_nothing_is_left_out(
+def test_repeated_stream_batch_in_spark_has_the_same_rows_and_none_are_missing(
     broker: LocalCluster, topic: str, pipe: Pipe
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=3)
@@ -136,7 +138,7 @@ def test_a_batch_that_comes_again_has_the_same_rows_and_nothing_is_left_out(
     assert values([row for _, rows in pipeline.batches[before + 1 :] for row in rows]) == list(range(30, 36))
 
 
-def test_a_schema_of_the_user_is_read_in_its_order(
+def test_stream_in_spark_reads_a_user_schema_in_its_order(
     spark: SparkSession, broker: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -154,7 +156,9 @@ def test_a_schema_of_the_user_is_read_in_its_order(
     assert sorted((row.offset, bytes(row.value)) for row in seen) == [(n, b"value-%d" % n) for n in range(3)]
 
 
-def test_the_progress_shows_how_far_the_topic_goes(broker: LocalCluster, topic: str, pipe: Pipe) -> None:
+def test_stream_progress_in_spark_shows_the_latest_offsets_of_the_topic(
+    broker: LocalCluster, topic: str, pipe: Pipe
+) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     write_records(broker.bootstrap, topic, numbered(5))
     pipeline = pipe(maxOffsetsPerTrigger=2)
@@ -166,7 +170,7 @@ def test_the_progress_shows_how_far_the_topic_goes(broker: LocalCluster, topic: 
 
 
 @pytest.mark.timeout(600)
-def test_five_killed_leaders_cost_no_row_and_no_order(
+def test_stream_in_spark_keeps_all_rows_in_order_when_five_leaders_are_killed(
     spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(cluster.bootstrap, topic, partitions=4, replication_factor=3, min_insync_replicas=2)
@@ -196,7 +200,7 @@ def test_five_killed_leaders_cost_no_row_and_no_order(
 # topics that change
 
 
-def test_available_now_reads_a_topic_that_grew_and_one_that_a_pattern_matches_from_now_on(
+def test_available_now_stream_reads_new_partitions_and_new_topics_of_its_pattern(
     broker: LocalCluster, topic: str, pipe: Pipe
 ) -> None:
     first, second = f"{topic}-one", f"{topic}-two"
@@ -217,7 +221,7 @@ def test_available_now_reads_a_topic_that_grew_and_one_that_a_pattern_matches_fr
     assert pipeline.run() == []
 
 
-def test_a_running_query_reads_a_topic_that_grows(broker: LocalCluster, topic: str, pipe: Pipe) -> None:
+def test_running_stream_in_spark_reads_new_partitions_of_a_topic(broker: LocalCluster, topic: str, pipe: Pipe) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
     pipeline = pipe(**{"kafka.metadata.max.age.ms": 100})
     with stopping(pipeline.start()) as query:
@@ -230,7 +234,7 @@ def test_a_running_query_reads_a_topic_that_grows(broker: LocalCluster, topic: s
     assert values(pipeline.rows) == list(range(9))
 
 
-def test_a_recreated_topic_fails_the_query_or_is_read_from_its_begin(
+def test_stream_in_spark_fails_on_a_recreated_topic_or_reads_it_by_option_fail_on_data_loss(
     broker: LocalCluster, topic: str, pipe: Pipe
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -244,7 +248,7 @@ def test_a_recreated_topic_fails_the_query_or_is_read_from_its_begin(
     assert values(lenient.run()) == [100, 101, 102, 103, 104]
 
 
-def test_records_deleted_before_they_were_read_fail_the_query_or_are_left_out(
+def test_stream_in_spark_fails_on_deleted_records_or_skips_them_by_option_fail_on_data_loss(
     broker: LocalCluster, topic: str, pipe: Pipe
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -258,17 +262,17 @@ def test_records_deleted_before_they_were_read_fail_the_query_or_are_left_out(
     assert values(lenient.run()) == [6, 7, 8, 9]
 
 
-def test_a_wrong_option_and_an_unknown_topic_fail_with_their_names(pipe: Pipe, topic: str) -> None:
+def test_stream_in_spark_error_names_a_wrong_option_or_unknown_topic(pipe: Pipe, topic: str) -> None:
     with pytest.raises(Exception, match=r"OptionError.*did you mean startingOffsets"):
         pipe(startingOfsets="earliest").run()
     with pytest.raises(Exception, match=topic):
         pipe().run()
 
 
-# politeness
+# few requests
 
 
-def test_an_idle_query_asks_the_cluster_few_times(spark: SparkSession, tmp_path: Path) -> None:
+def test_idle_stream_in_spark_sends_few_requests(spark: SparkSession, tmp_path: Path) -> None:
     with scripted_brokers(Brokers(offsets={EARLIEST: 0, LATEST: 0})) as brokers:
         address = brokers.addresses[0]
         pipeline = Pipeline(
@@ -281,10 +285,10 @@ def test_an_idle_query_asks_the_cluster_few_times(spark: SparkSession, tmp_path:
             asked = brokers.asked[before:]
             assert len(asked) <= REQUESTS_PER_SECOND_MAX * (time.monotonic() - begun) + 1
             assert {key for _, key in asked} == {ApiKey.LIST_OFFSETS}
-    assert pipeline.batches == [(0, [])]  # Spark begins each query with a batch
+    assert pipeline.batches == [(0, [])]  # Spark begins each run of a query with a micro-batch
 
 
-def test_a_query_that_is_stopped_leaves_no_connection(
+def test_stopped_stream_in_spark_leaves_no_connection(
     spark: SparkSession, broker: LocalCluster, topic: str, pipe: Pipe
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)
@@ -311,7 +315,7 @@ def test_a_query_that_is_stopped_leaves_no_connection(
 # consumer groups
 
 
-def test_a_group_is_one_batch_behind_and_level_with_the_committer(
+def test_stream_commits_to_its_group_are_one_micro_batch_behind_without_a_group_committer(
     spark: SparkSession, broker: LocalCluster, topic: str, pipe: Pipe
 ) -> None:
     create_topic(broker.bootstrap, topic, partitions=1)

@@ -1,4 +1,4 @@
-"""Plans of resets as files, and the one rule that a command line says."""
+"""Reset plans as files, and the rule that the options of a command line give."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kraft.client.admin.reset import PlannedReset, ResetRule, ResetTo
 from kraft.deploy.cli.groups.offset_resets import _change, _rule, _rules_of_rows, show_outcomes
 from kraft.deploy.cli.groups.reset_file import Plan, read_plan, write_plan
 from kraft.deploy.cli.output import CommandFailed
-from kraft.deploy.cli.several import Outcome
+from kraft.deploy.cli.several import NameResult
 from tests.stages.kraft_command import Command
 
 
-def test_a_plan_that_was_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_reset_plan_is_read_back_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     write_plan(
         path,
@@ -33,7 +33,7 @@ def test_a_plan_that_was_written_is_read_again(tmp_path: Path) -> None:
     }
 
 
-def test_rows_without_a_group_are_for_each(tmp_path: Path) -> None:
+def test_plan_rows_without_a_group_apply_to_every_group(tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text("# topic,partition,offset\nt,0,5\n\n t , 1 , 6 \n")
     rows = read_plan(path)
@@ -42,32 +42,32 @@ def test_rows_without_a_group_are_for_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["t,0", "g,h,t,0,1", "t,zero,1", "t,0,", "t,0,-7"])
-def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_of_a_reset_plan_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "plan.csv"
     path.write_text(f"t,0,1\n{line}\n")
     with pytest.raises(CommandFailed, match=r"plan.csv, line 2: expected \[group,\]topic,partition,offset"):
         read_plan(path)
 
 
-def test_a_plan_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_reset_plan_that_is_not_text_is_refused_with_its_file_name(tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_bytes(b"\x93\xff")
-    with pytest.raises(CommandFailed, match=r"plan\.csv: this is no text"):
+    with pytest.raises(CommandFailed, match=r"plan\.csv: this is not text"):
         read_plan(path)
 
 
-def test_a_plan_without_a_line_for_a_group_that_was_named_is_refused(tmp_path: Path) -> None:
+def test_a_reset_plan_without_a_line_for_a_named_group_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text("one,t,0,5\n")
     said = Command(tmp_path).run("groups", "reset-offsets", "one", "oen", "--from-file", path, code=2)
     assert f"{path}: no line is for group oen" in said
 
 
-DONE: Outcome[Plan] = Outcome("one", (PlannedReset("t", 0, 4, 1),), None)
-REFUSED: Outcome[Plan] = Outcome("two", None, CommandFailed("group two, t-0: unknown member id"))
+DONE: NameResult[Plan] = NameResult("one", (PlannedReset("t", 0, 4, 1),), None)
+REFUSED: NameResult[Plan] = NameResult("two", None, CommandFailed("group two, t-0: unknown member id"))
 
 
-def test_what_was_reset_is_shown_beside_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partly_refused_reset_shows_both_the_reset_and_the_refused_groups(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as end:
         show_outcomes([DONE, REFUSED], as_json=False)
     assert end.value.exit_code == 1
@@ -79,7 +79,7 @@ def test_what_was_reset_is_shown_beside_what_was_refused(capsys: pytest.CaptureF
     assert err == "kraft: group two, t-0: unknown member id\n"
 
 
-def test_a_refused_reset_is_told_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_reset_is_reported_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         show_outcomes([DONE, REFUSED], as_json=True)
     told = json.loads(capsys.readouterr().out)
@@ -88,12 +88,12 @@ def test_a_refused_reset_is_told_in_json_too(capsys: pytest.CaptureFixture[str])
     assert told["failures"] == [{"group": "two", "error": "group two, t-0: unknown member id"}]
 
 
-def test_a_single_group_that_is_refused_is_told_as_the_end_of_the_verb() -> None:
+def test_a_refused_reset_of_a_single_group_raises_its_error() -> None:
     with pytest.raises(CommandFailed, match="unknown member id"):
         show_outcomes([REFUSED], as_json=False)
 
 
-def test_exactly_one_target_must_be_given() -> None:
+def test_a_reset_requires_exactly_one_target() -> None:
     assert _rule(["earliest"], [], None, None, False) == ResetRule(ResetTo.EARLIEST)
     assert _rule([], [77], None, None, False) == ResetRule(ResetTo.TIME, 77)
     assert _rule([], [], -3, None, False) == ResetRule(ResetTo.SHIFT, -3)
@@ -116,18 +116,18 @@ def test_exactly_one_target_must_be_given() -> None:
         (PlannedReset("t", 0, 0, 0, is_clamped=True), "none (clamped)"),
     ],
 )
-def test_a_change_says_when_the_log_does_not_reach_as_far(planned: PlannedReset, told: str) -> None:
+def test_a_reset_beyond_the_log_is_shown_as_clamped(planned: PlannedReset, told: str) -> None:
     assert _change(planned) == told
 
 
-def test_a_file_without_a_line_is_refused(tmp_path: Path) -> None:
+def test_an_empty_reset_plan_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text("# nothing\n")
-    with pytest.raises(CommandFailed, match="holds no line"):
+    with pytest.raises(CommandFailed, match="has no line"):
         read_plan(path)
 
 
-def test_a_plan_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_reset_plan_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="No such file or directory; nothing was changed") as failure:
         write_plan(tmp_path / "nowhere" / "plan.csv", {"g": (PlannedReset("t", 0, 1, 2),)})
     assert failure.value.code == 2

@@ -1,4 +1,4 @@
-"""`kraft groups reset-offsets --all-groups`: which these are, and that none is changed if one is in use."""
+"""`kraft groups reset-offsets --all-groups`: which groups it resets, and that it resets none if one has members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kraft.client import Consumer
 from kraft.client.admin import NewTopic
 from kraft.client.admin.reset import ResetRule, ResetTo
-from kraft.deploy.cli.groups.offset_resets import Wanted, carry_out_plans, make_plans, require_empty
+from kraft.deploy.cli.groups.offset_resets import ResetRequest, carry_out_plans, make_plans, require_empty
 from kraft.deploy.cli.output import CommandFailed
 from kraft.wire.api_keys import ApiKey
 from tests.stages.admin_client import Stage, play
@@ -22,7 +22,8 @@ RECORDS = {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3}
 
 
 async def make_two_groups(stage: Stage) -> None:
-    """`one` stands at 1 in partition 0, `two` at 2 in partition 1."""
+    """Create two groups: `one` has committed offset 1 of partition 0, and `two` has committed offset 2 of partition
+    1."""
     await stage.admin.topics.create(NewTopic("t", 2))
     for partition in (0, 1):
         await stage.produce("t", RECORDS, partition=partition)
@@ -35,7 +36,7 @@ async def committed(stage: Stage, group: str) -> dict[int, int]:
 
 
 async def join_as_connect_does(stage: Stage, group: str) -> None:
-    """One member of a group that is not one of consumers."""
+    """Join a group as one member whose protocol type is not that of consumers."""
     fields = {
         "group_id": group,
         "session_timeout": 30_000,
@@ -48,10 +49,10 @@ async def join_as_connect_does(stage: Stage, group: str) -> None:
     await router.ask_coordinator(group, ApiKey.JOIN_GROUP, lambda told: 0, member_id=answer.member_id, **fields)
 
 
-def test_all_that_the_groups_of_consumers_have_committed_for_is_reset() -> None:
+def test_resetting_all_groups_and_topics_resets_everything_that_consumer_groups_committed() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
-        plans = await make_plans(stage.admin, Wanted(None, rule=LATEST))
+        plans = await make_plans(stage.admin, ResetRequest(None, rule=LATEST))
         assert {name: [(one.partition, one.before, one.after) for one in plan] for name, plan in plans.items()} == {
             "one": [(0, 1, 4)],
             "two": [(1, 2, 4)],
@@ -64,12 +65,12 @@ def test_all_that_the_groups_of_consumers_have_committed_for_is_reset() -> None:
     play(work)
 
 
-def test_topics_that_are_named_are_reset_in_each_group_of_consumers() -> None:
+def test_resetting_all_groups_resets_the_named_topics_in_each_consumer_group() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
         await join_as_connect_does(stage, "workers")
         assert [group.group_id for group in await stage.admin.groups.list()] == ["one", "two", "workers"]
-        plans = await make_plans(stage.admin, Wanted(None, topics=["t:0"], rule=EARLIEST))
+        plans = await make_plans(stage.admin, ResetRequest(None, topics=["t:0"], rule=EARLIEST))
         assert {name: [(one.before, one.after) for one in plan] for name, plan in plans.items()} == {
             "one": [(1, 0)],
             "two": [(None, 0)],
@@ -78,7 +79,7 @@ def test_topics_that_are_named_are_reset_in_each_group_of_consumers() -> None:
     play(work)
 
 
-def test_a_group_that_has_committed_nothing_is_left_out_of_all_and_refused_by_its_name() -> None:
+def test_a_group_without_commits_is_skipped_with_all_groups_and_refused_by_name() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
         await stage.admin.groups.delete_offsets("two", [("t", 1)])
@@ -87,21 +88,21 @@ def test_a_group_that_has_committed_nothing_is_left_out_of_all_and_refused_by_it
         async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam, **settings) as consumer:
             await consumer.subscribe(["t"])
             await consumer.poll(timeout_ms=10_000)
-            plans = await make_plans(stage.admin, Wanted(None, rule=EARLIEST))
+            plans = await make_plans(stage.admin, ResetRequest(None, rule=EARLIEST))
             assert list(plans) == ["one"]
             await require_empty(stage.admin, plans)
         with pytest.raises(CommandFailed, match="group new has committed nothing"):
-            await make_plans(stage.admin, Wanted(("one", "new"), rule=EARLIEST))
+            await make_plans(stage.admin, ResetRequest(("one", "new"), rule=EARLIEST))
 
     play(work)
 
 
-def test_every_group_with_members_is_named_and_none_is_changed() -> None:
+def test_a_reset_names_all_groups_with_members_and_changes_none() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
         await stage.admin.groups.alter_offsets("three", {("t", 0): 3})
         world, servers = stage.cluster.world, stage.bootstrap_servers
-        plans = await make_plans(stage.admin, Wanted(None, rule=EARLIEST))
+        plans = await make_plans(stage.admin, ResetRequest(None, rule=EARLIEST))
         async with Consumer(bootstrap_servers=servers, seam=world.node("a"), group_id="two") as first:
             await first.subscribe(["t"])
             await first.poll(timeout_ms=1_000)
@@ -116,10 +117,10 @@ def test_every_group_with_members_is_named_and_none_is_changed() -> None:
     play(work)
 
 
-def test_a_group_that_gets_a_member_late_is_told_of_and_the_others_are_changed() -> None:
+def test_a_reset_reports_a_group_that_gains_a_member_and_changes_the_others() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
-        plans = await make_plans(stage.admin, Wanted(None, rule=EARLIEST))
+        plans = await make_plans(stage.admin, ResetRequest(None, rule=EARLIEST))
         await require_empty(stage.admin, plans)
         seam = stage.cluster.world.node("reader")
         async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam, group_id="one") as consumer:
@@ -134,10 +135,10 @@ def test_a_group_that_gets_a_member_late_is_told_of_and_the_others_are_changed()
     play(work)
 
 
-def test_groups_whose_coordinators_do_not_answer_are_told_of_each() -> None:
+def test_a_reset_reports_each_group_whose_coordinator_does_not_respond() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
-        plans = await make_plans(stage.admin, Wanted(None, rule=EARLIEST))
+        plans = await make_plans(stage.admin, ResetRequest(None, rule=EARLIEST))
         for broker in (1, 2):
             stage.cluster.crash(broker, lose_power=False, is_noticed=True)
         outcomes = await carry_out_plans(stage.admin, plans)
@@ -145,19 +146,22 @@ def test_groups_whose_coordinators_do_not_answer_are_told_of_each() -> None:
         for one in outcomes:
             assert one.problem is not None
             assert one.problem.code == 3
-            assert re.match(f"group {one.name}: .*; whether its offsets have changed says", str(one.problem))
+            assert re.match(
+                f"group {one.name}: .*; kraft groups describe shows whether its offsets have changed", str(one.problem)
+            )
 
     play(work, timeout_ms=3_000)
 
 
-def test_what_topics_hold_is_asked_once_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_of_several_groups_requests_topic_offsets_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
         asked: list[str] = []
         for room, name in ((stage.admin.topics, "describe"), (stage.admin.partitions, "offsets")):
             monkeypatch.setattr(room, name, partial(note, asked, name, getattr(room, name)))
-        await make_plans(stage.admin, Wanted(None, topics=["t"], rule=EARLIEST))
-        assert sorted(asked) == ["describe", "offsets", "offsets", "offsets"]  # first, next, and by time
+        await make_plans(stage.admin, ResetRequest(None, topics=["t"], rule=EARLIEST))
+        # start offset, end offset, and offset by time
+        assert sorted(asked) == ["describe", "offsets", "offsets", "offsets"]
 
     play(work)
 
@@ -167,18 +171,18 @@ async def note(asked: list[str], name: str, ask: Callable[..., Awaitable[Any]], 
     return await ask(*args)
 
 
-def test_a_file_is_for_the_groups_that_are_there() -> None:
+def test_a_reset_plan_file_applies_to_existing_groups_only() -> None:
     async def work(stage: Stage) -> None:
         await make_two_groups(stage)
-        wanted = Wanted(None, rows=[(None, "t", 0, 2), ("two", "t", 1, 3)])
+        wanted = ResetRequest(None, rows=[(None, "t", 0, 2), ("two", "t", 1, 3)])
         plans = await make_plans(stage.admin, wanted)
         assert {name: [(one.partition, one.after) for one in plan] for name, plan in plans.items()} == {
             "one": [(0, 2)],
             "two": [(0, 2), (1, 3)],
         }
-        assert list(await make_plans(stage.admin, Wanted(None, rows=[("two", "t", 1, 3)]))) == ["two"]
+        assert list(await make_plans(stage.admin, ResetRequest(None, rows=[("two", "t", 1, 3)]))) == ["two"]
         with pytest.raises(CommandFailed, match="lines for groups that are not there: owt; name groups") as refused:
-            await make_plans(stage.admin, Wanted(None, rows=[("two", "t", 1, 3), ("owt", "t", 1, 3)]))
+            await make_plans(stage.admin, ResetRequest(None, rows=[("two", "t", 1, 3), ("owt", "t", 1, 3)]))
         assert refused.value.code == 4
 
     play(work)

@@ -1,4 +1,4 @@
-"""The bars of verbs that take long, as a terminal shows them; what they print goes into a pipe meanwhile."""
+"""Progress bars of long commands on a terminal, while their output goes into a pipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = "".join(f"{number}\n" for number in range(30))
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """A cluster of one node, which is the one started last, with 30 records in a topic of two partitions."""
+    """A cluster of one node, which was started last, with 30 records in a topic of two partitions."""
     home = tmp_path_factory.mktemp("bars")
     kraft = Command(home / "state")
     port = str(free_port(ClusterLayout(combined=1)))
@@ -32,7 +32,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     kraft.run("down")
 
 
-def test_records_that_are_typed_are_not_drawn_over(up: Command) -> None:
+def test_produce_draws_no_bar_while_records_are_typed(up: Command) -> None:
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "kraft.deploy.cli", "produce", "typed", "--json"]
     environment = {**os.environ, "XDG_STATE_HOME": str(up.state), "TERM": "xterm", "COLUMNS": "100"}
@@ -55,7 +55,8 @@ def test_records_that_are_typed_are_not_drawn_over(up: Command) -> None:
 
 
 def run_before_a_terminal(kraft: Command, *arguments: str | Path) -> tuple[str, str]:
-    """What the command prints into a pipe, and what the terminal shows that is its standard error."""
+    """Run a command whose standard output is a pipe and whose standard error is a terminal. Return what it wrote to
+    each."""
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "kraft.deploy.cli", *map(str, arguments)]
     environment = {**os.environ, "XDG_STATE_HOME": str(kraft.state), "TERM": "xterm", "COLUMNS": "100"}
@@ -76,7 +77,7 @@ def _read_all(screen: int) -> str:
     try:
         while data := os.read(screen, 65536):
             shown += data
-    except OSError:  # what a terminal says when nobody holds its other end
+    except OSError:  # reading from a terminal whose other end is closed raises OSError
         pass
     return shown.decode()
 
@@ -92,14 +93,16 @@ def _read_all(screen: int) -> str:
         (("--group", "readers", "--count", "3"), "0\n1\n2\n", "3/3"),
     ],
 )
-def test_a_read_that_ends_by_itself_has_a_bar(up: Command, range_: tuple[str, ...], printed: str, bar: str) -> None:
+def test_a_consume_that_ends_by_itself_draws_a_progress_bar(
+    up: Command, range_: tuple[str, ...], printed: str, bar: str
+) -> None:
     out, shown = run_before_a_terminal(up, "consume", "t", *range_)
     assert out == printed
     assert "reading" in shown
     assert bar in shown
 
 
-def test_a_wait_for_moves_has_a_bar(up: Command, tmp_path: Path) -> None:
+def test_waiting_for_replica_moves_draws_a_progress_bar(up: Command, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(up.run("partitions", "reassign", "plan", "t"))
     out, shown = run_before_a_terminal(up, "partitions", "reassign", "execute", plan, "--wait", "--json")

@@ -1,4 +1,4 @@
-"""`kraft fault` against a node that runs as a process: rules and links are set, do what they say, and are cleared."""
+"""`kraft fault` with a real node process: rules and link faults are set, take effect, and are cleared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kraft(tmp_path: Path) -> Command:
     return Command(tmp_path)
 
 
-def test_a_rule_spoils_answers_until_it_is_cleared(kraft: Command, folder: Path) -> None:
+def test_a_fault_rule_spoils_responses_until_it_is_cleared(kraft: Command, folder: Path) -> None:
     data = ("--data", folder)
     at = ("--bootstrap-server", ClusterFolder(folder).read()[0].bootstrap_servers())
     set_ = kraft.json(
@@ -50,7 +50,7 @@ def test_a_rule_spoils_answers_until_it_is_cleared(kraft: Command, folder: Path)
     kraft.run("topics", "create", "orders", *at)
 
 
-def test_links_are_listed_and_mended(kraft: Command, folder: Path) -> None:
+def test_faulty_links_are_listed_and_cleared(kraft: Command, folder: Path) -> None:
     data = ("--data", folder)
     kraft.run("fault", "link", "1", "1", "hang", "--listener", "PLAINTEXT", *data)
     socket = str(folder / "1" / "fault.sock")
@@ -79,12 +79,12 @@ def test_links_are_listed_and_mended(kraft: Command, folder: Path) -> None:
         (("link", "/nowhere/s", "1", "hang", "--both"), EXIT_USAGE, "--both needs"),
     ],
 )
-def test_what_cannot_be_done_says_why(
+def test_impossible_faults_are_refused_with_the_reason(
     kraft: Command, folder: Path, words: tuple[str, ...], code: int, says: str
 ) -> None:
     assert says in kraft.run("fault", *words, "--data", folder, code=code)
 
 
-def test_a_node_that_was_started_without_fault_control_cannot_be_told(tmp_path: Path) -> None:
+def test_faults_on_a_node_started_without_fault_control_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="--fault-control"):
         FaultClient(tmp_path / "fault.sock").listed()

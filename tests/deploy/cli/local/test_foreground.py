@@ -1,4 +1,6 @@
-"""`kraft up` in the foreground and `kraft node`: they say when they are ready, and end with what they started."""
+"""`kraft up` in the foreground and `kraft node`: they report readiness, and end together with the processes that they
+started.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ SHAPE = ClusterLayout(combined=1)
 
 END_SECONDS_MAX = 60
 HOME = "\x1b[H"
-"""Before each frame: the cursor goes to the first line."""
+"""Escape sequence that precedes each frame: moves the cursor to the first line."""
 
 
 @contextmanager
 def spawn(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command as a process, which does not outlive the test."""
+    """Run the command as a process that ends with the test at the latest."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "kraft.deploy.cli", *arguments]
     process = subprocess.Popen(
@@ -39,7 +41,7 @@ def spawn(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # tests may run under nohup
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests may run under nohup
     )
     try:
         yield process
@@ -53,7 +55,7 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_up_alone_uses_a_temporary_folder_and_takes_it_away(tmp_path: Path) -> None:
+def test_up_without_options_uses_a_temporary_folder_and_deletes_it(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
         assert process.stdout is not None
@@ -65,13 +67,13 @@ def test_up_alone_uses_a_temporary_folder_and_takes_it_away(tmp_path: Path) -> N
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=END_SECONDS_MAX)
         assert process.returncode == 0
-        fate = f"{folder.parent}, a temporary folder, is removed"
+        fate = f"{folder.parent}, a temporary folder, is deleted"
         assert said == f"stopping 1 node …\nall nodes have stopped; {fate}\n"
     assert not answers(port)
     assert not folder.parent.exists()
 
 
-def test_up_that_is_ended_by_down_says_so(tmp_path: Path) -> None:
+def test_up_reports_that_kraft_down_ended_the_cluster(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     for given, data in (((), ""), (("--data", str(tmp_path / "kept")), str(tmp_path / "kept"))):
         with spawn(tmp_path, "up", "--combined", "1", "--port", str(port), *given) as process:
@@ -81,13 +83,13 @@ def test_up_that_is_ended_by_down_says_so(tmp_path: Path) -> None:
             _, said = process.communicate(timeout=END_SECONDS_MAX)
             assert process.returncode == 0
         again = f"the data is in {data}; start it again with kraft up --data {data}"
-        fate = again if data else f"{folder}, a temporary folder, is removed"
+        fate = again if data else f"{folder}, a temporary folder, is deleted"
         assert said == f"ended by kraft down; {fate}\n"
         assert Path(folder).exists() is bool(data)
 
 
-def test_up_whose_nodes_have_ended_by_themselves_fails_and_says_how_they_ended(tmp_path: Path) -> None:
-    """The folder is gone with their logs: the last line of each is shown."""
+def test_up_whose_nodes_end_by_themselves_fails_and_reports_how_they_ended(tmp_path: Path) -> None:
+    """The last line of each log is shown, because the temporary folder is deleted together with the logs."""
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(free_port(SHAPE))) as process:
         assert process.stdout is not None
         folder = process.stdout.readline().rpartition(" data ")[2].strip()
@@ -96,7 +98,7 @@ def test_up_whose_nodes_have_ended_by_themselves_fails_and_says_how_they_ended(t
         assert process.returncode == 1
     assert not Path(folder).exists()
     first, second, third = said.splitlines()
-    assert first == f"every node has ended; {folder}, a temporary folder, is removed"
+    assert first == f"every node has ended; {folder}, a temporary folder, is deleted"
     assert second == "kraft: not cleanly:"
     assert third.startswith("  node 1, killed by SIGKILL (2")
     assert third.endswith("node=1)")
@@ -109,10 +111,10 @@ def test_up_whose_nodes_were_stopped_one_by_one_succeeds(tmp_path: Path) -> None
         Command(tmp_path / "state").run("stop", "1", "--data", folder)
         _, said = process.communicate(timeout=END_SECONDS_MAX)
         assert process.returncode == 0
-    assert said == f"every node has ended; {folder}, a temporary folder, is removed\n"
+    assert said == f"every node has ended; {folder}, a temporary folder, is deleted\n"
 
 
-def test_port_0_chooses_free_ports(tmp_path: Path) -> None:
+def test_kraft_up_with_port_0_chooses_free_ports(tmp_path: Path) -> None:
     with spawn(tmp_path, "up", "--combined", "1", "--port", "0") as process:
         assert process.stdout is not None
         port = int(process.stdout.readline().split(",")[0].rpartition(":")[2])
@@ -122,7 +124,7 @@ def test_port_0_chooses_free_ports(tmp_path: Path) -> None:
         process.wait(END_SECONDS_MAX)
 
 
-def test_external_addresses_are_shown(tmp_path: Path) -> None:
+def test_up_shows_external_addresses(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     data = tmp_path / "data"
     external = f"example.org:{port + 10}"
@@ -137,8 +139,8 @@ def test_external_addresses_are_shown(tmp_path: Path) -> None:
         process.wait(END_SECONDS_MAX)
 
 
-def test_a_cluster_that_cannot_be_remembered_is_ended_by_its_folder(tmp_path: Path) -> None:
-    """Where the home folder cannot be written, kraft down alone does not find it."""
+def test_up_with_an_unwritable_home_folder_shows_a_down_command_with_the_data_folder(tmp_path: Path) -> None:
+    """`kraft down` without options does not find the cluster if the home folder is not writable."""
     (tmp_path / "state").write_text("a file in place of the folder")
     kraft = Command(tmp_path / "state")
     where = ("--combined", "1", "--port", str(free_port(SHAPE)), "--data", tmp_path / "data")
@@ -149,7 +151,7 @@ def test_a_cluster_that_cannot_be_remembered_is_ended_by_its_folder(tmp_path: Pa
     assert kraft.run(*command.split()) == f"{tmp_path / 'data'} is down\n"
 
 
-def test_up_with_json_tells_where_the_cluster_is(tmp_path: Path) -> None:
+def test_up_with_json_prints_the_addresses_and_the_folder(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     data = str(tmp_path / "data")
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port), "--data", data, "--json") as process:
@@ -162,7 +164,7 @@ def test_up_with_json_tells_where_the_cluster_is(tmp_path: Path) -> None:
     assert Path(data).exists()
 
 
-def test_one_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) -> None:
+def test_kraft_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     config = tmp_path / "server.properties"
     config.write_text(
@@ -194,7 +196,7 @@ def test_one_node_runs_from_its_properties_and_stops_on_sigterm(tmp_path: Path) 
 
 @contextmanager
 def formatted_node(tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """`kraft node` of both roles, whose log is to be read from `stderr`."""
+    """Run `kraft node` with both roles; the pipe `stderr` gets its log."""
     config = tmp_path / "server.properties"
     config.write_text(
         f"process.roles=broker,controller\nnode.id=1\nlog.dirs={tmp_path}/data\n"
@@ -207,10 +209,10 @@ def formatted_node(tmp_path: Path, port: int) -> Iterator[subprocess.Popen[str]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_node_whose_log_has_no_reader_any_more_serves_and_stops_cleanly(
+def test_a_node_whose_log_reader_has_ended_keeps_serving_and_stops_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """As with `kraft node … 2>&1 | head -3`, and a ctrl-C that ends `tee` as well."""
+    """This happens with `kraft node … 2>&1 | head -3`, and with a ctrl-C that also ends `tee`."""
     port = free_port(SHAPE)
     with formatted_node(tmp_path, port) as node:
         assert node.stderr is not None
@@ -226,7 +228,7 @@ def test_a_node_whose_log_has_no_reader_any_more_serves_and_stops_cleanly(
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_an_up_whose_output_has_no_reader_any_more_ends_its_cluster_at_ctrl_c(tmp_path: Path) -> None:
+def test_up_whose_output_reader_has_ended_still_ends_its_cluster_at_ctrl_c(tmp_path: Path) -> None:
     port = free_port(SHAPE)
     with spawn(tmp_path, "up", "--combined", "1", "--port", str(port)) as process:
         assert process.stdout is not None
@@ -243,7 +245,7 @@ def test_an_up_whose_output_has_no_reader_any_more_ends_its_cluster_at_ctrl_c(tm
     assert list(tmp_path.glob("kraft-????????")) == []
 
 
-def test_a_cluster_in_the_background_stays_although_nobody_reads_that_it_is_ready(tmp_path: Path) -> None:
+def test_a_background_cluster_keeps_running_if_its_ready_line_cannot_be_written(tmp_path: Path) -> None:
     port, folder = free_port(SHAPE), str(tmp_path / "cluster")
     with spawn(tmp_path, "up", "--background", "--combined", "1", "--port", str(port), "--data", folder) as process:
         assert process.stdout is not None
@@ -256,7 +258,7 @@ def test_a_cluster_in_the_background_stays_although_nobody_reads_that_it_is_read
         Command(tmp_path / "state").run("down", "--data", folder)
 
 
-def test_an_up_that_fails_leaves_no_temporary_folder(tmp_path: Path) -> None:
+def test_a_failed_up_leaves_no_temporary_folder(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -313,7 +315,7 @@ def test_the_live_table_shows_partitions_while_a_broker_is_paused_and_after_a_re
         assert frame.count("ready: bootstrap") == frame.count(HOME)
         kraft.run("resume", "2")
         process.send_signal(signal.SIGINT)
-        assert "is removed" in read_to_end(screen, terminal)
+        assert "is deleted" in read_to_end(screen, terminal)
         assert process.wait(END_SECONDS_MAX) == 0
     finally:
         process.kill()
@@ -322,7 +324,7 @@ def test_the_live_table_shows_partitions_while_a_broker_is_paused_and_after_a_re
 
 
 def read_until(screen: int, *expected: str) -> str:
-    """Read what a terminal shows until all of this was on it."""
+    """Read the terminal until all of these texts were shown."""
     shown = ""
     while not all(text in shown for text in expected):
         shown += os.read(screen, 65536).decode("utf-8", "replace")
@@ -330,11 +332,11 @@ def read_until(screen: int, *expected: str) -> str:
 
 
 def read_to_end(screen: int, terminal: int = -1) -> str:
-    """Read on until no process has the terminal open; `terminal` is our own descriptor of it, if we hold one."""
+    """Read until no process has the terminal open. `terminal` is our own descriptor of the terminal, if we have one."""
     if terminal >= 0:
         os.close(terminal)
     shown = ""
-    with contextlib.suppress(OSError):  # what a terminal says when nobody holds its other end
+    with contextlib.suppress(OSError):  # reading from a terminal whose other end is closed raises OSError
         while data := os.read(screen, 65536):
             shown += data.decode("utf-8", "replace")
     return shown

@@ -1,4 +1,4 @@
-"""`kraft logs`: the lines of several nodes by time."""
+"""`kraft logs`: merges the lines of several nodes by time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kraft.deploy.cli.local.node_logs import labelled, merge_by_time, read_from
-from kraft.deploy.launch.logs import _in_reading_order, _render_line
+from kraft.deploy.launch.logs import _fixed_fields_first, _render_line
 
 FIRST = ["2026-01-01T00:00:01.000001Z INFO a", "2026-01-01T00:00:03.5Z ERROR c", "Traceback …", "  in f"]
 SECOND = ["2026-01-01T00:00:02.1Z INFO b", "2026-01-01T00:00:04Z INFO d"]
@@ -18,7 +18,7 @@ def test_lines_of_two_nodes_are_merged_by_time_and_a_traceback_stays_together() 
     assert merged == [(1, "O a"), (2, "O b"), (1, "R c"), (1, "k …"), (1, "n f"), (2, "O d")]
 
 
-def test_lines_of_json_are_merged_by_their_timestamps_and_shown_as_they_are() -> None:
+def test_json_log_lines_are_merged_by_timestamp_and_shown_unchanged() -> None:
     first, second, third = (
         json.dumps({"event": "quorum", "timestamp": f"2026-01-01T00:00:0{second}.5Z"}) for second in (1, 2, 3)
     )
@@ -27,9 +27,9 @@ def test_lines_of_json_are_merged_by_their_timestamps_and_shown_as_they_are() ->
     assert labelled(1, "2026-01-01T00:00:01Z INFO a") == "[1] 2026-01-01T00:00:01Z INFO a"
 
 
-def test_a_line_of_json_begins_with_time_level_event_and_node() -> None:
+def test_a_json_log_line_begins_with_time_level_event_and_node() -> None:
     fields = {"epoch": 1, "event": "quorum", "node": 3, "level": "info", "timestamp": "T"}
-    ordered = _in_reading_order(None, "info", fields)
+    ordered = _fixed_fields_first(None, "info", fields)
     assert list(ordered.items()) == [
         ("timestamp", "T"),
         ("level", "info"),
@@ -39,7 +39,7 @@ def test_a_line_of_json_begins_with_time_level_event_and_node() -> None:
     ]
 
 
-def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_an_incomplete_log_line_is_read_once_it_is_complete(tmp_path: Path) -> None:
     log = tmp_path / "node.log"
     assert read_from(log, 0) == ("", 0)
     log.write_text("one\ntw")
@@ -49,6 +49,6 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -
     assert read_from(log, position) == ("two\n", 8)
 
 
-def test_ids_in_a_log_line_are_written_as_kafka_writes_them() -> None:
+def test_ids_in_a_log_line_are_in_kafkas_base64_form() -> None:
     fields = {"timestamp": "T", "level": "info", "event": "it opens", "topic_id": UUID(int=1)}
     assert _render_line(None, "info", fields) == "T INFO    it opens topic_id=AAAAAAAAAAAAAAAAAAAAAQ"

@@ -1,4 +1,6 @@
-"""`kraft run -- CMD`: a program with a fresh cluster: its streams, signals and exit code, and that nothing is left."""
+"""`kraft run -- CMD` runs a program with a fresh cluster: the program's streams, signals and exit code, and that no
+process or file remains.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ PAUSE = "import signal; signal.pause()"
 
 @pytest.fixture(autouse=True)
 def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clusters put their folders here, where a test can look for them."""
+    """Create the folders of clusters in this folder, so that a test can check them."""
     folder = tmp_path / "t"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -39,7 +41,8 @@ def python(code: str) -> list[str]:
 
 
 def below(pid: int) -> list[psutil.Process]:
-    """A process and all below it, and the nodes of its cluster, which are below its launcher."""
+    """Return a process and its descendants, including the nodes of its cluster, which are descendants of its
+    launcher."""
     return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
 
 
@@ -50,7 +53,7 @@ def wait_gone(processes: list[psutil.Process], tmp_path: Path) -> None:
 
 
 def folders(tmp_path: Path) -> list[Path]:
-    """Of clusters; the launcher's own stays, which is the same for all clusters of a user."""
+    """Return the folders of clusters. The launcher's own folder, which all clusters of a user share, is left out."""
     return list((tmp_path / "t").glob("kraft-cluster-*"))
 
 
@@ -61,75 +64,75 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-# what passes through
+# passed through to the program
 
 
-def test_output_input_and_exit_code_are_the_programs(kraft: Command) -> None:
+def test_run_passes_input_output_and_exit_code_of_the_program_through(kraft: Command) -> None:
     code = "import sys; print(sys.stdin.read().upper()); print('bad', file=sys.stderr); sys.exit(3)"
     with kraft.start("run", *python(code)) as process:
         assert process.communicate("hello", timeout=SECONDS_MAX) == ("HELLO\n", "bad\n")
     assert process.returncode == 3
 
 
-def test_the_cluster_answers_at_the_address_given(kraft: Command) -> None:
+def test_run_gives_the_program_an_address_where_the_cluster_responds(kraft: Command) -> None:
     topics = [sys.executable, "-m", "kraft.deploy.cli", "topics", "create", "orders", "-b", "{bootstrap}"]
     assert "orders" in kraft.spawn("run", "--", *topics)
 
 
-def test_the_shape_and_the_settings_are_those_asked_for(kraft: Command) -> None:
+def test_run_starts_the_requested_nodes_with_the_requested_settings(kraft: Command) -> None:
     brokers = [sys.executable, "-m", "kraft.deploy.cli", "configs", "describe", "--broker", "2", "-b", "{bootstrap}"]
     shape = ("--controllers", "1", "--brokers", "2", "--set", "num.partitions=7")
     rows = json.loads(kraft.spawn("run", *shape, "--", *brokers, "--json"))
     assert [row["value"] for row in rows if row["key"] == "num.partitions"] == ["7"]
 
 
-def test_options_behind_the_program_are_the_programs(kraft: Command) -> None:
+def test_run_leaves_options_after_the_program_name_to_the_program(kraft: Command) -> None:
     assert kraft.spawn("run", "--combined", "1", "echo", "--help", "--set", "x") == "--help --set x\n"
 
 
-def test_a_program_that_a_signal_ends_gives_a_shells_exit_code(kraft: Command) -> None:
+def test_run_of_a_program_ended_by_a_signal_exits_with_128_plus_the_signal(kraft: Command) -> None:
     kraft.spawn("run", *python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), code=137)
 
 
-def test_logs_are_kept_where_that_is_asked_for(kraft: Command, tmp_path: Path) -> None:
+def test_run_copies_the_node_logs_to_the_requested_folder(kraft: Command, tmp_path: Path) -> None:
     kraft.spawn("run", "--keep-logs", tmp_path / "logs", "--", "true")
     assert "the node starts" in (tmp_path / "logs" / "1.log").read_text()
 
 
-# what cannot be
+# invalid calls
 
 
-def test_without_a_program_an_example_is_shown(kraft: Command) -> None:
+def test_run_without_a_program_shows_an_example(kraft: Command) -> None:
     assert "kraft run --combined 3 -- python app.py" in kraft.run("run", code=2)
 
 
-def test_a_program_that_is_not_there_is_refused_before_a_cluster_starts(kraft: Command, tmp_path: Path) -> None:
+def test_run_refuses_a_missing_program_before_a_cluster_starts(kraft: Command, tmp_path: Path) -> None:
     assert "no-such-program: no such program" in kraft.run("run", "--", "no-such-program", code=127)
     assert folders(tmp_path) == []
 
 
-def test_a_file_that_is_not_executable_is_refused(kraft: Command, tmp_path: Path) -> None:
+def test_run_refuses_a_file_that_is_not_executable(kraft: Command, tmp_path: Path) -> None:
     (tmp_path / "app").write_text("")
     assert "chmod +x" in kraft.run("run", "--", tmp_path / "app", code=126)
 
 
-def test_a_shape_that_cannot_be_is_refused(kraft: Command) -> None:
-    assert "--combined stands for itself" in kraft.run("run", "--combined", "1", "--brokers", "2", "true", code=2)
+def test_run_refuses_an_impossible_number_of_nodes(kraft: Command) -> None:
+    assert "--combined replaces --controllers" in kraft.run("run", "--combined", "1", "--brokers", "2", "true", code=2)
 
 
 def test_an_unknown_setting_is_refused(kraft: Command) -> None:
     assert "num.partition" in kraft.run("run", "--set", "num.partition=3", "true", code=2)
 
 
-def test_a_cluster_that_does_not_start_is_told_apart_from_the_program(kraft: Command) -> None:
+def test_run_exits_with_code_125_if_the_cluster_does_not_start(kraft: Command) -> None:
     said = kraft.spawn("run", "--set", "log.dirs=/proc/nowhere", "--", "true", code=125)
     assert "the cluster did not start" in said
 
 
-# what ends it
+# ways to end
 
 
-def test_nothing_is_left_when_the_program_ends(kraft: Command, tmp_path: Path) -> None:
+def test_run_leaves_no_process_and_no_folder_when_the_program_ends(kraft: Command, tmp_path: Path) -> None:
     with kraft.start("run", *python(f"{TELL}; input()")) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -141,7 +144,7 @@ def test_nothing_is_left_when_the_program_ends(kraft: Command, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_is_sent_on_to_the_program(kraft: Command, tmp_path: Path, number: signal.Signals) -> None:
+def test_run_forwards_a_signal_to_the_program(kraft: Command, tmp_path: Path, number: signal.Signals) -> None:
     code = f"""
 import signal, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -160,7 +163,7 @@ while True:  # a signal may come before a pause has begun
     wait_gone(processes, tmp_path)
 
 
-def test_nothing_is_left_when_the_command_is_killed(kraft: Command, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_process_and_no_folder(kraft: Command, tmp_path: Path) -> None:
     code = f"import subprocess; child = subprocess.Popen(['sleep', '600']); {TELL}; {PAUSE}"
     with kraft.start("run", "--combined", "2", *python(code)) as process:
         assert process.stdout is not None
@@ -172,7 +175,7 @@ def test_nothing_is_left_when_the_command_is_killed(kraft: Command, tmp_path: Pa
     wait_gone(processes, tmp_path)
 
 
-def test_nothing_is_left_when_the_command_is_stopped_while_the_cluster_starts(kraft: Command, tmp_path: Path) -> None:
+def test_a_run_stopped_while_the_cluster_starts_leaves_no_process_and_no_folder(kraft: Command, tmp_path: Path) -> None:
     with kraft.start("run", "--", "sleep", "600") as process:
         wait_until(lambda: folders(tmp_path) != [])
         processes = below(process.pid)
@@ -184,7 +187,7 @@ def test_nothing_is_left_when_the_command_is_stopped_while_the_cluster_starts(kr
 
 @contextmanager
 def on_a_terminal(*command: str) -> Iterator[tuple[int, int]]:
-    """A process whose terminal is ours: its process id, and the terminal's other end."""
+    """Run a process on a new terminal. Return its process id, and the other end of the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(command[0], command)
@@ -204,7 +207,7 @@ def read_until(terminal: int, text: bytes) -> bytes:
     return found
 
 
-def test_ctrl_c_goes_to_the_program_once_and_the_cluster_lives_until_it_has_ended(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_the_program_once_and_the_cluster_runs_until_the_program_ends(tmp_path: Path) -> None:
     code = """
 import os, signal, socket, sys, time
 def interrupted(*_):
@@ -230,7 +233,7 @@ sys.exit(7)
     wait_gone(processes, tmp_path)
 
 
-def test_the_program_reads_from_the_terminal(tmp_path: Path) -> None:
+def test_a_program_under_run_can_read_from_the_terminal(tmp_path: Path) -> None:
     code = "print('ready', flush=True); print('got', input(), flush=True)"
     with on_a_terminal(sys.executable, "-m", "kraft.deploy.cli", "run", *python(code)) as (pid, terminal):
         read_until(terminal, b"ready")
@@ -240,7 +243,7 @@ def test_the_program_reads_from_the_terminal(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_a_shell_can_run_it_in_a_pipeline(kraft: Command) -> None:
+def test_run_works_in_a_shell_pipeline(kraft: Command) -> None:
     command = f"{sys.executable} -m kraft.deploy.cli run -- sh -c 'echo 3 apples' | tr a-z A-Z"
     sh = shutil.which("sh")
     assert sh is not None

@@ -1,4 +1,4 @@
-"""How far a plan of reassignments is, by what clusters in the simulator say."""
+"""Progress of a reassignment plan, from the responses of simulated clusters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from kraft.client.admin import ConfigChange, ConfigOperation, ConfigResource, NewTopic, ResourceType
 from kraft.client.admin import Reassignment as Running
-from kraft.deploy.cli.partitions.reassign_progress import Progress, look, wait_until_over
+from kraft.deploy.cli.partitions.reassign_progress import ReassignmentProgress, fetch_progress, wait_until_over
 from kraft.deploy.cli.partitions.reassignment_file import Placement
 from tests.broker.logs import test_replica_moves as directories
 from tests.client.admin.test_reassignments_in_world import state
@@ -42,7 +42,7 @@ def test_the_state_of_a_partition_follows_from_where_its_replicas_are(
     coming: set[tuple[int, tuple[str, int], str]],
     expected: str,
 ) -> None:
-    progress = Progress(
+    progress = ReassignmentProgress(
         placements={PART: placement},
         running=running,
         current={PART: current},
@@ -54,7 +54,9 @@ def test_the_state_of_a_partition_follows_from_where_its_replicas_are(
     assert progress.is_moving is ("being moved" in expected)
 
 
-def test_a_move_that_ends_between_two_questions_has_not_gone_astray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_move_that_ends_between_two_progress_requests_is_not_reported_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def work(stage: plain.Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1]}))
         stage.cluster.crash(2, lose_power=False, is_noticed=True)
@@ -76,33 +78,33 @@ def test_a_move_that_ends_between_two_questions_has_not_gone_astray(monkeypatch:
         monkeypatch.setattr(stage.admin.topics, "describe", asked_while_it_ends(stage.admin.topics.describe))
         list_moves = asked_while_it_ends(stage.admin.partitions.reassignments)
         monkeypatch.setattr(stage.admin.partitions, "reassignments", list_moves)
-        progress = await look(stage.admin, {PART: Placement((2,))})
+        progress = await fetch_progress(stage.admin, {PART: Placement((2,))})
         assert progress.state(PART) == "being moved"
-        assert (await look(stage.admin, {PART: Placement((2,))})).state(PART) == "done"
+        assert (await fetch_progress(stage.admin, {PART: Placement((2,))})).state(PART) == "done"
 
     plain.play(work)
 
 
-def test_a_move_between_directories_is_shown_and_waited_for() -> None:
+def test_a_move_between_log_directories_is_shown_and_waited_for() -> None:
     async def work(stage: directories.Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await directories.write(stage, 0, 10, size=900_000)
         slow = ConfigChange(ConfigOperation.SET, "replica.alter.log.dirs.io.max.bytes.per.second", "1000000")
         await stage.admin.configs.alter(ConfigResource(ResourceType.BROKER, "1"), [slow])
         plan = {PART: Placement((1,), (stage.other(),))}
-        assert (await look(stage.admin, plan)).state(PART) == "not as planned"
+        assert (await fetch_progress(stage.admin, plan)).state(PART) == "not as planned"
         await stage.move(stage.other())
         progress = await wait_until_over(stage.admin, plan)
         assert progress.state(PART) == "done"
         await stage.move(stage.other())
         await stage.cluster.world.sleep_ms(500)
         plan = {PART: Placement((1,), (stage.other(),))}
-        assert (await look(stage.admin, plan)).state(PART) == "being moved between directories"
+        assert (await fetch_progress(stage.admin, plan)).state(PART) == "being moved between directories"
 
     directories.play(work)
 
 
-def test_a_move_that_is_given_up_is_waited_for_no_longer() -> None:
+def test_waiting_for_a_cancelled_move_ends() -> None:
     async def work(stage: directories.Moving) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         progress = await wait_until_over(stage.admin, {PART: Placement((1,), (stage.other(),))})
@@ -111,12 +113,12 @@ def test_a_move_that_is_given_up_is_waited_for_no_longer() -> None:
     directories.play(work)
 
 
-def test_a_broker_that_is_down_keeps_nobody_from_an_answer() -> None:
+def test_reassignment_progress_is_reported_while_a_broker_is_down() -> None:
     async def work(stage: plain.Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [2, 1]}))
         stage.cluster.crash(2, lose_power=False, is_noticed=True)
         assert await stage.cluster.wait_until(lambda: state(stage).leader == 1, 20_000)
-        progress = await look(stage.admin, {PART: Placement((2, 1), ("/a", "any"))})
+        progress = await fetch_progress(stage.admin, {PART: Placement((2, 1), ("/a", "any"))})
         assert progress.state(PART) == "not as planned"
 
     plain.play(work)

@@ -1,4 +1,4 @@
-"""The throttle of a plan of reassignments, on clusters in the simulator."""
+"""The throttle of a reassignment plan, on simulated clusters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ async def rates(stage: Stage, broker: int) -> set[str | None]:
     return {entry.value for entry in told if entry.name in (LEADER_RATE, FOLLOWER_RATE)}
 
 
-def test_a_broker_that_is_not_registered_keeps_nobody_from_a_throttled_move() -> None:
-    """It was taken out of the cluster with its replica, or the plan has its number wrong."""
+def test_a_throttled_move_works_with_an_unregistered_broker_in_the_plan() -> None:
+    """The broker was unregistered while it had a replica, or the plan names a wrong broker id."""
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1, 2]}))

@@ -1,4 +1,4 @@
-"""Plans of reassignments as files, and which replicas a throttle names."""
+"""Reassignment plans as files, and the replicas that a throttle applies to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_plan_that_was_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_reassignment_file_is_read_back_unchanged(tmp_path: Path) -> None:
     plan = {("b", 1): (2, 1), ("b", 0): (1,), ("a", 10): (3,)}
     text = write_plan(plan)
     assert text.startswith('{"version":1,"partitions":[{"topic":"a","partition":10,"replicas":[3],"log_dirs":["any"]}')
@@ -25,7 +25,7 @@ def test_a_plan_that_was_written_is_read_again(tmp_path: Path) -> None:
     assert read == {one: Placement(replicas, ("any",) * len(replicas)) for one, replicas in plan.items()}
 
 
-def test_a_plan_of_kafkas_tool_is_read_with_and_without_directories(tmp_path: Path) -> None:
+def test_a_reassignment_file_of_kafkas_tool_is_read_with_and_without_directories(tmp_path: Path) -> None:
     text = """{"version":1,"partitions":[
         {"topic":"t","partition":0,"replicas":[1,2]},
         {"topic":"t","partition":1,"replicas":[2,1],"log_dirs":["any","/disk2"]}]}"""
@@ -35,7 +35,7 @@ def test_a_plan_of_kafkas_tool_is_read_with_and_without_directories(tmp_path: Pa
     }
 
 
-def test_topics_to_move_are_read(tmp_path: Path) -> None:
+def test_a_file_of_topics_to_move_is_read(tmp_path: Path) -> None:
     assert read_topics(written(tmp_path, '{"topics": [{"topic": "a"}, {"topic": "b"}], "version":1}')) == ["a", "b"]
 
 
@@ -64,22 +64,22 @@ def test_topics_to_move_are_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_reassignment_file_is_refused_with_the_reason(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(CommandFailed, match=message):
         read_plan(written(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_reassignment_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="No such file"):
         read_plan(tmp_path / "nothing")
 
 
-def test_a_plan_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
+def test_a_reassignment_plan_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="nowhere/plan: No such file"):
         save_plan(tmp_path / "nowhere" / "plan", {("t", 0): (1,)})
 
 
-def test_a_throttle_names_sources_and_destinations_of_what_moves() -> None:
+def test_a_throttle_names_the_sources_and_destinations_of_moving_replicas() -> None:
     before = {("t", 0): (2, 1), ("t", 1): (1, 2), ("u", 0): (1,)}
     after = {("t", 0): (3, 1), ("t", 1): (2, 1), ("u", 0): (1,)}
     assert throttled_replicas(before, after) == {

@@ -1,4 +1,4 @@
-"""Records for tests of what prints and chooses them."""
+"""Records for tests of filters and formats."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from kraft.client.core.records import ConsumerRecord, Headers
 def record(
     value: bytes | None = b"value", key: bytes | None = b"key", headers: Headers = (), *, offset: int = 7
 ) -> ConsumerRecord:
-    """A record of topic t, partition 2."""
+    """Return a record of topic t, partition 2."""
     return ConsumerRecord("t", 2, offset, 1_700_000_000_123, key, value, headers, 5)

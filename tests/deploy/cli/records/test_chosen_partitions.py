@@ -1,4 +1,4 @@
-"""Which partitions `TOPIC` and `TOPIC:0,2-4` are in a cluster, with what is known of each."""
+"""Arguments such as `TOPIC` and `TOPIC:0,2` become the partitions of a cluster, with their descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kraft.deploy.cli.topics import choose_described, choose_partitions
 from tests.stages.admin_client import Stage, play
 
 
-def test_partitions_are_chosen_with_their_descriptions_in_order() -> None:
+def test_chosen_partitions_are_returned_in_order_with_their_descriptions() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", assignment={0: [1], 1: [2], 2: [1]}))
         await stage.admin.topics.create(NewTopic("s", assignment={0: [2]}))
@@ -25,7 +25,9 @@ def test_partitions_are_chosen_with_their_descriptions_in_order() -> None:
     play(work)
 
 
-def test_a_topic_that_is_made_anew_with_fewer_partitions_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_recreated_with_fewer_partitions_is_described_from_one_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def work(stage: Stage) -> None:
         topics = stage.admin.topics
         await topics.create(NewTopic("t", 3))

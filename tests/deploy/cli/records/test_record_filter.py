@@ -1,4 +1,4 @@
-"""Only records that match everything that was asked for are shown."""
+"""The filter of printed records: a record must match all given expressions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ from tests.deploy.cli.records.records import record
         (None, None, ("a", "c"), False),
     ],
 )
-def test_all_conditions_must_hold(key: str | None, value: str | None, headers: tuple[str, ...], expected: bool) -> None:
+def test_a_record_filter_requires_all_conditions(
+    key: str | None, value: str | None, headers: tuple[str, ...], expected: bool
+) -> None:
     shown = record(headers=(("a", b"1"), ("a", b"2"), ("n", None)))
     assert compile_filter(key, value, headers).matches(shown) is expected
 
 
-def test_null_matches_no_expression() -> None:
+def test_a_null_value_matches_no_filter_expression() -> None:
     assert not compile_filter("", None, ()).matches(record(key=None))
     assert not compile_filter(None, "", ()).matches(record(value=None))
 
 
 @pytest.mark.parametrize(("key", "header"), [("(", "a"), ("a", "h=(")])
-def test_an_expression_that_does_not_compile_is_named(key: str, header: str) -> None:
+def test_an_invalid_filter_expression_is_refused_by_name(key: str, header: str) -> None:
     with pytest.raises(CommandFailed, match="not a regular expression"):
         compile_filter(key, None, (header,))
 
@@ -56,5 +58,7 @@ def test_an_expression_that_does_not_compile_is_named(key: str, header: str) -> 
         (b"\xff\x00", os.fsdecode(b"\xfe"), False),
     ],
 )
-def test_text_is_matched_by_letters_and_other_bytes_by_bytes(value: bytes, expression: str, expected: bool) -> None:
+def test_filter_expressions_match_characters_of_utf_8_and_bytes_of_other_data(
+    value: bytes, expression: str, expected: bool
+) -> None:
     assert compile_filter(None, expression, ()).matches(record(value)) is expected

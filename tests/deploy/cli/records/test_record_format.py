@@ -1,4 +1,4 @@
-"""Formats as kcat's print what they say."""
+"""Output formats of records, with the same fields as kcat's `-f`."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tests.deploy.cli.records.records import record
         ("", b""),
     ],
 )
-def test_a_format_prints_what_it_says(text: str, expected: bytes) -> None:
+def test_a_record_format_prints_the_named_fields(text: str, expected: bytes) -> None:
     shown = record(headers=(("a", b"1"), ("a", b"2"), ("b", None)))
     assert compile_format(text)(shown) == expected
 
 
-def test_null_has_length_minus_one_and_prints_as_nothing() -> None:
+def test_a_record_format_prints_null_as_empty_with_length_minus_one() -> None:
     assert compile_format("[%s|%S|%k|%K]")(record(None, None)) == b"[|-1||-1]"
     assert compile_format("[%s|%S]")(record(b"", None)) == b"[|0]"
 
 
 @pytest.mark.parametrize("text", ["%q", r"\q", "%s %x"])
-def test_an_unknown_field_is_named_with_those_there_are(text: str) -> None:
+def test_an_unknown_format_field_is_refused_with_the_known_fields(text: str) -> None:
     with pytest.raises(CommandFailed, match=r"is unknown; fields are %s %S"):
         compile_format(text)
 
 
-def test_without_a_format_key_and_value_stand_on_a_line() -> None:
+def test_without_a_format_a_record_is_a_line_with_key_and_value() -> None:
     assert print_plain(record()) == b"key\tvalue\n"
     assert print_plain(record(b"value", None)) == b"value\n"
     assert print_plain(record(None, b"k")) == b"k\t\n"
 
 
-def test_bytes_that_are_no_text_are_printed_as_they_were_typed() -> None:
+def test_non_utf_8_bytes_of_a_format_are_printed_unchanged() -> None:
     assert compile_format(os.fsdecode(b"\xff%k\xfe%s\xfd"))(record()) == b"\xffkey\xfevalue\xfd"

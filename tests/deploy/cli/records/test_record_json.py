@@ -1,4 +1,4 @@
-"""Records as JSON lines come back as they were."""
+"""Records as JSON lines survive a round trip unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ some_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=10).map(str.e
 
 
 @given(some_bytes, some_bytes, st.lists(st.tuples(st.text(max_size=5), some_bytes), max_size=3).map(tuple))
-def test_every_record_survives_the_way_through_json(
+def test_every_record_survives_a_round_trip_through_json(
     key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
 ) -> None:
     shown = record(value, key, headers)
@@ -24,13 +24,13 @@ def test_every_record_survives_the_way_through_json(
     assert from_json(line) == NewRecord(value, key, headers, shown.partition, shown.timestamp_ms)
 
 
-def test_text_is_text_and_other_bytes_are_base64() -> None:
+def test_json_records_hold_utf_8_as_text_and_other_bytes_as_base64() -> None:
     shown = to_json(record(b"\xff", "ü".encode(), (("h", b"\xff"),)))
     assert (shown["key"], shown["value_base64"], shown["headers"]) == ("ü", "/w==", [["h", {"base64": "/w=="}]])
     assert "value" not in shown
 
 
-def test_headers_may_be_an_object() -> None:
+def test_json_records_accept_headers_as_an_object() -> None:
     assert from_json(b'{"value": null, "headers": {"a": "1", "b": null}}').headers == (("a", b"1"), ("b", None))
 
 
@@ -51,7 +51,7 @@ def test_headers_may_be_an_object() -> None:
         ('{"value": null, "headers": [["\\ud800", null]]}', "surrogates not allowed"),
     ],
 )
-def test_a_line_that_is_no_record_says_why(line: str, expected: str) -> None:
+def test_a_json_line_that_is_not_a_record_is_refused_with_the_reason(line: str, expected: str) -> None:
     with pytest.raises(CommandFailed, match="not a record as JSON") as failure:
         from_json(line.encode())
     assert expected in str(failure.value)

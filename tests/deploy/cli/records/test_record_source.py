@@ -1,4 +1,4 @@
-"""Lines of standard input become records, and ctrl-C ends the reading though nobody has closed it."""
+"""Lines of standard input become records, and ctrl-C ends reading even while the input is open."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import trio
 
 from kraft.deploy.cli.records.input_lines import BadInput, line_reader, records_of_lines
 from kraft.deploy.cli.records.json_lines import NewRecord
-from kraft.deploy.cli.records.send_records import heed_interrupts
+from kraft.deploy.cli.records.send_records import handle_interrupts
 
 
 @pytest.fixture
 def typing() -> Iterator[int]:
-    """Where to write what standard input then reads."""
+    """Replace standard input by a pipe, and yield the pipe's writing end."""
     source, sink = os.pipe()
     with open(source) as given, mock.patch.object(sys, "stdin", given):
         yield sink
-        os.close(sink)  # a reader that still waits in its thread comes to its end
+        os.close(sink)  # lets a reader that still waits in its thread end
 
 
-async def test_lines_are_read_as_they_come(typing: int) -> None:
+async def test_input_lines_are_read_as_they_arrive(typing: int) -> None:
     records = records_of_lines(line_reader(NewRecord(None), ":", None))
     os.write(typing, b"a:1\nb:")
     assert (await anext(records)).value == b"1"
@@ -36,7 +36,9 @@ async def test_lines_are_read_as_they_come(typing: int) -> None:
         await anext(records)
 
 
-async def test_a_line_that_comes_in_many_parts_is_one_record(typing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_input_line_that_arrives_in_many_parts_is_one_record(
+    typing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kraft.deploy.cli.records.input_lines.READ_BYTES_MAX", 4)
     os.write(typing, b"0123456789\n\nabc\n\r\nabcd\nx\ny\n")
     async with aclosing(records_of_lines(line_reader(NewRecord(None), None, None))) as records:
@@ -44,7 +46,7 @@ async def test_a_line_that_comes_in_many_parts_is_one_record(typing: int, monkey
             assert (await anext(records)).value == expected
 
 
-async def test_input_without_line_ends_does_not_fill_the_memory(typing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_input_without_line_ends_does_not_exhaust_memory(typing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kraft.deploy.cli.records.input_lines.LINE_BYTES_MAX", 10)
     records = records_of_lines(line_reader(NewRecord(None), None, None))
     os.write(typing, b"1\n")
@@ -54,12 +56,12 @@ async def test_input_without_line_ends_does_not_fill_the_memory(typing: int, mon
         await anext(records)
 
 
-async def test_the_first_interrupt_ends_the_reading_and_the_second_everything(typing: int) -> None:
+async def test_the_first_interrupt_ends_reading_and_the_second_ends_the_command(typing: int) -> None:
     read = []
     with pytest.raises(BaseExceptionGroup) as ended:
         async with trio.open_nursery() as nursery:
             reading = trio.CancelScope()
-            await nursery.start(heed_interrupts, reading)
+            await nursery.start(handle_interrupts, reading)
             os.write(typing, b"1\n2\n")
             with reading:
                 async for record in records_of_lines(line_reader(NewRecord(None), None, None)):
@@ -72,7 +74,7 @@ async def test_the_first_interrupt_ends_the_reading_and_the_second_everything(ty
     assert ended.value.subgroup(KeyboardInterrupt) is not None
 
 
-def test_a_separator_and_a_null_may_be_bytes_that_are_no_text() -> None:
+def test_a_separator_and_a_null_marker_may_be_non_utf_8_bytes() -> None:
     read = line_reader(NewRecord(None), os.fsdecode(b"\xff"), os.fsdecode(b"\xfe"))
     assert read(b"key\xffvalue") == NewRecord(b"value", b"key")
     assert read(b"key\xff\xfe") == NewRecord(None, b"key")

@@ -1,4 +1,4 @@
-"""What `kraft produce` and `kraft consume` do between their options and the screen, on a simulated cluster."""
+"""Inner functions of `kraft produce` and `kraft consume`, run on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import trio
 from kraft.client import Consumer, Producer
 from kraft.client.admin import NewTopic
 from kraft.deploy.cli.output import CommandFailed
-from kraft.deploy.cli.records.consume import Range, _bounds, _print, _write
+from kraft.deploy.cli.records.consume import ReadRange, _bounds, _print, _write
 from kraft.deploy.cli.records.filter import RecordFilter, compile_filter
 from kraft.deploy.cli.records.format import compile_format
 from kraft.deploy.cli.records.input_lines import BadInput
 from kraft.deploy.cli.records.json_lines import NewRecord
-from kraft.deploy.cli.records.send_records import IN_FLIGHT_MAX, Sending
+from kraft.deploy.cli.records.send_records import IN_FLIGHT_MAX, RecordSender
 from kraft.deploy.cli.topics import offsets_at_time
 from tests.stages.admin_client import Stage, play
 
@@ -28,7 +28,7 @@ RECORDS = {1_000: 0, 2_000: 1, 3_000: 2, 4_000: 3}
 
 
 class Screen:
-    """Takes what is printed."""
+    """Collects the printed text."""
 
     def __init__(self) -> None:
         self.shown = b""
@@ -40,24 +40,26 @@ class Screen:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Range(), (1, 4)),
-        (Range("latest"), (4, 4)),
-        (Range(0), (1, 4)),
-        (Range(2), (2, 4)),
-        (Range(-1), (3, 4)),
-        (Range(-9), (1, 4)),
-        (Range(4), (4, 4)),
-        (Range(4, end=12), (4, 4)),
-        (Range(2, end=3), (2, 3)),
-        (Range(2, end=9), (2, 4)),
-        (Range(since_ms=3_000), (2, 4)),
-        (Range(since_ms=3_001, until_ms=4_000), (3, 3)),
-        (Range(since_ms=9_000), (4, 4)),
-        (Range(until_ms=9_000), (1, 4)),
-        (Range(2, follow=True), (2, None)),
+        (ReadRange(), (1, 4)),
+        (ReadRange("latest"), (4, 4)),
+        (ReadRange(0), (1, 4)),
+        (ReadRange(2), (2, 4)),
+        (ReadRange(-1), (3, 4)),
+        (ReadRange(-9), (1, 4)),
+        (ReadRange(4), (4, 4)),
+        (ReadRange(4, end=12), (4, 4)),
+        (ReadRange(2, end=3), (2, 3)),
+        (ReadRange(2, end=9), (2, 4)),
+        (ReadRange(since_ms=3_000), (2, 4)),
+        (ReadRange(since_ms=3_001, until_ms=4_000), (3, 3)),
+        (ReadRange(since_ms=9_000), (4, 4)),
+        (ReadRange(until_ms=9_000), (1, 4)),
+        (ReadRange(2, follow=True), (2, None)),
     ],
 )
-def test_each_way_to_say_where_gives_a_begin_and_an_end(wanted: Range, expected: tuple[int, int | None]) -> None:
+def test_each_offset_or_time_option_gives_start_and_end_offsets(
+    wanted: ReadRange, expected: tuple[int, int | None]
+) -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await stage.produce("t", RECORDS)
@@ -69,17 +71,17 @@ def test_each_way_to_say_where_gives_a_begin_and_an_end(wanted: Range, expected:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_an_offset_behind_the_end_of_every_partition_is_refused_with_where_the_longest_ends(follow: bool) -> None:
+def test_an_offset_beyond_every_partition_is_refused_with_the_largest_end_offset(follow: bool) -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", RECORDS, partition=1)
-        starts, _ = await _bounds(stage.admin, ["t"], Range(4, follow=follow), committed=False)
+        starts, _ = await _bounds(stage.admin, ["t"], ReadRange(4, follow=follow), committed=False)
         assert starts == {("t", 0): 0, ("t", 1): 4}, "a partition that is shorter begins at its own end"
         with pytest.raises(CommandFailed, match="no offset 5 is there yet: t-1, the longest, ends at 4") as failure:
-            await _bounds(stage.admin, ["t"], Range(5, follow=follow), committed=False)
+            await _bounds(stage.admin, ["t"], ReadRange(5, follow=follow), committed=False)
         assert failure.value.code == 4
         with pytest.raises(CommandFailed, match="t-0 ends at 0; see kraft partitions list"):
-            await _bounds(stage.admin, ["t:0"], Range(4, follow=follow), committed=False)
+            await _bounds(stage.admin, ["t:0"], ReadRange(4, follow=follow), committed=False)
 
     play(work)
 
@@ -94,13 +96,15 @@ def test_an_offset_behind_the_end_of_every_partition_is_refused_with_where_the_l
         (compile_filter("x", None, ()), None, ""),
     ],
 )
-def test_printing_stops_at_the_end_or_after_so_many(only: RecordFilter, count: int | None, expected: str) -> None:
+def test_consume_stops_at_the_end_or_after_the_requested_count(
+    only: RecordFilter, count: int | None, expected: str
+) -> None:
     screen = Screen()
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", RECORDS)
-        starts, ends = await _bounds(stage.admin, ["t"], Range(), committed=False)
+        starts, ends = await _bounds(stage.admin, ["t"], ReadRange(), committed=False)
         await stage.produce("t", {5_000: 9})
         seam = stage.cluster.world.node("reader")
         async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as consumer:
@@ -111,8 +115,8 @@ def test_printing_stops_at_the_end_or_after_so_many(only: RecordFilter, count: i
     assert screen.shown == expected.encode()
 
 
-def test_what_was_written_since_the_end_was_asked_for_is_not_meant_by_a_time() -> None:
-    """Else who deletes all that is older than now would also lose what comes in meanwhile."""
+def test_offsets_at_a_time_leave_out_records_written_after_the_end_was_read() -> None:
+    """If they were included, deleting all records older than now would also delete records that arrive meanwhile."""
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
@@ -124,13 +128,13 @@ def test_what_was_written_since_the_end_was_asked_for_is_not_meant_by_a_time() -
     play(work)
 
 
-def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print() -> None:
+def test_a_partition_that_ends_before_the_start_offset_prints_nothing() -> None:
     screen = Screen()
 
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 2))
         await stage.produce("t", RECORDS, partition=1)
-        starts, ends = await _bounds(stage.admin, ["t"], Range(1, end=3), committed=False)
+        starts, ends = await _bounds(stage.admin, ["t"], ReadRange(1, end=3), committed=False)
         seam = stage.cluster.world.node("reader")
         async with Consumer(bootstrap_servers=stage.bootstrap_servers, seam=seam) as consumer:
             await consumer.assign(starts, at=starts)
@@ -140,7 +144,7 @@ def test_a_partition_that_is_shorter_than_the_start_has_nothing_to_print() -> No
     assert screen.shown == b"1 2 "
 
 
-def test_a_member_whose_output_is_held_up_stays_in_its_group() -> None:
+def test_a_consumer_whose_output_blocks_stays_in_its_group() -> None:
     async def work(stage: Stage) -> None:
         await stage.admin.topics.create(NewTopic("t", 1))
         await stage.produce("t", RECORDS)
@@ -164,8 +168,8 @@ def test_a_member_whose_output_is_held_up_stays_in_its_group() -> None:
 
 @contextmanager
 def output_read_here(*, is_blocking: bool) -> Iterator[int]:
-    """Where to read what is written to standard output. No fixture: pytest puts its own back between that and the
-    test."""
+    """Yield a descriptor from which the data written to standard output can be read. This is not a fixture, because
+    pytest would put its own capture between the fixture and the test."""
     source, sink = os.pipe()
     os.set_blocking(sink, is_blocking)
     with open(sink, "w") as given, mock.patch.object(sys, "stdout", given):
@@ -173,7 +177,7 @@ def output_read_here(*, is_blocking: bool) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("is_blocking", [True, False])
-async def test_the_loop_goes_on_while_what_reads_the_output_has_stopped(is_blocking: bool) -> None:
+async def test_the_event_loop_runs_while_the_reader_of_the_output_is_stopped(is_blocking: bool) -> None:
     data = b"".join(b"%d\n" % number for number in range(200_000))
     read = bytearray()
     with output_read_here(is_blocking=is_blocking) as source:
@@ -186,16 +190,16 @@ async def test_the_loop_goes_on_while_what_reads_the_output_has_stopped(is_block
 
 async def send(
     stage: Stage, source: AsyncGenerator[NewRecord, None], reading: trio.CancelScope, **settings: Any
-) -> Sending:
-    """What became of sending these to topic t."""
-    sending = Sending("t", keep_reports=True)
+) -> RecordSender:
+    """Send these records to topic t, and return the result."""
+    sending = RecordSender("t", keep_reports=True)
     seam = stage.cluster.world.node("writer")
     async with Producer(bootstrap_servers=stage.bootstrap_servers, seam=seam, **settings) as producer:
         await sending.run(producer, source, reading)
     return sending
 
 
-def test_more_records_than_may_be_unacknowledged_are_sent_in_order() -> None:
+def test_produce_sends_more_records_than_may_be_in_flight_in_order() -> None:
     async def records() -> AsyncGenerator[NewRecord, None]:
         for number in range(IN_FLIGHT_MAX + 7):
             yield NewRecord(b"%d" % number)
@@ -209,7 +213,7 @@ def test_more_records_than_may_be_unacknowledged_are_sent_in_order() -> None:
     play(work)
 
 
-def test_the_first_record_that_is_refused_is_told_by_its_number() -> None:
+def test_produce_reports_the_number_of_the_first_refused_record() -> None:
     async def records() -> AsyncGenerator[NewRecord, None]:
         yield NewRecord(b"small")
         yield NewRecord(b"x" * 2_000)
@@ -227,7 +231,7 @@ def test_the_first_record_that_is_refused_is_told_by_its_number() -> None:
     ("stops", "told"),
     [("bad input", "line 3"), ("no such partition", "record 3 was not delivered"), ("interrupt", None)],
 )
-def test_what_was_read_before_something_stops_the_reading_is_delivered(stops: str, told: str | None) -> None:
+def test_produce_delivers_records_read_before_an_error_or_interrupt(stops: str, told: str | None) -> None:
     reading = trio.CancelScope()
 
     async def records() -> AsyncGenerator[NewRecord, None]:

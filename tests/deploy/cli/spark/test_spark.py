@@ -1,4 +1,4 @@
-"""What `kraft spark` prints, and what it makes of options and failures; no session is started here."""
+"""Output, options and error messages of `kraft spark`, without starting a session."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from typing import Any
 import pytest
 
 from kraft.deploy.cli.app import command_line
-from kraft.deploy.cli.connection import Connection
+from kraft.deploy.cli.connection import ClusterConnection
 from kraft.deploy.cli.output import CommandFailed
 from kraft.deploy.cli.spark.printed_rows import row_values, shown
 from kraft.deploy.cli.spark.progress_bar import stream_note
-from kraft.deploy.cli.spark.spark_session import cluster_options, explained, time_options
+from kraft.deploy.cli.spark.spark_session import cluster_options, spark_to_command_failed, time_options
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan Python data source: Traceback (most recent call last):
-  File "/x/kraft/client/spark/options/given.py", line 93, in _passed_over
+  File "/x/kraft/client/spark/options/given.py", line 93, in _accepted_without_effect
     raise OptionError(f"there is no option")
 kraft.client.spark.options.given.OptionError: there is no option tabel; did you mean table?
  SQLSTATE: 38000
 \tat org.apache.spark.sql.X(X.scala:1)"""
 
 
-def test_shared_options_become_options_of_the_format() -> None:
-    connection = Connection("h:1,h:2", {"security.protocol": "SSL"}, 2_500, "")
+def test_shared_connection_options_become_options_of_the_spark_format() -> None:
+    connection = ClusterConnection("h:1,h:2", {"security.protocol": "SSL"}, 2_500, "")
     assert cluster_options(connection, None) == {
         "bootstrap": "h:1,h:2",
         "kafka.security.protocol": "SSL",
         "kafka.request.timeout.ms": "2500",
     }
-    assert cluster_options(Connection("h:1", {}, None, ""), Path("/d")) == {"bootstrap": "h:1", "folder": "/d"}
+    assert cluster_options(ClusterConnection("h:1", {}, None, ""), Path("/d")) == {"bootstrap": "h:1", "folder": "/d"}
 
 
-def test_points_of_the_history_are_offsets_or_times() -> None:
+def test_spark_as_of_accepts_offsets_and_times() -> None:
     assert time_options("asOf", None) == {}
     assert time_options("from", "17") == {"fromOffset": "17"}
     assert time_options("to", "1970-01-01T00:00:05") == {"toTimestamp": "5000"}
@@ -64,12 +64,14 @@ def test_points_of_the_history_are_offsets_or_times() -> None:
         ("Traceback (most recent call last):\n  x\nValueError: a\nb\n\nDriver", "", "a\nb", 1),
     ],
 )
-def test_failures_of_spark_are_told_in_the_words_of_their_cause(text: str, kind: str, said: str, code: int) -> None:
-    failure = explained(text, kind)
+def test_spark_failures_are_reported_with_the_message_of_their_cause(
+    text: str, kind: str, said: str, code: int
+) -> None:
+    failure = spark_to_command_failed(text, kind)
     assert (str(failure), failure.code) == (said, code)
 
 
-def test_progress_of_a_stream_says_how_far_it_is_behind() -> None:
+def test_stream_progress_shows_the_number_of_records_behind() -> None:
     def source(end: Any, latest: Any) -> dict[str, Any]:
         return {"endOffset": end, "latestOffset": latest}
 
@@ -83,7 +85,7 @@ def test_progress_of_a_stream_says_how_far_it_is_behind() -> None:
     assert stream_note(None) == ""
 
 
-def test_values_of_spark_are_printed_as_json_has_them() -> None:
+def test_spark_values_are_printed_in_json_types() -> None:
     from pyspark.sql import Row
 
     row = Row(
@@ -100,7 +102,7 @@ def test_values_of_spark_are_printed_as_json_has_them() -> None:
     assert shown([Row(topic="t", partition=1)]) == '[{"topic": "t", "partition": 1}]'
 
 
-def test_tables_are_listed_without_a_session(capsys: pytest.CaptureFixture[str]) -> None:
+def test_spark_tables_are_listed_without_starting_a_session(capsys: pytest.CaptureFixture[str]) -> None:
     kraft = command_line("spark")
     kraft(["spark", "tables", "brokers"], standalone_mode=False)
     assert "is_fenced" in capsys.readouterr().out
@@ -108,11 +110,11 @@ def test_tables_are_listed_without_a_session(capsys: pytest.CaptureFixture[str])
         kraft(["spark", "tables", "broker"], standalone_mode=False)
 
 
-def test_format_that_does_not_exist_is_refused_before_a_session_is_started() -> None:
+def test_an_unknown_spark_output_format_is_refused_before_a_session_is_started() -> None:
     with pytest.raises(CommandFailed, match="expected table, csv, json"):
         command_line("spark")(["spark", "sql", "-b", "h:1", "--format", "xml", "select 1"], standalone_mode=False)
 
 
-def test_command_line_of_spark_loads_no_pyspark() -> None:
+def test_the_spark_command_line_does_not_import_pyspark() -> None:
     code = "from kraft.deploy.cli.app import command_line; command_line('spark'); assert 'pyspark' not in sys.modules"
     subprocess.run([sys.executable, "-c", f"import sys; {code}"], check=True)

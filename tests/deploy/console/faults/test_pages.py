@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from kraft.deploy.launch.control import LocalCluster
-from tests.deploy.console.inside import Asker, console, text_of
+from tests.deploy.console.inside import ConsoleClient, console, text_of
 
 
 def settings(cluster: LocalCluster) -> dict[str, object]:
     return {"data": cluster.folder.path, "allow_changes": True}
 
 
-async def done(asked: Asker, **fields: str) -> str:
-    """What the console says was done."""
+async def done(asked: ConsoleClient, **fields: str) -> str:
+    """Send a form, and return the notice that the console shows."""
     answer = await asked.post("/faults", **fields)
     assert answer.status_code == 303, text_of(answer.text)
     return await asked.page(answer.headers["location"])
 
 
-async def test_links_are_cut_slowed_and_healed(small_cluster: LocalCluster) -> None:
+async def test_the_fault_board_cuts_slows_and_heals_links(small_cluster: LocalCluster) -> None:
     controller, broker = sorted(small_cluster.node_ids, reverse=True)
     async with console(small_cluster.bootstrap_servers, **settings(small_cluster)) as asked:
         cut = await done(asked, action="cut", node=str(broker), peer=str(controller))
@@ -29,17 +29,17 @@ async def test_links_are_cut_slowed_and_healed(small_cluster: LocalCluster) -> N
         assert f"to {controller}:" not in healed
 
 
-async def test_a_node_is_paused_and_goes_on_and_is_killed_and_started(small_cluster: LocalCluster) -> None:
+async def test_the_fault_board_pauses_resumes_kills_and_starts_a_node(small_cluster: LocalCluster) -> None:
     broker = min(small_cluster.node_ids)
     async with console(small_cluster.bootstrap_servers, **settings(small_cluster)) as asked:
         assert "is paused" in await done(asked, action="pause", node=str(broker))
-        assert "goes on" in await done(asked, action="resume", node=str(broker))
+        assert "is resumed" in await done(asked, action="resume", node=str(broker))
         assert f"node {broker} is killed" in await done(asked, action="kill", node=str(broker))
         assert f"node {broker} is started" in await done(asked, action="start", node=str(broker))
     small_cluster.wait_ready()
 
 
-async def test_a_form_that_makes_no_sense_is_explained(small_cluster: LocalCluster) -> None:
+async def test_an_invalid_form_of_the_fault_board_is_refused_with_the_reason(small_cluster: LocalCluster) -> None:
     broker = str(min(small_cluster.node_ids))
     async with console(small_cluster.bootstrap_servers, **settings(small_cluster)) as asked:
         for fields, words in (
@@ -53,7 +53,7 @@ async def test_a_form_that_makes_no_sense_is_explained(small_cluster: LocalClust
             assert words in text_of(answer.text)
 
 
-async def test_the_board_says_why_it_makes_no_fault(small_cluster: LocalCluster) -> None:
+async def test_the_fault_board_shows_why_faults_are_not_possible(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     async with console(bootstrap, allow_changes=True) as asked:
         page = await asked.page("/faults")

@@ -1,4 +1,4 @@
-"""The pages of the history over HTTP, against a real cluster."""
+"""The history pages over HTTP, against a real cluster."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from kraft.client.admin import Admin, NewTopic
 from kraft.client.core.records import KafkaError
-from kraft.deploy.console.history.log import METADATA_PARTITION, MetadataLog
+from kraft.deploy.console.history.log import METADATA_PARTITION, MetadataLogReader
 from kraft.deploy.launch.control import LocalCluster
 from kraft.wire.error_codes import ErrorCode
 from tests.deploy.console.inside import console
 
 
-async def test_the_cluster_is_shown_as_it_was_and_what_changed_since(small_cluster: LocalCluster) -> None:
+async def test_the_history_shows_a_past_state_and_the_changes_since(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     async with console(bootstrap) as asked, Admin(bootstrap_servers=bootstrap) as admin:
         await admin.topics.create(NewTopic("before-it", partitions=1))
@@ -32,15 +32,17 @@ async def test_the_cluster_is_shown_as_it_was_and_what_changed_since(small_clust
         assert "PartitionChange" in changed or "Partition after-it-0" in changed
 
 
-async def test_a_point_that_is_not_there_is_explained(small_cluster: LocalCluster) -> None:
+async def test_a_history_query_outside_the_log_is_refused_with_the_reason(small_cluster: LocalCluster) -> None:
     async with console(small_cluster.bootstrap_servers) as asked:
         assert "there is no offset 999999" in await asked.page("/history?at=999999", status=400)
         assert "expected a number" in await asked.page("/history?at=-3", status=400)
         assert "is not a time" in await asked.page("/history?time=soon", status=400)
 
 
-async def test_a_cluster_that_keeps_its_log_to_itself_is_named_as_such(small_cluster: LocalCluster) -> None:
-    """As Apache Kafka does: no broker answers for __cluster_metadata."""
+async def test_the_history_of_a_cluster_that_hides_its_metadata_log_shows_the_reason(
+    small_cluster: LocalCluster,
+) -> None:
+    """This is how Apache Kafka behaves: no broker serves __cluster_metadata to clients."""
     async with console(small_cluster.bootstrap_servers) as asked:
         await asked.page("/history")
         log = asked.app.state.metadata_log
@@ -51,15 +53,15 @@ async def test_a_cluster_that_keeps_its_log_to_itself_is_named_as_such(small_clu
     assert "Apache Kafka keeps it between its own nodes" in page
 
 
-async def test_a_log_that_is_not_given_in_time_is_explained(small_cluster: LocalCluster) -> None:
+async def test_a_metadata_log_that_takes_too_long_to_read_is_reported(small_cluster: LocalCluster) -> None:
     async with console(small_cluster.bootstrap_servers) as asked:
         settings = asked.app.state.view.settings
-        asked.app.state.metadata_log = MetadataLog(settings, load_seconds=0)
+        asked.app.state.metadata_log = MetadataLogReader(settings, load_seconds=0)
         assert "gave 0 events of its metadata log in 0 s" in await asked.page("/history", status=400)
 
 
 class Refusing:
-    """An admin client of a cluster that refuses to tell offsets of the metadata log."""
+    """An admin client of a cluster that rejects requests for offsets of the metadata log."""
 
     def __init__(self, refusal: KafkaError) -> None:
         self._refusal = refusal

@@ -1,4 +1,4 @@
-"""The metadata log as a line of time: any point, by offset and by time, the same with and without checkpoints."""
+"""The metadata log as a timeline. Images by offset and by time are the same with and without stored images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPICS = 40
 
 
 def entries(start: int = 0, count: int = TOPICS) -> list[Entry]:
-    """A topic at every second offset, at times that rise by 10 ms."""
+    """Return events that create a topic at every second offset, at times that increase by 10 ms."""
     made: list[Event] = [
         events.Topic(name=f"t{at:03}", topic_id=UUID(int=at + 1)) for at in range(start, start + count)
     ]
@@ -33,7 +33,7 @@ def line() -> Timeline:
 
 
 @pytest.mark.parametrize("events_apart", [1, 7, 5_000])
-def test_every_point_holds_what_came_before_it(events_apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_at_an_offset_holds_all_events_before_it(events_apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_EVENTS", events_apart)
     made = line()
     for offset in (2 * TOPICS, 0, 1, 2, 33, 14, 2 * TOPICS - 1, 14):
@@ -41,14 +41,14 @@ def test_every_point_holds_what_came_before_it(events_apart: int, monkeypatch: p
         assert (image.offset, len(image.topics)) == (offset, (offset + 1) // 2)
 
 
-def test_a_second_look_replays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_image_request_replays_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
     made = line()
     image = made.image_at(30)
     monkeypatch.setattr(module, "apply_encoded", None)
     assert made.image_at(30) is image
 
 
-def test_a_point_costs_the_events_since_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_replays_only_the_events_since_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_EVENTS", 10)
     made = line()
     made.image_at(2 * TOPICS)
@@ -66,34 +66,34 @@ def _counted(values: object, replayed: list[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("offset", [-1, 2 * TOPICS + 1])
-def test_a_point_outside_of_the_log_names_what_there_is(offset: int) -> None:
+def test_an_offset_outside_the_timeline_is_refused_with_its_bounds(offset: int) -> None:
     with pytest.raises(NotInLog, match="holds 0 to 80"):
         line().image_at(offset)
 
 
-def test_the_log_grows_at_its_end() -> None:
+def test_a_timeline_is_extended_at_its_end() -> None:
     made = line()
     made.image_at(2 * TOPICS)
     made.extend(entries(TOPICS, 5), 2 * TOPICS + 10)
     assert len(made.image_at(2 * TOPICS + 10).topics) == TOPICS + 5
 
 
-def test_a_log_that_is_too_long_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeline_that_is_too_long_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVENTS_MAX", TOPICS)
     with pytest.raises(TooLong, match="kraft metadata"):
         line().extend(entries(TOPICS, 1), 100)
 
 
 @pytest.mark.parametrize(("time_ms", "offset"), [(-5, 0), (0, 2), (14, 4), (10 * TOPICS, 2 * TOPICS)])
-def test_a_time_is_the_point_after_its_last_event(time_ms: int, offset: int) -> None:
+def test_the_offset_at_a_time_is_the_one_after_its_last_event(time_ms: int, offset: int) -> None:
     assert line().offset_at(time_ms) == offset
 
 
-def test_the_time_of_a_point_is_that_of_the_event_before_it() -> None:
+def test_the_time_at_an_offset_is_that_of_the_event_before_it() -> None:
     assert [line().time_at(offset) for offset in (0, 1, 4)] == [-1, 0, 10]
 
 
-def test_events_around_a_point_are_those_before_and_after() -> None:
+def test_events_around_an_offset_are_those_before_and_after_it() -> None:
     assert [entry.offset for entry in line().around(10, 2, 3)] == [6, 8, 10, 12, 14]
     assert [entry.offset for entry in line().around(0, 2, 1)] == [0]
 
@@ -117,13 +117,13 @@ def partition(topic_id: UUID, index: int) -> Event:
 
 
 def made_of(*given: Event) -> Timeline:
-    """One event at each offset from 0 on."""
+    """Return a timeline with one event at each offset from 0 on."""
     made = Timeline(MetadataImage())
     made.extend([Entry(at, 1, at, encode_event(event)) for at, event in enumerate(given)], len(given))
     return made
 
 
-def test_partitions_are_shown_in_pages() -> None:
+def test_history_partitions_are_paginated() -> None:
     image = partitions(PAGE_ROWS + 3)
     first, second = partitions_page(image, "", 0), partitions_page(image, "", 1)
     assert (len(first.rows), len(second.rows), second.total, second.last) == (PAGE_ROWS, 3, PAGE_ROWS + 3, 1)
@@ -132,7 +132,7 @@ def test_partitions_are_shown_in_pages() -> None:
     assert partitions_page(image, "other", 0).total == 0
 
 
-def test_changes_between_two_points_name_what_came_and_went() -> None:
+def test_changes_between_two_offsets_list_additions_and_removals() -> None:
     made = line()
     came, is_cut = changes_page(made.image_at(4), made.image_at(8), 0)
     assert ([(row.mark, row.path) for row in came.rows], is_cut) == (
@@ -143,20 +143,20 @@ def test_changes_between_two_points_name_what_came_and_went() -> None:
     assert [row.mark for row in went.rows] == ["-", "-"]
 
 
-def test_events_name_their_topics() -> None:
+def test_event_rows_show_the_names_of_their_topics() -> None:
     made = line()
     row = event_rows(made.around(1, 1, 0), made.image_at(80))[0]
     assert (row.offset, row.kind, row.about) == (0, "Topic", "t000")
 
 
-def test_events_of_a_topic_that_was_removed_since_name_it() -> None:
+def test_event_rows_of_a_deleted_topic_show_its_name() -> None:
     topic_id = UUID(int=7)
     made = made_of(events.Topic(name="gone", topic_id=topic_id), events.RemoveTopic(topic_id=topic_id))
     assert [row.about for row in event_rows(made.around(1, 1, 1), made.image_at(2))] == ["gone", "gone"]
     assert event_rows(made.around(2, 1, 0), made.image_at(2), made.image_at(1))[0].about == "gone"
 
 
-def test_partitions_of_internal_topics_come_last() -> None:
+def test_history_lists_partitions_of_internal_topics_last() -> None:
     topics = [("__consumer_offsets", 1), ("zoo", 2)]
     image = made_of(
         *(events.Topic(name=name, topic_id=UUID(int=at)) for name, at in topics),
@@ -167,6 +167,6 @@ def test_partitions_of_internal_topics_come_last() -> None:
     assert [row.path for row in changes.rows][-2:] == ["topics / zoo", "topics / __consumer_offsets"]
 
 
-def test_an_event_that_this_release_does_not_know_is_shown_as_such() -> None:
+def test_an_unknown_kind_of_metadata_event_is_shown_as_unknown() -> None:
     row = event_rows([Entry(7, 1, 0, b"\x00\xff\xff")], MetadataImage())[0]
     assert (row.offset, row.kind) == (7, "unknown")

@@ -1,4 +1,4 @@
-"""The pages of records over HTTP, against a real cluster."""
+"""The message pages over HTTP, against a real cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 async def fill(bootstrap: str, topic: str, *, partitions: int = 1, count: int = 8) -> None:
-    """Records 0 to `count`, one an hour since 1970, all in partition 0, as JSON with a header."""
+    """Write records 0 to `count` - 1 to partition 0, one per hour since 1970, as JSON with a header."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.topics.create(NewTopic(topic, partitions=partitions))
     async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -35,7 +35,9 @@ async def fill(bootstrap: str, topic: str, *, partitions: int = 1, count: int = 
             )
 
 
-async def test_the_newest_records_are_shown_decoded_with_the_way_to_older_ones(small_cluster: LocalCluster) -> None:
+async def test_the_messages_page_shows_the_newest_records_decoded_and_a_link_to_older_ones(
+    small_cluster: LocalCluster,
+) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "newest")
     async with console(bootstrap) as asked:
@@ -48,7 +50,7 @@ async def test_the_newest_records_are_shown_decoded_with_the_way_to_older_ones(s
         assert '{ "n": 5 }' in older
 
 
-async def test_a_page_of_large_records_holds_a_bounded_part_of_them_and_says_that_it_is_not_whole(
+async def test_a_page_of_large_records_is_bounded_in_bytes_and_marked_incomplete(
     small_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bootstrap = small_cluster.bootstrap_servers
@@ -61,7 +63,7 @@ async def test_a_page_of_large_records_holds_a_bounded_part_of_them_and_says_tha
         assert "Not all was read" in page
 
 
-async def test_records_are_found_by_offset_time_and_filter(small_cluster: LocalCluster) -> None:
+async def test_the_messages_page_finds_records_by_offset_time_and_filter(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "found", partitions=3)
     async with console(bootstrap) as asked:
@@ -75,7 +77,7 @@ async def test_records_are_found_by_offset_time_and_filter(small_cluster: LocalC
         assert "1 record shown, 8 read" in in_header
 
 
-async def test_a_query_that_is_wrong_is_explained(small_cluster: LocalCluster) -> None:
+async def test_an_invalid_messages_query_is_refused_with_the_reason(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "wrong", count=0)
     async with console(bootstrap) as asked:
@@ -85,7 +87,7 @@ async def test_a_query_that_is_wrong_is_explained(small_cluster: LocalCluster) -
         assert "No record here" in await asked.page("/messages/wrong")
 
 
-async def test_an_expression_that_backtracks_without_end_does_not_hold_up_the_console(
+async def test_a_regular_expression_that_backtracks_endlessly_does_not_block_the_console(
     small_cluster: LocalCluster,
 ) -> None:
     bootstrap = small_cluster.bootstrap_servers
@@ -100,7 +102,7 @@ async def test_an_expression_that_backtracks_without_end_does_not_hold_up_the_co
         assert "3 records shown" in await asked.page("/messages/hard?filter=a&part=value")
 
 
-async def test_one_record_is_shown_whole_in_the_form_that_is_asked_for(small_cluster: LocalCluster) -> None:
+async def test_the_record_page_shows_the_whole_record_in_the_requested_form(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "whole", count=2)
     async with console(bootstrap) as asked:
@@ -109,7 +111,7 @@ async def test_one_record_is_shown_whole_in_the_form_that_is_asked_for(small_clu
         assert "holds no record at offset 7" in await asked.page("/messages/whole/0/7", status=404)
 
 
-async def test_names_and_values_are_escaped(small_cluster: LocalCluster) -> None:
+async def test_the_messages_page_escapes_names_and_values(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "escaped", count=0)
     async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -122,7 +124,7 @@ async def test_names_and_values_are_escaped(small_cluster: LocalCluster) -> None
         assert not {"<script>hit", "<i>", "<u>"} & set(answer.text.split())
 
 
-async def test_a_record_is_appended_only_where_changes_are_allowed_and_from_a_page_of_the_console(
+async def test_a_record_is_appended_only_from_a_console_page_with_changes_allowed(
     small_cluster: LocalCluster,
 ) -> None:
     bootstrap = small_cluster.bootstrap_servers
@@ -142,7 +144,7 @@ async def test_a_record_is_appended_only_where_changes_are_allowed_and_from_a_pa
         assert "null" in page
 
 
-async def test_following_gives_what_comes_and_matches(small_cluster: LocalCluster) -> None:
+async def test_following_a_topic_yields_new_records_that_match(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "followed", count=1)
     got: list[bytes | None] = []
@@ -166,7 +168,7 @@ async def test_following_gives_what_comes_and_matches(small_cluster: LocalCluste
     assert got == [b"new"]
 
 
-async def test_following_over_http_sends_rows_as_events(small_cluster: LocalCluster) -> None:
+async def test_following_a_topic_over_http_sends_rows_as_events(small_cluster: LocalCluster) -> None:
     bootstrap = small_cluster.bootstrap_servers
     await fill(bootstrap, "streamed", count=1)
     sent: list[str] = []

@@ -1,4 +1,4 @@
-"""What the address of a page of records asks for, and times and filters as people write them."""
+"""The address of a page of records: its parameters, times and filters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kraft.deploy.console.messages.query import (
     PATTERN_LETTERS_MAX,
     BadQuery,
     Filter,
+    PageStart,
     Query,
-    Where,
     format_cursor,
     format_time,
     parse_cursor,
@@ -33,25 +33,25 @@ def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes | 
     {"where": "before", "cursor": "0-17.2-9"}, {"filter": "a.b", "regex": "1", "part": "key", "form": "hex"},
     {"count": "500"},
 ])  # fmt: skip
-def test_a_query_survives_its_address(given: dict[str, str]) -> None:
+def test_a_messages_query_survives_a_round_trip_through_its_address(given: dict[str, str]) -> None:
     query = parse_query("orders", given)
     assert parse_query("orders", dict(parse_qsl(query.parameters()))) == query
 
 
-def test_an_offset_alone_means_from_that_offset() -> None:
-    assert parse_query("orders", {"offset": "4"}) == Query("orders", where=Where.OFFSET, offset=4)
+def test_a_query_with_only_an_offset_starts_at_that_offset() -> None:
+    assert parse_query("orders", {"offset": "4"}) == Query("orders", where=PageStart.OFFSET, offset=4)
 
 
 @pytest.mark.parametrize("given", [
     {"partition": "-1"}, {"partition": "x"}, {"where": "nowhere"}, {"offset": "9" * 20}, {"cursor": "0-1-2"},
     {"part": "all"}, {"form": "xml"}, {"count": "0"}, {"count": "501"}, {"partition": "٣"},
 ])  # fmt: skip
-def test_a_parameter_that_is_wrong_is_named(given: dict[str, str]) -> None:
+def test_an_invalid_query_parameter_is_named(given: dict[str, str]) -> None:
     with pytest.raises(BadQuery, match=next(iter(given))):
         parse_query("orders", given)
 
 
-def test_a_cursor_survives_its_text() -> None:
+def test_a_cursor_survives_a_round_trip_through_text() -> None:
     assert parse_cursor(format_cursor({3: 17, 0: 4})) == {0: 4, 3: 17}
     assert parse_cursor("") == {}
 
@@ -60,12 +60,12 @@ def test_a_cursor_survives_its_text() -> None:
     ("1970-01-01T00:00:01", 1_000), ("1970-01-01T01:00+01:00", 0), ("1970-01-01", 0), ("86400000", 86_400_000),
     ("-1s", 99_000), ("-1d", 0),
 ])  # fmt: skip
-def test_times_are_read_as_people_write_them(text: str, time_ms: int) -> None:
+def test_query_times_accept_iso_8601_milliseconds_and_ages(text: str, time_ms: int) -> None:
     assert parse_time_ms(text, 100_000) == time_ms
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1y", "1969-12-31", "2026", "-99999999999h"])
-def test_a_time_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_query_time_is_refused(text: str) -> None:
     with pytest.raises(BadQuery):
         parse_time_ms(text, 100_000)
 
@@ -73,7 +73,7 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("time_ms", "text"), [(-1, ""), (1_001, "1970-01-01 00:00:01.001"), (1 << 62, f"{1 << 62} ms")]
 )
-def test_times_are_written_to_the_millisecond(time_ms: int, text: str) -> None:
+def test_query_times_are_formatted_with_milliseconds(time_ms: int, text: str) -> None:
     assert format_time(time_ms) == text
 
 
@@ -82,11 +82,11 @@ def test_times_are_written_to_the_millisecond(time_ms: int, text: str) -> None:
     (Filter("hello", part="key"), False), (Filter("k1", part="key"), True), (Filter("trace=7", part="header"), True),
     (Filter("trace", part="value"), False), (Filter("^k1$", is_regex=True), True),
 ])  # fmt: skip
-def test_a_filter_looks_at_the_part_that_it_names(only: Filter, is_wanted: bool) -> None:
+def test_a_filter_searches_only_the_named_part(only: Filter, is_wanted: bool) -> None:
     assert only.matches(only.compiled(), record(b"k1", b"hello", ("trace", b"7"))) is is_wanted
 
 
-def test_null_matches_no_filter() -> None:
+def test_a_null_value_matches_no_filter() -> None:
     only = Filter("", is_regex=True, part="value")
     assert only.matches(only.compiled(), record(None, None))
     only = Filter(".*", is_regex=True)
@@ -94,12 +94,12 @@ def test_null_matches_no_filter() -> None:
 
 
 @pytest.mark.parametrize("only", [Filter("(", is_regex=True), Filter("x" * (PATTERN_LETTERS_MAX + 1))])
-def test_a_filter_that_cannot_be_used_is_refused(only: Filter) -> None:
+def test_an_invalid_filter_is_refused(only: Filter) -> None:
     with pytest.raises(BadQuery):
         only.compiled()
 
 
-def test_an_expression_that_backtracks_without_end_is_given_up() -> None:
+def test_matching_a_regular_expression_that_backtracks_endlessly_times_out() -> None:
     only = Filter(BACKTRACKING, is_regex=True, part="value")
     with pytest.raises(BadQuery, match="took more than 50 ms with the record at orders-0, offset 0"):
         only.matches(only.compiled(), record(None, HARD_TEXT))

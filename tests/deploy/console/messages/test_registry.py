@@ -1,4 +1,5 @@
-"""Schemas from a schema registry: kept, bounded, and not asked for again at once after a failure."""
+"""Schemas from a schema registry: they are cached in a bounded number, and after a failure not requested again at
+once."""
 
 from __future__ import annotations
 
@@ -56,18 +57,18 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schemas are parsed elsewhere."""
+    """Replace the parsing of schemas, which other tests cover."""
     monkeypatch.setattr(module, "parse_schema", lambda text: ("parsed", text))
 
 
-async def test_a_schema_is_asked_for_once(server: Server) -> None:
+async def test_a_schema_is_requested_only_once(server: Server) -> None:
     registry = Registry(server.url + "/")
     assert await registry.schemas([1]) == {1: ("parsed", '"string"')}
     assert await registry.schemas([1, 1]) == {1: ("parsed", '"string"')}
     assert server.asked == ["/schemas/ids/1"]
 
 
-async def test_a_schema_that_cannot_be_had_is_not_asked_for_again_at_once(server: Server) -> None:
+async def test_a_failed_schema_is_not_requested_again_at_once(server: Server) -> None:
     registry = Registry(server.url)
     for _ in range(2):
         assert await registry.schemas([2, 3, 4]) == {}
@@ -78,12 +79,12 @@ async def test_a_schema_that_cannot_be_had_is_not_asked_for_again_at_once(server
     assert "404" in problems[4]
 
 
-async def test_a_page_asks_for_a_bounded_number_of_unknown_schemas(server: Server) -> None:
+async def test_a_page_requests_a_bounded_number_of_unknown_schemas(server: Server) -> None:
     await Registry(server.url).schemas(range(100, 200))
     assert len(server.asked) == NEW_PER_PAGE_MAX
 
 
-async def test_the_schema_used_the_longest_ago_goes_first(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_least_recently_used_schema_is_evicted_first(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SCHEMAS_MAX", 1)
     monkeypatch.setitem(ANSWERS, "/schemas/ids/5", ANSWERS["/schemas/ids/1"])
     registry = Registry(server.url)
@@ -96,7 +97,7 @@ async def test_without_a_registry_no_schema_is_known() -> None:
     assert await Registry(None).schemas([1]) == {}
 
 
-async def test_a_registry_that_is_not_there_is_a_problem_and_no_failure() -> None:
+async def test_an_unreachable_schema_registry_is_reported_without_an_exception() -> None:
     registry = Registry("http://127.0.0.1:1")
     assert await registry.schemas([1]) == {}
     assert "127.0.0.1:1" in registry.problems([1])[1]

@@ -3,7 +3,7 @@ const { KafkaContainer } = require("@testcontainers/kafka");
 const { Kafka, logLevel } = require("kafkajs");
 
 async function main() {
-  // 9092 too: podman lists each port that an image exposes among those to be bound, Docker does not.
+  // Also 9092: unlike Docker, podman lists each port that an image exposes among those to be bound.
   const container = await new KafkaContainer(process.env.IMAGE).withKraft().withExposedPorts(9092).start();
   const kafka = new Kafka({ brokers: [`${container.getHost()}:${container.getMappedPort(9093)}`], logLevel: logLevel.ERROR });
   const producer = kafka.producer();

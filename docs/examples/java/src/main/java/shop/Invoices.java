@@ -21,7 +21,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * Takes orders, writes an invoice for each, and checks in the end that no order is without one.
+ * Takes orders, writes an invoice for each, and finally checks that no order is without one.
  *
  * <pre>
  * mvn -q compile dependency:copy-dependencies
@@ -54,11 +54,11 @@ public final class Invoices {
       var invoices = new NewTopic("invoices", Optional.of(1), Optional.empty());
       admin.createTopics(List.of(orders, invoices)).all().get();
     } catch (ExecutionException problem) {
-      System.out.println("topics: " + problem.getCause().getMessage()); // they may be there already
+      System.out.println("topics: " + problem.getCause().getMessage()); // they may exist already
     }
   }
 
-  /** Sends the orders. The client itself sends again what a leader change has interrupted. */
+  /** Sends the orders. The client retries sends that a leader change interrupted. */
   private static void takeOrders(int count, int perSecond) {
     try (var producer = producer()) {
       for (int number = 0; number < count; number++) {
@@ -70,7 +70,7 @@ public final class Invoices {
     }
   }
 
-  /** An invoice for each order, which is done when its invoice is acknowledged: at least once. */
+  /** Writes an invoice for each order. An order counts as done when its invoice is acknowledged: at least once. */
   private static void writeInvoices(int count) throws Exception {
     Set<String> done = new HashSet<>();
     try (var orders = consumer("billing"); var producer = producer()) {
@@ -89,13 +89,13 @@ public final class Invoices {
         try {
           orders.commitSync();
         } catch (KafkaException problem) {
-          System.out.println("not committed: " + problem.getMessage()); // these orders may come again
+          System.out.println("not committed: " + problem.getMessage()); // these orders may be delivered again
         }
       }
     }
   }
 
-  /** How many of the orders have an invoice. */
+  /** Returns how many of the orders have an invoice. */
   private static int countInvoices(int count) {
     Set<String> found = new HashSet<>();
     try (var invoices = consumer("audit-" + ProcessHandle.current().pid())) {
