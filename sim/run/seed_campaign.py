@@ -54,10 +54,15 @@ class CampaignSettings:
     kept: KeptRuns | None = None
 
 
+def print_at_once(line: str) -> None:
+    """Print a line that a reader of a pipe gets now, not with the next lines."""
+    print(line, flush=True)
+
+
 class SeedCampaign:
     """Runs seeds, prints the result of each, and adds the results up."""
 
-    def __init__(self, settings: CampaignSettings, say: Say = print) -> None:
+    def __init__(self, settings: CampaignSettings, say: Say = print_at_once) -> None:
         self.failed: list[int] = []
         self.coverage: Counter[Cell] = Counter()
         self._settings = settings
@@ -248,7 +253,7 @@ def failure_lines(result: RunResult) -> Iterable[str]:
     yield from (f"  * {finding}" for finding in result.findings)
 
 
-def run_cold_starts(seeds: Sequence[int], jobs: int, say: Say = print) -> bool:
+def run_cold_starts(seeds: Sequence[int], jobs: int, say: Say = print_at_once) -> bool:
     """Run the cold starts. Return True if every start, for every number of voters, took few enough voting rounds."""
     good = True
     for voters in VOTERS:
