@@ -16,8 +16,6 @@ AREAS = frozenset({"cli", "docs", "raft", "sim", "storage"})
 GOOD = "storage: truncate the index with its log"
 NEWER, OLDER = "2026-02-01T00:00:00Z", "2026-01-01T00:00:00Z"
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-
 
 def git(folder: Path, *arguments: str, date: str = NEWER) -> subprocess.CompletedProcess[str]:
     """Run git without the settings of this machine's user."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.architecture.dead_names import STAYS, unused_names
-
-pytest.importorskip("vulture")
 
 
 def test_checks_catch_a_function_that_nothing_calls(tmp_path: Path) -> None:

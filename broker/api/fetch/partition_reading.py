@@ -71,7 +71,7 @@ def read_partition(
         if partition.is_offline:
             return FetchResult(entry.index, ErrorCode.KAFKA_STORAGE_ERROR)
         if partition.is_unwritten:
-            return _read_blank(partition, entry, params, counts_progress=counts_progress)
+            return _read_unwritten(partition, entry, params, counts_progress=counts_progress)
         partition.host.request_open(partition)
         return FetchResult(entry.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     entry.seen_leader_epoch = partition.leader_epoch
@@ -109,7 +109,7 @@ def read_partition(
     return FetchResult(entry.index, 0, high_watermark, stable, log_start, aborted, -1, ranges)
 
 
-def _read_blank(
+def _read_unwritten(
     partition: Partition, entry: CachedPartition, params: FetchParams, *, counts_progress: bool
 ) -> FetchResult:
     """Do the same as `read_partition` for a replica that was never written: no log is read."""
