@@ -225,13 +225,16 @@ class LocalCluster:
         deadline = time.monotonic() + timeout_s
         for node_id in node_ids:
             identity = read_identity(self.folder.node(node_id))
-            while identity is not None and identity.is_alive:
+            if identity is None:
+                continue
+            while identity.is_alive:
                 if time.monotonic() > deadline:
                     raise LaunchError("late", f"node {node_id} (pid {identity.pid}) does not end; kraft kill {node_id}")
                 time.sleep(_POLL_SECONDS)
-            clear_identity(self.folder.node(node_id))
-            self.folder.clear_admin_address(node_id)
-            if node_id in self._children:
+            if clear_identity(self.folder.node(node_id), identity):
+                self.folder.clear_admin_address(node_id)
+            child = self._children.get(node_id)
+            if child is not None and child.pid == identity.pid:
                 self._children.pop(node_id).wait()
 
     def pause(self, node_id: int) -> int:

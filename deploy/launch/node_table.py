@@ -190,7 +190,7 @@ class NodeTable:
             pass
         node.ended = describe_exit(status)
         node.state = "ended"
-        clear_identity(self._folder.node(node.node_id))
-        self._folder.clear_admin_address(node.node_id)
+        if clear_identity(self._folder.node(node.node_id), node.identity):
+            self._folder.clear_admin_address(node.node_id)
         why = f": {node.error}" if node.error else ""
         print(f"node {node.node_id} (pid {node.identity.pid}) has ended, {node.ended}{why}", flush=True)

@@ -6,10 +6,13 @@ On Linux the start time comes from /proc, in clock ticks since boot; elsewhere f
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,8 +85,9 @@ def is_dying(pid: int) -> bool:
 
 def write_identity(folder: Path, identity: ProcessIdentity) -> None:
     """Record a node's process in the node's folder: `pid` for people and scripts, `process.json` for the launcher."""
-    _replace(folder / "process.json", json.dumps(asdict(identity)))
-    _replace(folder / "pid", f"{identity.pid}\n")
+    with _locked(folder):
+        _replace(folder / "process.json", json.dumps(asdict(identity)))
+        _replace(folder / "pid", f"{identity.pid}\n")
 
 
 def read_identity(folder: Path) -> ProcessIdentity | None:
@@ -100,10 +104,15 @@ def read_identity_file(path: Path) -> ProcessIdentity | None:
         return None
 
 
-def clear_identity(folder: Path) -> None:
-    """Delete the record of a process from this folder."""
-    (folder / "pid").unlink(missing_ok=True)
-    (folder / "process.json").unlink(missing_ok=True)
+def clear_identity(folder: Path, ended: ProcessIdentity) -> bool:
+    """Delete the record of a process that has ended. Return False, and keep the record, if it is of another process: a
+    second launcher may already have started the node again."""
+    with _locked(folder):
+        if read_identity(folder) != ended:
+            return False
+        (folder / "pid").unlink(missing_ok=True)
+        (folder / "process.json").unlink(missing_ok=True)
+        return True
 
 
 def describe_exit(status: int) -> str:
@@ -129,6 +138,17 @@ def _stat(pid: int) -> list[str] | None:
             return file.read().rpartition(")")[2].split()
     except OSError:
         return None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a node's folder, under which the record of its process is changed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -290,11 +290,11 @@ def test_a_cluster_whose_control_socket_was_removed_can_still_be_stopped(tmp_pat
     start_in_background(folder, port)
     folder.socket.unlink()
     found = LocalCluster.find(folder)
+    zygote = zygote_of(found)
+    os.kill(zygote.pid, signal.SIGSTOP)  # it notices the end of node 1 only after the node's next start
     found.kill(1)
     found.start(1)  # started in a new interpreter, which the launcher has not recorded
     assert found.is_up
-    zygote = zygote_of(found)
-    os.kill(zygote.pid, signal.SIGSTOP)
     found.down()
     assert not zygote.is_alive
     assert not found.is_up

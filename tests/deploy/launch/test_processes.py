@@ -73,10 +73,19 @@ def test_a_written_process_identity_is_read_back_and_the_pid_file_holds_only_the
     write_identity(tmp_path, identity)
     assert (tmp_path / "pid").read_text() == "4711\n"
     assert read_identity(tmp_path) == identity
-    clear_identity(tmp_path)
+    assert clear_identity(tmp_path, identity)
     assert read_identity(tmp_path) is None
     (tmp_path / "process.json").write_text("{}")
     assert read_identity(tmp_path) is None
+
+
+def test_the_end_of_an_earlier_process_does_not_clear_the_record_of_the_next_one(tmp_path: Path) -> None:
+    earlier, later = ProcessIdentity(4711, "12345"), ProcessIdentity(4712, "12399")
+    write_identity(tmp_path, earlier)
+    write_identity(tmp_path, later)
+    assert not clear_identity(tmp_path, earlier)
+    assert read_identity(tmp_path) == later
+    assert (tmp_path / "pid").read_text() == "4712\n"
 
 
 def test_a_process_exit_status_is_described_in_words() -> None:
