@@ -23,6 +23,7 @@ from kraft.storage.log_names import SNAPSHOT_SUFFIX, offset_name
 from kraft.storage.markers import Marker, read_marker
 from kraft.storage.producers.producer_state import ProducerStates
 from kraft.storage.producers.snapshot_file import encode as encode_producers
+from kraft.storage.producers.verification import Verification
 from kraft.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from kraft.storage.sync_plan import RolledSegment
 from kraft.wire.records import (
@@ -125,13 +126,15 @@ class AppendableLog:
         leader_epoch: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification: Verification | None = None,
         now_ms: int,
     ) -> AppendInfo:
         """Append one validated batch at the log end. Its base offset and leader epoch are patched in place.
 
-        `header` is that of the received batch. Raises AppendRefused: the producer state does not permit it, and nothing
-        was written. Raises ColdRead: open the files first (`warm_for_append`). Raises DiskError: no part of the batch
-        is in the log, and the directory must go offline."""
+        `header` is that of the received batch. A batch that may open a transaction needs its `verification`. Raises
+        AppendRefused: the producer state does not permit it, and nothing was written. Raises ColdRead: open the files
+        first (`warm_for_append`). Raises DiskError: no part of the batch is in the log, and the directory must go
+        offline."""
         _, batch_length, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
         size = batch_length + BATCH_PREFIX_BYTES
         if len(buffer) != size:
@@ -143,7 +146,7 @@ class AppendableLog:
                 if marker is not None:
                     self.producers.check_marker(producer_id, header.producer_epoch, marker.coordinator_epoch)
             else:
-                duplicate = self.producers.check(header, origin)
+                duplicate = self.producers.check(header, origin, verification)
                 if duplicate is not None:
                     last, stamp = duplicate[2], duplicate[4] if self._stamps else -1
                     return AppendInfo(last - duplicate[3], last, stamp, True)

@@ -249,6 +249,11 @@ BROKER_APIS: Mapping[ApiKey, ApiVersionRange] = _ranges(
     (ApiKey.DELETE_RECORDS, 0, 2),
     (ApiKey.INIT_PRODUCER_ID, 0, 5),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
+    (ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+    (ApiKey.END_TXN, 0, 5),
+    (ApiKey.WRITE_TXN_MARKERS, 1, 2),
+    (ApiKey.TXN_OFFSET_COMMIT, 0, 5),
     (ApiKey.DESCRIBE_ACLS, 1, 3),
     (ApiKey.CREATE_ACLS, 1, 3),
     (ApiKey.DELETE_ACLS, 1, 3),
@@ -289,7 +294,6 @@ CLIENT_APIS: Mapping[ApiKey, ApiVersionRange] = MappingProxyType(
             (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
             (ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
             (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
-            (ApiKey.END_TXN, 0, 4),
         ),
     }
 )

@@ -15,6 +15,7 @@ import trio
 from kraft.seam import Disk
 from kraft.storage.append import AppendOrigin
 from kraft.storage.log import Log, LogConfig
+from kraft.storage.producers.verification import NOT_VERIFYING
 from kraft.wire.records import Record, encode_batch, read_header
 from kraft.wire.records.control_records import ControlRecord, ControlRecordType, encode_control
 
@@ -74,7 +75,7 @@ def _marker(producer_id: int, producer_epoch: int, kind: ControlRecordType) -> b
 
 
 def _append(log: Log, epoch: int, batch: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
-    log.append_as_leader(batch, read_header(batch), epoch, origin=origin, now_ms=NOW_MS)
+    log.append_as_leader(batch, read_header(batch), epoch, origin=origin, verification=NOT_VERIFYING, now_ms=NOW_MS)
 
 
 async def _main(directory: str) -> None:

@@ -30,9 +30,9 @@ def test_only_add_raft_voter_lacks_the_newest_kafka_version() -> None:
     assert missing == {ApiKey.ADD_RAFT_VOTER}
 
 
-def test_client_apis_cover_broker_apis_except_offsets_by_topic_id() -> None:
+def test_client_apis_cover_broker_apis_except_offsets_by_topic_id_and_partitions_of_many_transactions() -> None:
     older = {key: CLIENT_APIS[key].max for key, row in BROKER_APIS.items() if CLIENT_APIS[key] != row}
-    assert older == {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+    assert older == {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9, ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 
 def test_only_produce_is_advertised_from_version_0_and_accepted_from_version_3() -> None:

@@ -112,6 +112,8 @@ def expressible(key: ApiKey, version: int, direction: MessageDirection, message:
         return len(message.coordinator_keys if direction is MessageDirection.REQUEST else message.coordinators) == 1
     if key is ApiKey.OFFSET_FETCH and version < 8:
         return len(message.groups) == 1 and not (version < 2 and message.groups[0].topics is None)
+    if (key, direction) == (ApiKey.ADD_PARTITIONS_TO_TXN, MessageDirection.REQUEST) and version < 4:
+        return len(message.transactions) == 1 and not message.transactions[0].verify_only
     if key is ApiKey.LEAVE_GROUP and version < 3:
         if direction is MessageDirection.REQUEST:
             return len(message.members) == 1

@@ -2,8 +2,8 @@
 
 It follows from the log (T3): leader, follower and rebuilt copies at the same offset are equal. A leader first checks
 (`check`, `check_marker`), then writes, then applies (`apply_batch`, `apply_marker`). A follower and recovery only
-apply.
-Source: KIP-98, KIP-360, Kafka's ProducerStateManager, docs/produce-checks.md#the-producer.
+apply. Verifications are not part of this state: they are the leader's own, and a rebuilt state has none.
+Source: KIP-98, KIP-360, KIP-890, Kafka's ProducerStateManager, docs/produce-checks.md#the-producer.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Iterable
 from kraft.storage.append import AppendOrigin, AppendRefused
 from kraft.storage.indexes.txn_index import AbortedTransaction
 from kraft.storage.producers.snapshot_file import NO_OFFSET, SnapshotEntry
+from kraft.storage.producers.verification import NOT_VERIFYING, Verification
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import ATTRIBUTE_TRANSACTIONAL, SEQUENCE_MASK, BatchHeader
 
 BATCHES_KEPT = 5
 """Number of latest batches of a producer among which duplicates are detected."""
+BUMPING_VERSION = 2
+"""transaction.version from which each marker has a higher epoch than its transaction (KIP-890, part 2)."""
 
 ProducerBatch = tuple[int, int, int, int, int]
 """A recent batch of a producer: (first sequence, last sequence, last offset, offset delta, timestamp)."""
@@ -44,6 +47,18 @@ class ProducerEntry:
         self.batches.clear()
         self.next_sequence = 0
 
+    def has_open(self, epoch: int) -> bool:
+        """Return whether a transaction of this epoch is open."""
+        return self.txn_first_offset >= 0 and self.epoch == epoch
+
+    def duplicate_of(self, header: BatchHeader) -> ProducerBatch | None:
+        """Return the kept batch that this one repeats."""
+        if header.producer_epoch == self.epoch:
+            for batch in self.batches:
+                if batch[0] == header.base_sequence and batch[1] == header.last_sequence:
+                    return batch
+        return None
+
     def to_snapshot(self, producer_id: int) -> SnapshotEntry:
         """Return this producer's entry for a producer snapshot, which has only the last batch."""
         last = self.batches[-1] if self.batches else (-1, -1, -1, 0, -1)
@@ -68,7 +83,7 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of a log. `end_offset` is the log offset up to which the state was applied."""
 
-    __slots__ = ("_decided", "_open", "end_offset", "entries", "first_unstable_offset")
+    __slots__ = ("_decided", "_open", "end_offset", "entries", "first_unstable_offset", "verifications")
 
     def __init__(self, end_offset: int, rows: Iterable[SnapshotEntry] = ()) -> None:
         self.end_offset = end_offset
@@ -76,25 +91,54 @@ class ProducerStates:
         firsts = [(entry.txn_first_offset, producer_id) for producer_id, entry in self.entries.items()]
         self._open = {first: producer_id for first, producer_id in sorted(firsts) if first >= 0}
         self._decided: dict[int, int] = {}
+        self.verifications: dict[int, Verification] = {}
+        """Producer id → the verification that its next transaction needs."""
         self.first_unstable_offset: int | None = None
         self._find_first_unstable()
 
     # a leader's checks before it writes
 
-    def check(self, header: BatchHeader, origin: AppendOrigin) -> ProducerBatch | None:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, adds: bool, now_ms: int
+    ) -> Verification | None:
+        """Begin to verify a transactional batch with this first sequence, or join the verification under way. Return
+        None if the transaction is open here, so that no question is needed. `now_ms` is wall clock.
+
+        AppendRefused with 47 if the epoch is older than one known here."""
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            _check_epoch(producer_id, epoch, entry.epoch)
+            if entry.has_open(epoch):
+                return None
+        known = self.verifications.get(producer_id)
+        if known is not None:
+            _check_epoch(producer_id, epoch, known.epoch)
+            if known.epoch == epoch:
+                known.lowest_sequence = min(known.lowest_sequence, sequence)
+                return known
+        begun = Verification(epoch, sequence, adds=adds, began_ms=now_ms)
+        self.verifications[producer_id] = begun
+        return begun
+
+    def check(
+        self, header: BatchHeader, origin: AppendOrigin, verification: Verification | None = None
+    ) -> ProducerBatch | None:
         """Check that this data batch of a producer may be appended. Return None, or the batch that it duplicates.
 
-        Otherwise AppendRefused with 47, 45 or 48. `header.producer_id` is not negative."""
+        A batch that opens a transaction needs the current verification. `header.producer_id` is not negative.
+        Otherwise AppendRefused with 47, 45 or 48."""
         entry = self.entries.get(header.producer_id)
-        if entry is None:
-            return None
         epoch, sequence = header.producer_epoch, header.base_sequence
-        transactional = header.attributes & ATTRIBUTE_TRANSACTIONAL
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            if entry is None or not entry.has_open(epoch):
+                return self._check_opening(entry, header, origin, verification)
+        elif entry is None:
+            return None
         if epoch != entry.epoch or (sequence != entry.next_sequence and origin is AppendOrigin.CLIENT):
             duplicate = self._check_unexpected(entry, header, origin)
             if duplicate is not None:
                 return duplicate
-        if entry.txn_first_offset >= 0 and not transactional:
+        if entry.txn_first_offset >= 0 and not header.attributes & ATTRIBUTE_TRANSACTIONAL:
             raise AppendRefused(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} sent a non-transactional batch while its transaction that began at "
@@ -102,35 +146,62 @@ class ProducerStates:
             )
         return None
 
+    def _check_opening(
+        self,
+        entry: ProducerEntry | None,
+        header: BatchHeader,
+        origin: AppendOrigin,
+        verification: Verification | None,
+    ) -> ProducerBatch | None:
+        """Check a batch that opens a transaction: a duplicate, its epoch, its verification, its sequence."""
+        if entry is not None:
+            duplicate = entry.duplicate_of(header) if origin is AppendOrigin.CLIENT else None
+            if duplicate is not None:
+                return duplicate
+            _check_epoch(header.producer_id, header.producer_epoch, entry.epoch)
+        if verification is not NOT_VERIFYING and (
+            verification is None or verification is not self.verifications.get(header.producer_id)
+        ):
+            raise AppendRefused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent a batch that opens a transaction, "
+                f"and the transaction coordinator has not confirmed that transaction for this partition",
+            )
+        if origin is not AppendOrigin.CLIENT:
+            return None
+        if entry is not None:
+            self._check_unexpected(entry, header, origin)
+        if verification is NOT_VERIFYING or verification is None:
+            return None
+        expected = 0 if verification.adds and entry is None else verification.lowest_sequence
+        if header.base_sequence > expected:
+            raise _out_of_order(header, expected)
+        return None
+
     def _check_unexpected(
         self, entry: ProducerEntry, header: BatchHeader, origin: AppendOrigin
     ) -> ProducerBatch | None:
         """Check a batch that is not the expected next one: a duplicate, a new epoch, or a refusal."""
         client = origin is AppendOrigin.CLIENT
-        if client and header.producer_epoch == entry.epoch:
-            for batch in entry.batches:
-                if batch[0] == header.base_sequence and batch[1] == header.last_sequence:
-                    return batch
-        if header.producer_epoch < entry.epoch:
-            raise AppendRefused(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
-            )
+        duplicate = entry.duplicate_of(header) if client else None
+        if duplicate is not None:
+            return duplicate
+        _check_epoch(header.producer_id, header.producer_epoch, entry.epoch)
         expected = 0 if header.producer_epoch > entry.epoch else entry.next_sequence
         if client and header.base_sequence != expected and expected >= 0:
-            raise AppendRefused(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
-                f"expected {expected}",
-            )
+            raise _out_of_order(header, expected)
         return None
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """Check that a leader may write this marker. AppendRefused with 47 or 52 if not."""
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0) -> None:
+        """Check that a leader may write this marker. AppendRefused with 47 or 52 if not.
+
+        With transaction.version 2 a marker raises the epoch. One with the current epoch is a repetition of the last
+        marker. If a transaction is open, that transaction is a later one, and the marker must not end it."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch:
+        is_late = transaction_version >= BUMPING_VERSION and epoch == entry.epoch and entry.txn_first_offset >= 0
+        if epoch < entry.epoch or is_late:
             raise AppendRefused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} has epoch {entry.epoch}, the marker has {epoch}",
@@ -159,11 +230,13 @@ class ProducerStates:
             entry.batches.append((first, last, base_offset + delta, delta, timestamp))
             entry.next_sequence = (last + 1) & SEQUENCE_MASK
         entry.last_timestamp = timestamp
-        if header.attributes & ATTRIBUTE_TRANSACTIONAL and entry.txn_first_offset < 0:
-            entry.txn_first_offset = base_offset
-            self._open[base_offset] = producer_id
-            if self.first_unstable_offset is None:
-                self.first_unstable_offset = base_offset
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            self.verifications.pop(producer_id, None)
+            if entry.txn_first_offset < 0:
+                entry.txn_first_offset = base_offset
+                self._open[base_offset] = producer_id
+                if self.first_unstable_offset is None:
+                    self.first_unstable_offset = base_offset
 
     def apply_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, aborted: bool
@@ -171,7 +244,11 @@ class ProducerStates:
         """Apply a marker, which is in the log at `offset`. Return the entry for the transaction index if it aborts a
         transaction.
 
-        The transaction is decided only by `complete`, after that entry is written."""
+        The transaction is decided only by `complete`, after that entry is written. The marker of a transaction.version
+        2 producer has the epoch of its next transaction, whose verification therefore stays."""
+        known = self.verifications.get(producer_id)
+        if known is not None and not (known.adds and known.epoch == epoch):
+            del self.verifications[producer_id]
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
@@ -206,7 +283,8 @@ class ProducerStates:
         self.on_high_watermark(log_start_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers without an open transaction that have been inactive for too long. Return their number."""
+        """Remove producers without an open transaction that have been inactive for too long, and verifications of that
+        age. Return the number of producers."""
         gone = [
             producer_id
             for producer_id, entry in self.entries.items()
@@ -214,6 +292,11 @@ class ProducerStates:
         ]
         for producer_id in gone:
             del self.entries[producer_id]
+        self.verifications = {
+            producer_id: known
+            for producer_id, known in self.verifications.items()
+            if now_ms - known.began_ms <= expiration_ms
+        }
         return len(gone)
 
     def snapshot(self) -> list[SnapshotEntry]:
@@ -225,3 +308,19 @@ class ProducerStates:
         oldest_decided = min(self._decided, default=None)
         candidates = [offset for offset in (oldest_open, oldest_decided) if offset is not None]
         self.first_unstable_offset = min(candidates, default=None)
+
+
+def _check_epoch(producer_id: int, epoch: int, known_epoch: int) -> None:
+    if epoch < known_epoch:
+        raise AppendRefused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} has epoch {known_epoch}, the batch has {epoch}",
+        )
+
+
+def _out_of_order(header: BatchHeader, expected: int) -> AppendRefused:
+    return AppendRefused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {header.base_sequence}, "
+        f"expected {expected}",
+    )

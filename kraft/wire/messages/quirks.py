@@ -201,6 +201,47 @@ def _downgrade_left_group(message: Any, old: Any, version: int) -> Any:
     return _carry(message, old, error_code=next((error for error in errors if error), errors[0]))
 
 
+# AddPartitionsToTxn: one transaction before v4, with its fields at the top level of request and response.
+
+
+def _upgrade_add_partitions(message: Any, newest: Any, version: int) -> Any:
+    transaction = _nested(newest, "transactions")
+    topics = tuple(_carry(one, _nested(transaction, "topics")) for one in message.v3_and_below_topics)
+    row = transaction(
+        transactional_id=message.v3_and_below_transactional_id,
+        producer_id=message.v3_and_below_producer_id,
+        producer_epoch=message.v3_and_below_producer_epoch,
+        verify_only=False,
+        topics=topics,
+    )
+    return newest(transactions=(row,))
+
+
+def _downgrade_add_partitions(message: Any, old: Any, version: int) -> Any:
+    if len(message.transactions) != 1 or message.transactions[0].verify_only:
+        raise ValueError(f"AddPartitionsToTxn version {version} adds to one transaction, use version 4 for more")
+    (row,) = message.transactions
+    return old(
+        v3_and_below_transactional_id=row.transactional_id,
+        v3_and_below_producer_id=row.producer_id,
+        v3_and_below_producer_epoch=row.producer_epoch,
+        v3_and_below_topics=tuple(_carry(one, _nested(old, "v3_and_below_topics")) for one in row.topics),
+    )
+
+
+def _upgrade_added_partitions(message: Any, newest: Any, version: int) -> Any:
+    result = _nested(newest, "results_by_transaction")
+    topic = _nested(result, "topic_results")
+    topics = tuple(_carry(one, topic) for one in message.results_by_topic_v3_and_below)
+    return _carry(message, newest, results_by_transaction=(result(transactional_id="", topic_results=topics),))
+
+
+def _downgrade_added_partitions(message: Any, old: Any, version: int) -> Any:
+    topic = _nested(old, "results_by_topic_v3_and_below")
+    topics = tuple(_carry(one, topic) for result in message.results_by_transaction for one in result.topic_results)
+    return _carry(message, old, results_by_topic_v3_and_below=topics)
+
+
 def _throttle_of(message: Any, old: Any) -> dict[str, Any]:
     has_throttle = any(field.name == "throttle_time" for field in fields_of(old))
     return {"throttle_time": message.throttle_time} if has_throttle else {}
@@ -229,6 +270,12 @@ QUIRKS: Mapping[tuple[int, MessageDirection], Quirk] = MappingProxyType(
         ),
         (ApiKey.OFFSET_FETCH, MessageDirection.RESPONSE): Quirk(
             range(8), _upgrade_fetched_offsets, _downgrade_fetched_offsets
+        ),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, MessageDirection.REQUEST): Quirk(
+            range(4), _upgrade_add_partitions, _downgrade_add_partitions
+        ),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, MessageDirection.RESPONSE): Quirk(
+            range(4), _upgrade_added_partitions, _downgrade_added_partitions
         ),
         (ApiKey.LEAVE_GROUP, MessageDirection.REQUEST): Quirk(range(3), _upgrade_leave_group, _downgrade_leave_group),
         (ApiKey.LEAVE_GROUP, MessageDirection.RESPONSE): Quirk(range(3), _upgrade_left_group, _downgrade_left_group),
