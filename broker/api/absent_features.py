@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kraft.broker.serving.gates import Gates, Operation, Resource, ResourceType
+from kraft.broker.serving.gates import Gates, Operation
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
 from kraft.wire.api_keys import ApiKey
@@ -28,21 +28,7 @@ NO_AUTHORIZER = "No Authorizer is configured"
 """Error text of a broker without an authorizer, as in Kafka. On this broker no authorizer can be configured."""
 NO_ACLS = "this cluster has no ACLs yet: every request is allowed"
 NO_SASL = "no listener of this cluster speaks SASL yet"
-NO_TRANSACTIONS = "this cluster has no transactions yet; leave transactional.id out"
 NO_CONSUMER_GROUPS = "this cluster has no groups of the consumer protocol (KIP-848) yet: set group.protocol=classic"
-
-TRANSACTION_STATES = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
 
 
 def warn(log_limit: LogLimit, session: Session, event: str, missing: str) -> None:
@@ -136,26 +122,3 @@ def handle_consumer_group_heartbeat(gates: Gates, log_limit: LogLimit, request: 
             error_message=NO_CONSUMER_GROUPS[0].upper() + NO_CONSUMER_GROUPS[1:],
         ),
     )
-
-
-# transactions
-
-
-def handle_describe_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Answer that no broker has the transactional id, and that an empty transactional id is invalid. Needs DESCRIBE on
-    each id."""
-    row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
-    rows = []
-    for name in read(request).transactional_ids:
-        is_allowed = gates.authorize(session, Operation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, name))
-        error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST
-        if not is_allowed:
-            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        rows.append(row(transactional_id=name, error_code=error))
-    answer(request, respond(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=rows))
-
-
-def handle_list_transactions(gates: Gates, log_limit: LogLimit, request: Request, session: Session) -> None:
-    """Answer that there are no transactions."""
-    unknown = tuple(state for state in read(request).state_filters if state not in TRANSACTION_STATES)
-    answer(request, respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=()))

@@ -18,7 +18,10 @@ from kraft.wire.server import Request
 if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
+    from kraft.broker.coordinator.marker_writer import MarkerWriter
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+    from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
+    from kraft.broker.coordinator.transactional_commits import TransactionalCommits
     from kraft.broker.logs.damaged_logs import DamagedLogs
     from kraft.broker.logs.disk_failures import DiskFailures
     from kraft.broker.logs.moves import ReplicaMoves
@@ -71,6 +74,9 @@ class HandlerContext:
 
     # above it
     groups: GroupCoordinators
+    transactions: TransactionCoordinators
+    marker_writer: MarkerWriter
+    transactional_commits: TransactionalCommits
     metadata_topic: MetadataTopic
     producer_ids: ProducerIds
     create_topics: Callable[[Session, list[str]], None]

@@ -1,24 +1,23 @@
-"""FindCoordinator: return the broker that coordinates a group. There is no transaction coordinator yet.
+"""FindCoordinator: return the broker that coordinates a group or a transactional id.
 
-The request creates the internal topic for groups, if it does not exist. The response is COORDINATOR_NOT_AVAILABLE until
-the topic exists, and while its partition has no leader whose process is known to be alive. Then the client retries. A
-client may retry only after a second, while the coordinator is often available after a tenth of a second. So the request
-first waits on the broker.
+The request creates the internal topic that stores the group or id, if the topic does not exist. The response is
+COORDINATOR_NOT_AVAILABLE until the topic exists, and while its partition has no leader whose process is known to be
+alive. Then the client retries. A client may retry only after a second, while the coordinator is often available after a
+tenth of a second. So the request first waits on the broker.
 Source: FindCoordinatorRequest 0 to 6, KIP-699 (batches), docs/decisions/14-group-coordinator.md.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
-from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
-from kraft.broker.group.placement import partition_of
+from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kraft.broker.serving.gates import Operation, Resource, ResourceType
 from kraft.broker.serving.purgatory import Parked
 from kraft.broker.serving.request_versions import answer, part, read, respond
 from kraft.broker.serving.session import Session
+from kraft.broker.shard.placement import partition_of
 from kraft.image.partitions import NO_LEADER
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -41,12 +40,23 @@ def handle_find_coordinator(context: HandlerContext, request: Request, session: 
     PendingFindCoordinator(context, request, session).check()
 
 
-REASONS = MappingProxyType(
+class CoordinatedKind(NamedTuple):
+    """What a type of key names: the resource, the internal topic that keeps it, and the error without permission."""
+
+    resource: ResourceType
+    topic: str
+    unauthorized: ErrorCode
+
+
+KINDS = MappingProxyType(
     {
-        ErrorCode.INVALID_REQUEST: "this cluster coordinates groups only",
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_TRANSACTIONS,
+        GROUP_KEYS: CoordinatedKind(ResourceType.GROUP, OFFSETS_TOPIC, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        TRANSACTION_KEYS: CoordinatedKind(
+            ResourceType.TRANSACTIONAL_ID, TRANSACTION_TOPIC, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        ),
     }
 )
+REASONS = MappingProxyType({ErrorCode.INVALID_REQUEST: "this cluster coordinates groups and transactional ids only"})
 
 
 class PendingFindCoordinator(Parked):
@@ -105,17 +115,14 @@ class PendingFindCoordinator(Parked):
     def _leader(self, key: str) -> int | ErrorCode:
         """Return the broker that coordinates this key, or the reason why no broker can be named."""
         context = self._context
-        if self._key_type == TRANSACTION_KEYS:
-            warn(context.log_limit, self._session, "a client asks for a transaction coordinator", NO_TRANSACTIONS)
-            # after any other error, some clients retry permanently
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        if self._key_type != GROUP_KEYS:
+        kind = KINDS.get(self._key_type)
+        if kind is None:
             return ErrorCode.INVALID_REQUEST
-        if not context.gates.authorize(self._session, Operation.DESCRIBE, Resource(ResourceType.GROUP, key)):
-            return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        topic = context.image.topics.get(OFFSETS_TOPIC)
+        if not context.gates.authorize(self._session, Operation.DESCRIBE, Resource(kind.resource, key)):
+            return kind.unauthorized
+        topic = context.image.topics.get(kind.topic)
         if topic is None:
-            context.create_topics(self._session, [OFFSETS_TOPIC])
+            context.create_topics(self._session, [kind.topic])
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         leader = topic.partition(partition_of(key, topic.partition_count)).leader
         if leader == NO_LEADER or context.endpoint(leader, self._session.listener) is None:

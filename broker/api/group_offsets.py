@@ -1,10 +1,10 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: authorize group and topics, call the coordinator, answer.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: authorize group and topics, call the coordinator, answer.
 
 A topic that the client may not read gives TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists. The response to
 a request for all topics omits topics that the client may not describe. Offsets of a deleted topic are not returned for
 a new topic with the same name (KAFKA-19154). From version 10 on, requests name topics by id. A topic id that this
 broker does not know gives UNKNOWN_TOPIC_ID.
-Source: OffsetCommitRequest 2 to 10, OffsetFetchRequest 1 to 10, OffsetDeleteRequest 0.
+Source: OffsetCommitRequest 2 to 10, TxnOffsetCommitRequest 0 to 5, OffsetFetchRequest 1 to 10, OffsetDeleteRequest 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from kraft.broker.api.transactions import transaction_resource
+from kraft.broker.coordinator.transactional_commits import CommitClient
 from kraft.broker.group.requests import (
+    NO_OFFSET,
     CommitReply,
     CommitRequest,
     FetchedOffset,
@@ -24,6 +27,7 @@ from kraft.broker.group.requests import (
     OffsetDeleteRequest,
     OffsetToCommit,
     PartitionError,
+    TxnCommitRequest,
 )
 from kraft.broker.serving.gates import Operation, Resource, ResourceType
 from kraft.broker.serving.request_versions import answer, kind, part, read, respond
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
 
 COMMITS_WITH_RETENTION = range(2, 5)
 FIRST_COMMIT_WITH_MISSING_GROUPS = 9
+FIRST_TXN_COMMIT_WITH_ABORTABLE = 4
+FIRST_TXN_COMMIT_THAT_ADDS = 5
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 FIRST_FETCH_WITH_TOPIC_IDS = 10
 
@@ -142,6 +148,57 @@ def _retention_ms(request: Request) -> int:
     old = messages.versioned_class(ApiKey.OFFSET_COMMIT, request.api_version, MessageDirection.REQUEST)
     asked, _ = compile_reader(old, old)(request.body, 0)
     return milliseconds(asked.retention_time)
+
+
+# TxnOffsetCommit
+
+
+def handle_txn_offset_commit(context: HandlerContext, request: Request, session: Session) -> None:
+    """Stage the accepted offsets for a transaction; answered when all of them are in the log."""
+    message, version = read(request), request.api_version
+    accepted, refused = _sorted_out(context, session, [(topic.name, topic) for topic in message.topics])
+    commit = TxnCommitRequest(
+        group=message.group_id,
+        producer_id=message.producer_id,
+        producer_epoch=message.producer_epoch,
+        generation=message.generation_id,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        offsets=accepted,
+    )
+
+    def reply(answered: CommitReply) -> None:
+        errors: dict[RowKey, ErrorCode] = {(row.topic, row.partition): row.error for row in answered.rows}
+        errors |= refused
+        answer(request, _staged(message, lambda key: errors[key]))
+
+    if not context.gates.authorize(session, Operation.WRITE, transaction_resource(message.transactional_id)):
+        answer(request, _staged(message, lambda key: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    elif not context.gates.authorize(session, Operation.READ, group_resource(message.group_id)):
+        answer(request, _staged(message, lambda key: ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    elif accepted:
+        context.groups.counts.commits += len(accepted)
+        client = CommitClient(version >= FIRST_TXN_COMMIT_THAT_ADDS, version >= FIRST_TXN_COMMIT_WITH_ABORTABLE)
+        ticket = partial(context.finish, request, reply)
+        context.transactional_commits.submit(message.transactional_id, commit, client, ticket)
+    else:
+        reply(CommitReply(()))
+
+
+def _staged(message: Any, error_of: Callable[[RowKey], ErrorCode]) -> Any:
+    topic_class = part(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommitResponseTopic")
+    row_class = kind(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommitResponsePartition")
+    topics = [
+        topic_class(
+            name=topic.name,
+            partitions=[
+                row_class(partition_index=row.partition_index, error_code=error_of((topic.name, row.partition_index)))
+                for row in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return respond(ApiKey.TXN_OFFSET_COMMIT, topics=topics)
 
 
 # OffsetFetch
@@ -246,6 +303,15 @@ def _fetched(wanted: _RequestedTopic, found: dict[tuple[str, int], FetchedOffset
     for index in wanted.partitions:
         name = wanted.name or ""
         row = found.get((name, index))
+        if row is not None and error is ErrorCode.NONE and row.error is not ErrorCode.NONE:
+            yield row_class(
+                partition_index=index,
+                committed_offset=NO_OFFSET,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=row.error,
+            )
+            continue
         is_reported = row is not None and (wanted.topic_id is None or row.topic_id in (None, wanted.topic_id))
         if row is None or not is_reported or error is not ErrorCode.NONE:
             row = FetchedOffset(name, index)

@@ -1,21 +1,22 @@
-"""InitProducerId: return a producer id for an idempotent producer.
+"""InitProducerId: return a producer id for an idempotent producer, or the next identity of a transactional id.
 
-A transactional id needs a transaction coordinator, which this cluster lacks. The request is rejected with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error that every client treats as final. After any other error, some
-clients retry without end.
+Any broker gives out producer ids from its own block. A transactional id's request goes to its transaction coordinator.
 Source: InitProducerIdRequest 0 to 5, KIP-98, KIP-360.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from kraft.broker.api.absent_features import NO_TRANSACTIONS, warn
+from kraft.broker.api.transactions import error_for, transaction_resource
 from kraft.broker.serving.gates import Operation, ResourceType
 from kraft.broker.serving.request_versions import answer, read, respond
 from kraft.broker.serving.session import Session
+from kraft.broker.txn.requests import InitReply, InitRequest
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
+from kraft.wire.messages import milliseconds
 from kraft.wire.server import Request
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+FIRST_WITH_PRODUCER_FENCED = 4
+"""From this version on, clients know PRODUCER_FENCED."""
 
 
 def handle_init_producer_id(context: HandlerContext, request: Request, session: Session) -> None:
@@ -30,11 +33,7 @@ def handle_init_producer_id(context: HandlerContext, request: Request, session: 
     message = read(request)
     gates = context.gates
     if message.transactional_id is not None:
-        if not message.transactional_id:
-            _refuse(request, ErrorCode.INVALID_REQUEST)
-            return
-        warn(context.log_limit, session, "a producer has a transactional.id", NO_TRANSACTIONS)
-        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        _ask_coordinator(context, request, session, message)
         return
     if not (
         gates.authorize_cluster(session, Operation.IDEMPOTENT_WRITE)
@@ -50,6 +49,28 @@ def handle_init_producer_id(context: HandlerContext, request: Request, session: 
         _give(request, producer_id)
     else:
         context.answer_later(request, _wait, context, request)
+
+
+def _ask_coordinator(context: HandlerContext, request: Request, session: Session, message: Any) -> None:
+    def reply(answered: InitReply) -> None:
+        if answered.error is ErrorCode.NONE:
+            fields = {"producer_id": answered.producer_id, "producer_epoch": answered.producer_epoch}
+            answer(request, respond(ApiKey.INIT_PRODUCER_ID, **fields))
+        else:
+            _refuse(request, error_for(request.api_version, FIRST_WITH_PRODUCER_FENCED, answered.error))
+
+    if not context.gates.authorize(session, Operation.WRITE, transaction_resource(message.transactional_id)):
+        _refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not message.transactional_id:
+        _refuse(request, ErrorCode.INVALID_REQUEST)
+    else:
+        init = InitRequest(
+            message.transactional_id,
+            milliseconds(message.transaction_timeout),
+            message.producer_id,
+            message.producer_epoch,
+        )
+        context.transactions.submit(init, partial(context.finish, request, reply))
 
 
 async def _wait(context: HandlerContext, request: Request) -> None:

@@ -16,8 +16,6 @@ from kraft.broker.api.absent_features import (
     handle_create_acls,
     handle_delete_acls,
     handle_describe_acls,
-    handle_describe_transactions,
-    handle_list_transactions,
     handle_sasl_authenticate,
     handle_sasl_handshake,
 )
@@ -51,7 +49,12 @@ from kraft.broker.api.group_membership import (
     handle_leave_group,
     handle_sync_group,
 )
-from kraft.broker.api.group_offsets import handle_offset_commit, handle_offset_delete, handle_offset_fetch
+from kraft.broker.api.group_offsets import (
+    handle_offset_commit,
+    handle_offset_delete,
+    handle_offset_fetch,
+    handle_txn_offset_commit,
+)
 from kraft.broker.api.groups_admin import handle_delete_groups, handle_describe_groups, handle_list_groups
 from kraft.broker.api.identify import handle_identify
 from kraft.broker.api.init_producer_id import handle_init_producer_id
@@ -61,6 +64,9 @@ from kraft.broker.api.metadata import handle_metadata
 from kraft.broker.api.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from kraft.broker.api.produce.handle_produce import ProduceHandler
 from kraft.broker.api.reassignments import handle_alter_reassignments, handle_list_reassignments
+from kraft.broker.api.transactions import handle_add_offsets_to_txn, handle_add_partitions_to_txn, handle_end_txn
+from kraft.broker.api.transactions_admin import handle_describe_transactions, handle_list_transactions
+from kraft.broker.api.write_txn_markers import handle_write_txn_markers
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.rpc import InternalKey
 from kraft.wire.rpc.controller_messages import IdentifyResponse
@@ -140,6 +146,11 @@ HANDLERS: Mapping[int, Callable[[HandlerParts], Handler]] = MappingProxyType(
         ApiKey.DELETE_RECORDS: _with_context(handle_delete_records),
         ApiKey.INIT_PRODUCER_ID: _with_context(handle_init_producer_id),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _with_context(handle_offset_for_leader_epoch),
+        ApiKey.ADD_PARTITIONS_TO_TXN: _with_context(handle_add_partitions_to_txn),
+        ApiKey.ADD_OFFSETS_TO_TXN: _with_context(handle_add_offsets_to_txn),
+        ApiKey.END_TXN: _with_context(handle_end_txn),
+        ApiKey.WRITE_TXN_MARKERS: _with_context(handle_write_txn_markers),
+        ApiKey.TXN_OFFSET_COMMIT: _with_context(handle_txn_offset_commit),
         ApiKey.DESCRIBE_ACLS: _refusing(handle_describe_acls),
         ApiKey.CREATE_ACLS: _refusing(handle_create_acls),
         ApiKey.DELETE_ACLS: _refusing(handle_delete_acls),
@@ -160,8 +171,8 @@ HANDLERS: Mapping[int, Callable[[HandlerParts], Handler]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: _with_context(handle_describe_cluster),
         ApiKey.DESCRIBE_PRODUCERS: _with_context(handle_describe_producers),
         ApiKey.UNREGISTER_BROKER: _forwarding(handle_unregister_broker),
-        ApiKey.DESCRIBE_TRANSACTIONS: _refusing(handle_describe_transactions),
-        ApiKey.LIST_TRANSACTIONS: _refusing(handle_list_transactions),
+        ApiKey.DESCRIBE_TRANSACTIONS: _with_context(handle_describe_transactions),
+        ApiKey.LIST_TRANSACTIONS: _with_context(handle_list_transactions),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: _refusing(handle_consumer_group_heartbeat),
         ApiKey.LIST_CONFIG_RESOURCES: _with_context(handle_list_config_resources),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _with_context(handle_describe_topic_partitions),

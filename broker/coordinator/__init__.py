@@ -1,3 +1,3 @@
-"""Async: drives the group coordinators of the offsets partitions that this broker leads, and hands out producer ids.
-May import kraft.broker.roles and below, and kraft.broker.group.
+"""Async: drives the coordinators of groups and of transactions whose partitions this broker leads, has markers written,
+and hands out producer ids. May import kraft.broker.roles and below, kraft.broker.group and kraft.broker.txn.
 """

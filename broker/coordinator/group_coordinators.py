@@ -15,14 +15,19 @@ import structlog
 import trio
 
 from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
-from kraft.broker.coordinator.shard_driver import CoordinatorPorts, CoordinatorShard, ShardState
+from kraft.broker.coordinator.shard_driver import CoordinatorPorts, CoordinatorShard, ShardKind, ShardState
+from kraft.broker.coordinator.shards import CoordinatorShards
 from kraft.broker.group.admission import request_error
-from kraft.broker.group.placement import partition_of
+from kraft.broker.group.coordinator import GroupCoordinator
+from kraft.broker.group.durable import EMPTY_STATE
+from kraft.broker.group.records import decode_entry, encode_entry
 from kraft.broker.group.requests import (
     ExpireRequest,
     ListedGroup,
     ListReply,
     ListRequest,
+    MarkerReply,
+    MarkerRequest,
     Request,
     Ticket,
     TopicsGoneRequest,
@@ -34,6 +39,7 @@ from kraft.wire.records.compression import Compression
 
 if TYPE_CHECKING:
     from kraft.broker.group.coordinator import GroupCoordinator
+    from kraft.broker.partition.partition import Partition
     from kraft.config import NodeConfig
     from kraft.image import ImageDelta, MetadataImage
 
@@ -45,6 +51,9 @@ OFFSETS_PER_STEP = 2_000
 
 Topic = tuple[str, UUID | None]
 """Topic name and the topic id stored with the offset; None for offsets that were stored without one."""
+
+
+GroupShard = CoordinatorShard[GroupCoordinator]
 
 
 class ImageWatcher(Protocol):
@@ -62,13 +71,8 @@ class GroupCoordinators:
         ports: CoordinatorPorts,
         newest_image: Callable[[], MetadataImage],
     ) -> None:
-        self.ports = ports
         self._loop = ports.loop
-        self._node_id = config.node_id
         self._newest_image = newest_image
-        self.commit_timeout_ms = config.integer("offsets.commit.timeout.ms")
-        self.load_bytes = config.integer("offsets.load.buffer.size")
-        self.codec = Compression.of(config.integer("offsets.topic.compression.codec"))
         self.settings = GroupSettings(
             initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
             session_timeout_ms_min=config.integer("group.min.session.timeout.ms"),
@@ -79,7 +83,6 @@ class GroupCoordinators:
             removal_bytes_max=min(REMOVAL_BYTES_MAX, config.integer("message.max.bytes") // 2),
         )
         self._check_interval_ms = config.integer("offsets.retention.check.interval.ms")
-        self._shards: dict[int, CoordinatorShard] = {}
         self.counts = GroupCounts()
         self.load_ms = Histogram()
         """Loading times of the partitions, in ms."""
@@ -88,11 +91,33 @@ class GroupCoordinators:
         self._gone: set[Topic] = set()
         """Deleted topics whose offsets the next round of `_forget_deleted` removes."""
         self._is_forgetting = False
+        self._shards = CoordinatorShards(
+            OFFSETS_TOPIC,
+            config.node_id,
+            ports,
+            newest_image,
+            lambda shards: ShardKind(
+                subject="groups",
+                empty_state=lambda: EMPTY_STATE,
+                decode_entry=decode_entry,
+                encode_entry=encode_entry,
+                make_machine=lambda state, end: GroupCoordinator(self.settings, state, end, self.counts),
+                count=lambda machine: len(machine.groups),
+                loaded=self._shard_loaded,
+                closed=shards.closed,
+                reload=shards.reload,
+                perform=_no_effects,
+                load_ms=self.load_ms,
+                reply_timeout_ms=config.integer("offsets.commit.timeout.ms"),
+                load_bytes=config.integer("offsets.load.buffer.size"),
+                codec=Compression.of(config.integer("offsets.topic.compression.codec")),
+            ),
+        )
 
     @property
-    def shards(self) -> dict[int, CoordinatorShard]:
-        """The shards, by partition of the offsets topic; read-only."""
-        return self._shards
+    def shards(self) -> dict[int, GroupShard]:
+        """The shards by partition of the offsets topic; read-only."""
+        return self._shards.by_partition
 
     # requests
 
@@ -103,17 +128,35 @@ class GroupCoordinators:
         if error is not ErrorCode.NONE:
             ticket(request.refused(error))
             return
-        topic = self._newest_image().topics.get(OFFSETS_TOPIC)
-        shard = None if topic is None else self._shards.get(partition_of(request.group, topic.partition_count))
+        shard = self._shards.find(request.group)
         if shard is None:
             ticket(request.refused(ErrorCode.NOT_COORDINATOR))
         else:
             shard.submit(request, ticket)
 
+    def partition_of(self, group: str) -> Partition | None:
+        """Return the partition that keeps this group, if it is coordinated here."""
+        shard = self._shards.find(group)
+        return None if shard is None else shard.partition
+
+    def write_marker(self, index: int, marker: MarkerRequest, ticket: Callable[[MarkerReply], None]) -> None:
+        """Write the marker of a transaction into a partition of the offsets topic, and apply or drop what the
+        transaction has staged there. Answer when the marker is committed.
+
+        The writer of markers (WriteTxnMarkers) calls this instead of appending itself, so that the coordinator sees
+        the marker at its place in the log. A broker that does not coordinate the partition yet, or no longer, answers
+        NOT_LEADER_OR_FOLLOWER, which the sender retries. INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: the
+        log refuses the marker."""
+        shard = self._shards.by_partition.get(index)
+        if shard is None:
+            ticket(marker.refused(ErrorCode.NOT_COORDINATOR))
+        else:
+            shard.submit(marker, ticket)
+
     def list_groups(self, ticket: Ticket) -> None:
         """Return every group that this broker coordinates, as one ListReply. It has an error if one of the partitions
         cannot list its groups."""
-        shards = [self._shards[index] for index in sorted(self._shards)]
+        shards = self._shards.all()
         groups: list[ListedGroup] = []
         errors: list[ErrorCode] = []
         missing = len(shards)
@@ -140,20 +183,11 @@ class GroupCoordinators:
 
     def metadata_loaded(self, image: MetadataImage) -> None:
         """Start coordinating every partition that this broker leads in the first image."""
-        topic = image.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            for index in range(topic.partition_count):
-                self._take(image, index)
+        self._shards.metadata_loaded(image)
 
     def metadata_published(self, new: MetadataImage, delta: ImageDelta) -> None:
-        """Apply a newer image, whose roles the replica manager has already applied."""
-        if OFFSETS_TOPIC in delta.deleted_topics.values():
-            for shard in list(self._shards.values()):
-                shard.close()
-        topic = new.topics.get(OFFSETS_TOPIC)
-        if topic is not None and topic.topic_id in delta.topics:
-            for index in delta.topics[topic.topic_id].partitions:
-                self._take(new, index)
+        """Begin and close shards after a newer image, whose roles the broker has applied already."""
+        self._shards.metadata_published(new, delta)
         watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
             watcher.image_changed()
@@ -161,27 +195,9 @@ class GroupCoordinators:
             self._gone |= {(name, one) for topic_id, name in delta.deleted_topics.items() for one in (topic_id, None)}
             self._loop.start_task(self._forget_deleted)
 
-    def _take(self, image: MetadataImage, index: int) -> None:
-        """Start, continue or stop coordinating a partition."""
-        topic = image.topics.by_name[OFFSETS_TOPIC]
-        state = topic.partition(index)
-        shard = self._shards.get(index)
-        partition = self.ports.find_replica(topic.topic_id, index)
-        leads = partition is not None and state.leader == self._node_id
-        if shard is not None:
-            if leads and shard.partition is partition and shard.leader_epoch == state.leader_epoch:
-                return
-            shard.close()
-        if leads and partition is not None:
-            self._begin(CoordinatorShard(self, partition, state.leader_epoch))
-
-    def _begin(self, shard: CoordinatorShard) -> None:
-        self._shards[shard.partition.index] = shard
-        self._loop.start_task(shard.run)
-
     # calls from shards
 
-    def shard_loaded(self, shard: CoordinatorShard) -> None:
+    def _shard_loaded(self, shard: GroupShard) -> None:
         """Remove offsets of topics that were deleted while no shard of this partition could write the removal."""
 
         def is_gone(topic: Topic) -> bool:
@@ -190,15 +206,9 @@ class GroupCoordinators:
 
         self._loop.start_task(self._forget_topics, shard, is_gone)
 
-    def shard_closed(self, shard: CoordinatorShard) -> None:
-        index = shard.partition.index
-        if self._shards.get(index) is shard:
-            del self._shards[index]
-
-    def reload(self, shard: CoordinatorShard) -> None:
-        """Load the shard again from the log, because the log does not end where the shard expects."""
-        shard.close()
-        self._begin(CoordinatorShard(self, shard.partition, shard.leader_epoch))
+    def reload(self, shard: GroupShard) -> None:
+        """Load the shard again from the log."""
+        self._shards.reload(shard)
 
     # rounds
 
@@ -206,11 +216,11 @@ class GroupCoordinators:
         """Remove expired offsets every `offsets.retention.check.interval.ms`."""
         while True:
             await self._loop.clock.sleep_ms(self._check_interval_ms)
-            for shard in list(self._shards.values()):
+            for shard in self._shards.all():
                 await self._expire(shard)
             self._loop.request_pass()
 
-    async def _expire(self, shard: CoordinatorShard) -> None:
+    async def _expire(self, shard: GroupShard) -> None:
         if shard.state is ShardState.ACTIVE and shard.machine is not None:
             async for group in groups_in_steps(shard.machine):
                 shard.submit(ExpireRequest(group), _no_reply)
@@ -223,11 +233,11 @@ class GroupCoordinators:
         self._is_forgetting = True
         while self._gone:
             gone, self._gone = self._gone, set()
-            for shard in list(self._shards.values()):
+            for shard in self._shards.all():
                 await self._forget_topics(shard, gone.__contains__)
         self._is_forgetting = False
 
-    async def _forget_topics(self, shard: CoordinatorShard, is_gone: Callable[[Topic], bool]) -> None:
+    async def _forget_topics(self, shard: GroupShard, is_gone: Callable[[Topic], bool]) -> None:
         """Remove the offsets of these topics."""
         if shard.machine is None:
             return
@@ -251,3 +261,7 @@ async def groups_in_steps(machine: GroupCoordinator) -> AsyncIterator[str]:
 
 def _no_reply(reply: object) -> None:
     """Ignore a reply for which no client waits."""
+
+
+def _no_effects(shard: GroupShard, step: object) -> None:
+    """Do nothing: a step of a group coordinator has only appends and replies."""

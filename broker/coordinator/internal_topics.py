@@ -2,7 +2,7 @@
 created.
 
 The first request for a coordinator (or for the topic's metadata) creates the topic. Source: Kafka's
-GroupCoordinatorConfig.
+GroupCoordinatorConfig and TransactionStateManager.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kraft.broker.serving.dynamic_configs import DynamicConfigs
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 
 
 class NewTopicSettings(NamedTuple):
@@ -33,6 +34,18 @@ def topic_settings(name: str, configs: DynamicConfigs) -> NewTopicSettings:
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
                 ("segment.bytes", str(configs.integer("offsets.topic.segment.bytes"))),
+            ),
+        )
+    if name == TRANSACTION_TOPIC:
+        return NewTopicSettings(
+            configs.integer("transaction.state.log.num.partitions"),
+            configs.integer("transaction.state.log.replication.factor"),
+            (
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(configs.integer("transaction.state.log.min.isr"))),
+                ("segment.bytes", str(configs.integer("transaction.state.log.segment.bytes"))),
+                ("unclean.leader.election.enable", "false"),
             ),
         )
     return NewTopicSettings(configs.integer("num.partitions"), configs.integer("default.replication.factor"))

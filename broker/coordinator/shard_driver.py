@@ -1,8 +1,10 @@
-"""CoordinatorShard: runs the state machine of one offsets partition, in one leader epoch.
+"""CoordinatorShard: runs the state machine of one partition of a coordinator's topic, in one leader epoch.
+
+The same driver serves group coordinators and transaction coordinators. `ShardKind` has everything in which they differ.
 
 Invariants: calls to the state machine come one at a time, in the order of the log. The entries of a call are one batch.
 The batch must be appended at the offset that the state machine expects; otherwise the partition is loaded again. The
-reply of a call is sent only when the high watermark has passed its batch, within `offsets.commit.timeout.ms`. A batch
+reply of a call is sent only when the high watermark has passed its batch, within the kind's reply timeout. A batch
 that takes longer may still be committed. States: LOADING → ACTIVE → CLOSED. A shard serves one leader epoch only; the
 next epoch gets a new shard.
 Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
@@ -14,33 +16,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
 
-from kraft.broker.coordinator.shard_loading import load_state
-from kraft.broker.group.coordinator import GroupCoordinator
-from kraft.broker.group.durable import DurableState
-from kraft.broker.group.records import GroupLogEntry, encode_entry
-from kraft.broker.group.requests import Request, Ticket
-from kraft.broker.group.step import After, CoordinatorStep, Now
+from kraft.broker.coordinator.shard_loading import DecodeEntry, LoadedState, load_state
 from kraft.broker.partition.partition_host import PendingAppend
 from kraft.broker.serving.purgatory import Parked
+from kraft.broker.shard.now import Now
+from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
 from kraft.seam import DiskError, StorageCorrupt, WireError
-from kraft.storage.append import AppendOrigin
+from kraft.storage.append import AppendOrigin, AppendRefused
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import Record, encode_batch, read_header
 from kraft.wire.records.compression import Compression
+from kraft.wire.records.control_records import ControlRecord, ControlRecordType, encode_control
 
 if TYPE_CHECKING:
-    from kraft.broker.coordinator.group_coordinators import GroupCoordinators
     from kraft.broker.partition.partition import Partition
     from kraft.broker.serving.gates import Gates
     from kraft.broker.serving.loop import Loop
+    from kraft.seam.measures import Histogram
 
-log = structlog.get_logger("kraft.broker.groups")
+log = structlog.get_logger("kraft.broker.coordinators")
 
 REPLY_TO_ERROR = MappingProxyType(
     {
@@ -52,10 +52,11 @@ REPLY_TO_ERROR = MappingProxyType(
         ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Error code of an append → error code that a member gets, as in Kafka's GroupCoordinatorService."""
+"""Error code of an append → error code that a client gets, as in Kafka's GroupCoordinatorService and
+TransactionStateManager."""
 
 COMMITTED = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-"""Results that count as committed: the high watermark has passed the batch. Groups ignore that too few replicas
+"""Results that count as committed: the high watermark has passed the batch. Coordinators ignore that too few replicas
 acknowledged it."""
 
 LOAD_TIMEOUT_MS = 500
@@ -64,7 +65,38 @@ a few milliseconds, and a rejected client may take a second to retry."""
 EARLY_REQUESTS_MAX = 1_000
 NS_PER_MS = 1e6
 
-Operation = Callable[[Now], CoordinatorStep | None]
+
+class ShardStep(Protocol):
+    """The work that a call of a state machine returns, as in `kraft.broker.group.step` and `kraft.broker.txn.step`."""
+
+    @property
+    def entries(self) -> tuple[Any, ...]: ...
+    @property
+    def replies(self) -> tuple[tuple[Callable[[Any], None], Any], ...]: ...
+    @property
+    def after(self) -> tuple[Any, ...]: ...
+
+
+class StateMachine(Protocol):
+    """The state machine of one shard."""
+
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def next_timer_ms(self) -> int | None: ...
+    def begin(self, now: Now) -> ShardStep: ...
+    def appended(self, entries: Any, end_offset: int) -> None: ...
+    def advance(self, high_watermark: int) -> None: ...
+    def handle(self, request: Any, ticket: Any, now: Now) -> ShardStep: ...
+    def fire(self, now: Now) -> ShardStep | None: ...
+    def stored(self, after: Any, now: Now) -> ShardStep: ...
+    def failed(self, after: Any, error: ErrorCode, now: Now) -> ShardStep: ...
+    def late(self, after: Any, error: ErrorCode, now: Now) -> ShardStep | None: ...
+    def unload(self, now: Now) -> ShardStep: ...
+
+
+MachineT = TypeVar("MachineT", bound=StateMachine)
+Operation = Callable[[Now], ShardStep | None]
 
 
 class ShardState(Enum):
@@ -86,21 +118,47 @@ class CoordinatorPorts:
     budget_may_be_full: Callable[[Partition], None]
 
 
-class CoordinatorShard:
-    """One partition of the offsets topic while this broker leads it in `leader_epoch`."""
+@dataclass(frozen=True, slots=True)
+class ShardKind(Generic[MachineT]):
+    """What group coordinators and transaction coordinators differ in. `subject` names what a shard keeps, for the log.
 
-    def __init__(self, owner: GroupCoordinators, partition: Partition, leader_epoch: int) -> None:
+    `make_machine(state, end_offset)` makes the state machine of a loaded shard; `count(machine)` is the number of its
+    groups or transactional ids. `loaded`, `closed` and `reload` report to the owner of the shards. `perform(shard,
+    step)` does the work of a step other than appends and replies."""
+
+    subject: str
+    empty_state: Callable[[], LoadedState]
+    decode_entry: DecodeEntry
+    encode_entry: Callable[[Any], tuple[bytes, bytes | None]]
+    make_machine: Callable[[Any, int], MachineT]
+    count: Callable[[MachineT], int]
+    loaded: Callable[[CoordinatorShard[MachineT]], None]
+    closed: Callable[[CoordinatorShard[MachineT]], None]
+    reload: Callable[[CoordinatorShard[MachineT]], None]
+    perform: Callable[[CoordinatorShard[MachineT], Any], None]
+    load_ms: Histogram
+    reply_timeout_ms: int
+    load_bytes: int
+    codec: Compression
+
+
+class CoordinatorShard(Generic[MachineT]):
+    """One partition of a coordinator's topic while this broker leads it in `leader_epoch`."""
+
+    def __init__(
+        self, kind: ShardKind[MachineT], ports: CoordinatorPorts, partition: Partition, leader_epoch: int
+    ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
-        self.machine: GroupCoordinator | None = None
-        self._owner = owner
-        self._ports = owner.ports
-        self._loop = owner.ports.loop
-        self._clock = owner.ports.loop.clock
+        self.machine: MachineT | None = None
+        self._kind = kind
+        self._ports = ports
+        self._loop = ports.loop
+        self._clock = ports.loop.clock
         self._timer = ShardTimer(self)
         self._timer_ms = -1
-        self._early: list[tuple[Request, Ticket]] = []
+        self._early: list[tuple[Any, Any]] = []
         self._load_timeout = LoadTimeout(self)
         self._loop.deadlines.add(self._load_timeout, self._clock.monotonic_ms() + LOAD_TIMEOUT_MS)
 
@@ -119,29 +177,36 @@ class CoordinatorShard:
             self.close()
             return
         state, end_offset = loaded
-        self.machine = machine = GroupCoordinator(self._owner.settings, state, end_offset, self._owner.counts)
+        kind = self._kind
+        self.machine = machine = kind.make_machine(state, end_offset)
         self.state = ShardState.ACTIVE
-        self._owner.load_ms.update((self._clock.monotonic_ns() - began_ns) / NS_PER_MS)
-        if machine.groups:
+        kind.load_ms.update((self._clock.monotonic_ns() - began_ns) / NS_PER_MS)
+        if count := kind.count(machine):
             index, epoch = self.partition.index, self.leader_epoch
-            log.info("groups loaded", partition=index, leader_epoch=epoch, groups=len(machine.groups))
+            log.info(f"{kind.subject} loaded", partition=index, leader_epoch=epoch, count=count)
         self._in_turn(machine.begin, _ignore_error)
-        self._owner.shard_loaded(self)
+        kind.loaded(self)
         self._loop.deadlines.remove(self._load_timeout)
         early, self._early = self._early, []
         for request, ticket in early:
             self.submit(request, ticket)
         self._loop.request_pass()
 
-    async def _load(self) -> tuple[DurableState, int] | None:
+    async def _load(self) -> tuple[LoadedState, int] | None:
         """Load the state from the log. Return None if loading failed, or the shard is no longer needed.
 
-        Nothing is loaded from a damaged log, as in Kafka, because acknowledged offsets would be missing. Members get
+        Nothing is loaded from a damaged log, as in Kafka, because acknowledged records would be missing. Clients get
         NOT_COORDINATOR. The next change of the partition, for example a replica that is in sync again, starts another
         load."""
         try:
             return await load_state(
-                self._loop.disk, self._ports.gates, self.partition, self._is_current, self._owner.load_bytes
+                self._loop.disk,
+                self._ports.gates,
+                self.partition,
+                self._is_current,
+                self._kind.load_bytes,
+                empty_state=self._kind.empty_state,
+                decode_entry=self._kind.decode_entry,
             )
         except (UnreadableBatch, WireError) as error:
             self._not_loaded(error)
@@ -154,16 +219,16 @@ class CoordinatorShard:
         return None
 
     def _not_loaded(self, why: Exception) -> None:
-        log.error("groups were not loaded", partition=self.partition.index, error=str(why))
+        log.error(f"{self._kind.subject} were not loaded", partition=self.partition.index, error=str(why))
 
     def close(self) -> None:
-        """Stop coordinating these groups, and reject the waiting requests."""
+        """Stop coordinating this partition, and reject the waiting requests."""
         if self.state is ShardState.CLOSED:
             return
         self.state = ShardState.CLOSED
         self._loop.deadlines.remove(self._timer)
         self._loop.deadlines.remove(self._load_timeout)
-        self._owner.shard_closed(self)
+        self._kind.closed(self)
         self._refuse_early(ErrorCode.NOT_COORDINATOR)
         if self.machine is not None:
             _send_replies(self.machine.unload(self._now()))
@@ -180,7 +245,7 @@ class CoordinatorShard:
 
     # requests
 
-    def submit(self, request: Request, ticket: Ticket) -> None:
+    def submit(self, request: Any, ticket: Callable[[Any], None]) -> None:
         """Answer the request, now or later, by calling `ticket(reply)`."""
         machine = self.machine
         if (
@@ -240,21 +305,38 @@ class CoordinatorShard:
             self._take(machine, step)
         self._arm(machine)
 
-    def _take(self, machine: GroupCoordinator, step: CoordinatorStep) -> None:
+    def _take(self, machine: MachineT, step: ShardStep) -> None:
         error = self._append(machine, step.entries) if step.entries else ErrorCode.NONE
         _send_replies(step)
+        self._kind.perform(self, step)
         for after in step.after:
             if error is not ErrorCode.NONE:
-                self._take(machine, machine.failed(after, member_error(error), self._now()))
+                self._take(machine, machine.failed(after, client_error(error), self._now()))
             elif self.partition.high_watermark >= machine.end_offset:
                 machine.advance(self.partition.high_watermark)
                 self._take(machine, machine.stored(after, self._now()))
             else:
                 waiting = WaitingAfter(self, after)
                 self.partition.waiting.append((machine.end_offset, waiting))
-                self._loop.deadlines.add(waiting, self._clock.monotonic_ms() + self._owner.commit_timeout_ms)
+                self._loop.deadlines.add(waiting, self._clock.monotonic_ms() + self._kind.reply_timeout_ms)
 
-    def step_settled(self, after: After, error: ErrorCode) -> None:
+    def run_now(self, operation: Operation) -> None:
+        """Make a call of the state machine that is not a request, once the log accepts its writes."""
+        if self.machine is not None and self._is_current():
+            self._in_turn(operation, _ignore_error)
+
+    def timed_out(self, after: Any) -> bool:
+        """Send the reply that is due for this work. Return whether the work still waits for its batch."""
+        machine = self.machine
+        assert machine is not None
+        step = machine.late(after, client_error(ErrorCode.REQUEST_TIMED_OUT), self._now())
+        if step is None:
+            self.step_settled(after, ErrorCode.REQUEST_TIMED_OUT)
+            return False
+        _send_replies(step)
+        return True
+
+    def step_settled(self, after: Any, error: ErrorCode) -> None:
         """Do the work that an earlier step left until its batch is settled. The batch is committed, will not be
         committed on this broker, or was not committed in time."""
         machine = self.machine
@@ -262,8 +344,8 @@ class CoordinatorShard:
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.close()
 
-        def continue_step(now: Now) -> CoordinatorStep:
-            return machine.stored(after, now) if error in COMMITTED else machine.failed(after, member_error(error), now)
+        def continue_step(now: Now) -> ShardStep:
+            return machine.stored(after, now) if error in COMMITTED else machine.failed(after, client_error(error), now)
 
         def give_up(_: ErrorCode) -> None:
             _send_replies(machine.failed(after, ErrorCode.NOT_COORDINATOR, self._now()))
@@ -292,7 +374,7 @@ class CoordinatorShard:
         self._in_turn(fire, _ignore_error)
         self._loop.request_pass()
 
-    def _arm(self, machine: GroupCoordinator) -> None:
+    def _arm(self, machine: MachineT) -> None:
         """Set the deadline to the state machine's earliest timer."""
         due_ms, timer = machine.next_timer_ms, self._timer
         if due_ms is None or self.state is not ShardState.ACTIVE or (timer.bucket >= 0 and self._timer_ms <= due_ms):
@@ -303,7 +385,7 @@ class CoordinatorShard:
 
     # the log
 
-    def _append(self, machine: GroupCoordinator, entries: Sequence[GroupLogEntry]) -> ErrorCode:
+    def _append(self, machine: MachineT, entries: Sequence[Any]) -> ErrorCode:
         """Append the entries as one batch. Once this returns NONE, the state machine has recorded the append."""
         partition, opened = self.partition, self.partition.log
         if not self._is_current() or opened is None or partition.leader is None:
@@ -312,24 +394,35 @@ class CoordinatorShard:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         if opened.log_end_offset != machine.end_offset:
             log.error(
-                "another client wrote to the offsets topic: its groups are loaded again",
+                f"another client wrote to a coordinator's topic: its {self._kind.subject} are loaded again",
+                topic=partition.topic,
                 partition=partition.index,
                 expected=machine.end_offset,
                 found=opened.log_end_offset,
             )
-            self._owner.reload(self)
+            self._kind.reload(self)
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         now_ms = self._clock.wall_ms()
         try:
-            batch = encode_entries(entries, now_ms, self._owner.codec)
+            batch = encode_entries(self._kind.encode_entry, entries, now_ms, self._kind.codec)
         except ValueError as error:
-            log.error("a group's record is too large", partition=partition.index, error=str(error))
+            log.error("a coordinator's record is too large", partition=partition.index, error=str(error))
             return ErrorCode.MESSAGE_TOO_LARGE
         if len(batch) > min(partition.rules.max_message_bytes, partition.rules.segment_bytes):
-            log.error("a group's records are too large", partition=partition.index, size_bytes=len(batch))
+            log.error("a coordinator's records are too large", partition=partition.index, size_bytes=len(batch))
             return ErrorCode.MESSAGE_TOO_LARGE
+        first = entries[0]
+        verification = first.verification if isinstance(first, TransactionalBatch) else None
         try:
-            partition.append_as_leader(memoryview(batch), read_header(batch), now_ms, AppendOrigin.COORDINATOR)
+            if isinstance(first, MarkerBatch):
+                opened.producers.check_marker(
+                    first.producer_id, first.producer_epoch, first.coordinator_epoch, first.transaction_version
+                )
+            partition.append_as_leader(
+                memoryview(batch), read_header(batch), now_ms, AppendOrigin.COORDINATOR, verification
+            )
+        except AppendRefused as refused:
+            return refused.error_code
         except DiskError as error:
             self._ports.disk_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -343,22 +436,25 @@ class CoordinatorShard:
 class WaitingAfter(Parked):
     """Remaining work of a step, parked until the high watermark has passed the step's batch."""
 
-    __slots__ = ("after", "shard")
+    __slots__ = ("after", "is_over", "shard")
 
-    def __init__(self, shard: CoordinatorShard, after: After) -> None:
+    def __init__(self, shard: CoordinatorShard[Any], after: Any) -> None:
         self.bucket = -1
         self.shard = shard
         self.after = after
+        self.is_over = False
 
     def acknowledged(self, partition: Partition, error: ErrorCode) -> None:
         """Continue with the work. The high watermark has passed the batch (NONE), or never will on this broker."""
-        if self.bucket >= 0:
-            self.shard.forget(self)
-            self.bucket = -1
+        if not self.is_over:
+            self.is_over = True
+            if self.bucket >= 0:
+                self.shard.forget(self)
+                self.bucket = -1
             self.shard.step_settled(self.after, error)
 
     def expire(self) -> None:
-        self.shard.step_settled(self.after, ErrorCode.REQUEST_TIMED_OUT)
+        self.is_over = not self.shard.timed_out(self.after)
 
 
 class LoadTimeout(Parked):
@@ -366,7 +462,7 @@ class LoadTimeout(Parked):
 
     __slots__ = ("shard",)
 
-    def __init__(self, shard: CoordinatorShard) -> None:
+    def __init__(self, shard: CoordinatorShard[Any]) -> None:
         self.bucket = -1
         self.shard = shard
 
@@ -375,11 +471,11 @@ class LoadTimeout(Parked):
 
 
 class ShardTimer(Parked):
-    """The deadline of the earliest timer of a shard's groups."""
+    """The deadline of the earliest timer of a shard's state machine."""
 
     __slots__ = ("shard",)
 
-    def __init__(self, shard: CoordinatorShard) -> None:
+    def __init__(self, shard: CoordinatorShard[Any]) -> None:
         self.bucket = -1
         self.shard = shard
 
@@ -387,18 +483,36 @@ class ShardTimer(Parked):
         self.shard.tick()
 
 
-def encode_entries(entries: Sequence[GroupLogEntry], wall_ms: int, codec: Compression) -> bytearray:
+def encode_entries(
+    encode_entry: Callable[[Any], tuple[bytes, bytes | None]], entries: Sequence[Any], wall_ms: int, codec: Compression
+) -> bytearray:
     """Encode the entries as one batch with this timestamp. Raises ValueError if a text does not fit its field."""
-    records = [Record(0, wall_ms, *encode_entry(entry)) for entry in entries]
-    return encode_batch(records, compression=codec)
+    first = entries[0]
+    if isinstance(first, MarkerBatch):
+        kind = ControlRecordType.COMMIT if first.is_commit else ControlRecordType.ABORT
+        return encode_control(
+            ControlRecord(type=kind, coordinator_epoch=first.coordinator_epoch),
+            timestamp_ms=wall_ms,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+        )
+    if isinstance(first, TransactionalBatch):
+        return encode_batch(
+            [Record(0, wall_ms, *encode_entry(entry)) for entry in first.entries],
+            compression=codec,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            transactional=True,
+        )
+    return encode_batch([Record(0, wall_ms, *encode_entry(entry)) for entry in entries], compression=codec)
 
 
-def member_error(error: ErrorCode) -> ErrorCode:
-    """Return the error code that a member gets for an error of the log."""
+def client_error(error: ErrorCode) -> ErrorCode:
+    """Return the error code that a client gets for an error of the log."""
     return REPLY_TO_ERROR.get(error, error)
 
 
-def _send_replies(step: CoordinatorStep) -> None:
+def _send_replies(step: ShardStep) -> None:
     for ticket, reply in step.replies:
         ticket(reply)
 

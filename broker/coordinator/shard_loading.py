@@ -1,4 +1,4 @@
-"""Load the records of an offsets partition, from its log start offset to its end, into the state of its groups.
+"""Load the records of a partition of a coordinator's topic, from its log start offset to its end, into a state.
 
 A new coordinator answers no request until the high watermark has reached the log end up to which it loaded. Everything
 that the previous coordinator may have acknowledged lies below that end, so no client reads an older offset than one
@@ -9,16 +9,16 @@ Source: Kafka's CoordinatorRuntime, docs/decisions/14-group-coordinator.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import trio
 
-from kraft.broker.group.durable import EMPTY_STATE, DurableState
-from kraft.broker.group.records import GroupLogEntry, decode_entry
 from kraft.broker.partition.log_waits import wait_settled
+from kraft.broker.shard.transactional import StagedEntry, TransactionEnd
 from kraft.seam import WireError
 from kraft.storage.handles import ColdRead
 from kraft.storage.log_slice import LogSlice, OffsetOutOfRange
+from kraft.storage.markers import read_marker
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import iter_batch, iter_headers
@@ -29,17 +29,36 @@ if TYPE_CHECKING:
     from kraft.seam import Disk
     from kraft.storage.log import Log
 
+DecodeEntry = Callable[[bytes | None, bytes | None], Any | None]
+"""(key, value) of a record → its entry; None for one that is skipped. WireError if the bytes do not parse."""
+
+
+class LoadedState(Protocol):
+    """What the records of a partition say so far."""
+
+    def with_entries(self, entries: list[Any]) -> Self:
+        """Return the state after these entries."""
+        ...
+
+
 ENTRIES_PER_STEP = 400
 """Number of entries that are decoded, and then applied, before other tasks run."""
 
 
 async def load_state(
-    disk: Disk, gates: Gates, partition: Partition, is_wanted: Callable[[], bool], bytes_max: int
-) -> tuple[DurableState, int] | None:
+    disk: Disk,
+    gates: Gates,
+    partition: Partition,
+    is_wanted: Callable[[], bool],
+    bytes_max: int,
+    *,
+    empty_state: Callable[[], LoadedState],
+    decode_entry: DecodeEntry,
+) -> tuple[LoadedState, int] | None:
     """Return the loaded state and its end offset, when all of it is committed; None if the state is no longer needed.
     Raises StorageCorrupt for a damaged batch, UnreadableBatch for an intact one that does not parse, and DiskError."""
     await wait_settled(partition)
-    state, offset = EMPTY_STATE, 0
+    state, offset = empty_state(), 0
     while is_wanted():
         log = partition.log
         assert log is not None
@@ -51,7 +70,7 @@ async def load_state(
         piece = await _read(disk, log, offset, bytes_max)
         if piece is None:
             continue
-        decoded = decode_steps(piece, log)
+        decoded = decode_steps(piece, log, decode_entry)
         with gates.counting(piece.size_bytes):
             while (step := await disk.offload(next, decoded, None)) is not None:
                 entries, offset = step
@@ -74,18 +93,25 @@ async def _read(disk: Disk, log: Log, offset: int, bytes_max: int) -> LogSlice |
     return None
 
 
-def decode_steps(piece: LogSlice, log: Log) -> Iterator[tuple[list[GroupLogEntry], int]]:
+def decode_steps(piece: LogSlice, log: Log, decode_entry: DecodeEntry) -> Iterator[tuple[list[Any], int]]:
     """Yield the entries of a slice, at most ENTRIES_PER_STEP at a time, each time with the offset after the last
-    decoded record. No offset is taken from a damaged batch. Each step is *blocking*."""
+    decoded record. Entries of a transactional batch are staged, and a marker becomes the end of a transaction. No
+    offset is taken from a damaged batch. Each step is *blocking*."""
     data = piece.read_whole(log.log_end_offset)
     next_offset = log.log_end_offset if not data else piece.base_offset
-    entries: list[GroupLogEntry] = []
+    entries: list[Any] = []
     for position, header in iter_headers(data):
-        if not header.is_control:
+        if header.is_control:
+            marker = read_marker(data, position, header)
+            if marker is not None:
+                entries.append(TransactionEnd(header.producer_id, not marker.aborted))
+        else:
             try:
                 for number, record in enumerate(iter_batch(data, position), start=1):
                     entry = decode_entry(record.key, record.value)
-                    if entry is not None:
+                    if entry is not None and header.is_transactional:
+                        entries.append(StagedEntry(header.producer_id, record.offset, entry))
+                    elif entry is not None:
                         entries.append(entry)
                     if not number % ENTRIES_PER_STEP or len(entries) >= ENTRIES_PER_STEP:
                         yield entries, next_offset

@@ -17,13 +17,19 @@ from typing import Any
 from uuid import UUID
 
 from kraft.broker.group.classic_group import ClassicGroup
-from kraft.broker.group.durable import DurableState
+from kraft.broker.group.durable import DurableState, StateEntry
 from kraft.broker.group.expiry import delete_group, expire, forget_topics
 from kraft.broker.group.joining import join, replaced, static_replacement_failed
 from kraft.broker.group.membership import heartbeat, leave, session_timed_out, shrink_if_too_large
-from kraft.broker.group.offsets import commit, delete_offsets, fetch, read_offsets
+from kraft.broker.group.offsets import (
+    commit,
+    commit_in_transaction,
+    delete_offsets,
+    end_transaction,
+    fetch,
+    read_offsets,
+)
 from kraft.broker.group.rebalance import join_timed_out, reject_parked_requests, sync_timed_out
-from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import (
     CommitRequest,
     DeleteRequest,
@@ -37,12 +43,14 @@ from kraft.broker.group.requests import (
     ListedGroup,
     ListReply,
     ListRequest,
+    MarkerRequest,
     OffsetDeleteRequest,
     Reply,
     Request,
     SyncRequest,
     Ticket,
     TopicsGoneRequest,
+    TxnCommitRequest,
 )
 from kraft.broker.group.shard import GroupCounts, GroupSettings, Shard
 from kraft.broker.group.step import (
@@ -51,13 +59,15 @@ from kraft.broker.group.step import (
     ContinueRequest,
     CoordinatorCall,
     CoordinatorStep,
-    Now,
     ReadStableOffsets,
     SendReply,
     StaticMemberReplaced,
+    Written,
 )
 from kraft.broker.group.syncing import assigned, assignments_failed, sync
 from kraft.broker.group.timers import TimerKind
+from kraft.broker.shard.now import Now
+from kraft.broker.shard.transactional import StagedEntry, TransactionEnd, entries_in_log
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -107,14 +117,24 @@ class GroupCoordinator:
             shrink_if_too_large(self._shard, group, call)
         return call.step()
 
-    def appended(self, entries: Iterable[GroupLogEntry], end_offset: int) -> None:
+    def appended(self, entries: Iterable[Written], end_offset: int) -> None:
         """Record that a step's entries were appended to the log, which now ends at `end_offset`."""
-        shard, entries = self._shard, tuple(entries)
-        shard.versions.appended(shard.versions.newest.with_entries(entries), end_offset)
-        for group_id in dict.fromkeys(entry.key.group for entry in entries):
+        shard = self._shard
+        found: tuple[StateEntry, ...] = tuple(
+            entry for written in entries for entry in entries_in_log(written, end_offset)
+        )
+        groups = dict.fromkeys(group for entry in found for group in self._groups_of(entry))
+        shard.versions.appended(shard.versions.newest.with_entries(found), end_offset)
+        for group_id in groups:
             if group_id not in shard.groups:
                 shard.groups[group_id] = ClassicGroup.loaded(group_id, shard.versions.newest.groups.get(group_id))
             shard.forget_if_gone(group_id)
+
+    def _groups_of(self, entry: StateEntry) -> Iterable[str]:
+        """Return the groups that an entry changes."""
+        if isinstance(entry, TransactionEnd):
+            return self._shard.versions.newest.staged.groups_of(entry.producer_id)
+        return (entry.entry.key.group if isinstance(entry, StagedEntry) else entry.key.group,)
 
     def advance(self, high_watermark: int) -> None:
         """Apply a new high watermark."""
@@ -170,6 +190,10 @@ class GroupCoordinator:
                 static_replacement_failed(self._shard, after, error, call)
         return call.step()
 
+    def late(self, after: After, error: ErrorCode, now: Now) -> CoordinatorStep | None:
+        """The reply is due before the batch is committed. None: to groups that is a failure."""
+        return None
+
     def unload(self, now: Now) -> CoordinatorStep:
         """Answer all parked requests and drop all state, because another broker coordinates these groups now."""
         call = CoordinatorCall(now)
@@ -187,13 +211,14 @@ class GroupCoordinator:
 
     def offset_count(self, group: str) -> int:
         """Return how many offsets the group has, which is the cost of examining it."""
-        return len(self._shard.versions.newest.offsets_of(group))
+        newest = self._shard.versions.newest
+        return len(newest.offsets_of(group)) + len(newest.staged_of(group))
 
     def topics_of(self, group: str) -> set[tuple[str, UUID | None]]:
         """Return name and stored id of the topics for which the group has offsets, for a round of
         `TopicsGoneRequest`."""
-        offsets = self._shard.versions.newest.offsets_of(group)
-        return {(topic, value.topic_id) for (topic, _), value in offsets.items()}
+        ids = self._shard.topic_ids_of(group)
+        return {(topic, topic_id) for (topic, _), found in ids.items() for topic_id in found}
 
 
 def _read_stable(shard: Shard, request: Request, ticket: Ticket, call: CoordinatorCall) -> None:
@@ -221,6 +246,8 @@ HANDLERS: Mapping[type, Callable[[Shard, Any, Ticket, CoordinatorCall], None]] =
         GroupHeartbeatRequest: heartbeat,
         LeaveRequest: leave,
         CommitRequest: commit,
+        TxnCommitRequest: commit_in_transaction,
+        MarkerRequest: end_transaction,
         FetchOffsetsRequest: fetch,
         OffsetDeleteRequest: delete_offsets,
         DeleteRequest: delete_group,

@@ -1,4 +1,4 @@
-"""The state of one offsets partition: groups and committed offsets, as immutable values in several versions.
+"""The state of one offsets partition: groups, committed and staged offsets, as immutable values in several versions.
 
 Invariants: a state depends only on the records applied to it, in their order (G7). Clients get the newest version below
 the high watermark (G6), so they never read anything uncommitted.
@@ -14,36 +14,63 @@ from typing import NamedTuple, TypeAlias
 from rpds import HashTrieMap
 
 from kraft.broker.group.records import GroupKey, GroupLogEntry, GroupValue, OffsetKey, OffsetValue
+from kraft.broker.group.staged import NO_STAGED_OFFSETS, GroupStaged, StagedOffset, StagedOffsets, TopicPartition
+from kraft.broker.shard.transactional import StagedEntry, TransactionEnd
 
-TopicPartition = tuple[str, int]
+StateEntry = GroupLogEntry | StagedEntry | TransactionEnd
+"""The content of one record, and what it means in a transaction."""
 GroupOffsets: TypeAlias = "HashTrieMap[TopicPartition, OffsetValue]"
 NO_OFFSETS: GroupOffsets = HashTrieMap()
 
 
 class DurableState(NamedTuple):
     """The state computed from the records: group → its last stored generation; group → its committed offsets (never
-    empty)."""
+    empty); the offsets of open transactions."""
 
     groups: HashTrieMap[str, GroupValue]
     offsets: HashTrieMap[str, GroupOffsets]
+    staged: StagedOffsets = NO_STAGED_OFFSETS
 
-    def with_entry(self, entry: GroupLogEntry) -> DurableState:
+    def with_entry(self, entry: StateEntry) -> DurableState:
         """Return the state after one more record."""
+        if isinstance(entry, TransactionEnd):
+            return self._with_end(entry)
+        if isinstance(entry, StagedEntry):
+            key, value = entry.entry
+            if isinstance(key, OffsetKey) and isinstance(value, OffsetValue):
+                staged = StagedOffset(entry.producer_id, entry.offset, value)
+                return self._replace(staged=self.staged.with_offset(key, staged))
+            return self._with_plain(entry.entry)
+        return self._with_plain(entry)
+
+    def _with_end(self, end: TransactionEnd) -> DurableState:
+        """Apply or drop the staged offsets of a producer. An applied one drops older ones of other producers."""
+        remaining, ended = self.staged.ended(end.producer_id)
+        state = self._replace(staged=remaining)
+        for key, staged in ended if end.is_commit else ():
+            state = state._with_plain(GroupLogEntry(key, staged.value), staged.log_offset)
+        return state
+
+    def _with_plain(self, entry: GroupLogEntry, log_offset: int | None = None) -> DurableState:
+        """Return the state after a record that counts at once. `log_offset` is that of its record if it was staged;
+        None for the newest record of the log."""
         key, value = entry
         if isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
                 return self._replace(groups=self.groups.insert(key.group, value))
             return self._replace(groups=self.groups.discard(key.group))
-        known = self.offsets.get(key.group, NO_OFFSETS)
+        known, staged = self.offsets.get(key.group, NO_OFFSETS), self.staged
+        if staged.groups:
+            staged = staged.without_older(key, log_offset)
         if isinstance(value, OffsetValue):
             known = known.insert((key.topic, key.partition), value)
         else:
             known = known.discard((key.topic, key.partition))
             if not known:
-                return self._replace(offsets=self.offsets.discard(key.group))
-        return self._replace(offsets=self.offsets.insert(key.group, known))
+                return self._replace(offsets=self.offsets.discard(key.group), staged=staged)
+        return self._replace(offsets=self.offsets.insert(key.group, known), staged=staged)
 
-    def with_entries(self, entries: Iterable[GroupLogEntry]) -> DurableState:
+    def with_entries(self, entries: Iterable[StateEntry]) -> DurableState:
         """Return the state after more records."""
         state = self
         for entry in entries:
@@ -52,6 +79,9 @@ class DurableState(NamedTuple):
 
     def offsets_of(self, group: str) -> GroupOffsets:
         return self.offsets.get(group, NO_OFFSETS)
+
+    def staged_of(self, group: str) -> GroupStaged:
+        return self.staged.of(group)
 
     def offset(self, key: OffsetKey) -> OffsetValue | None:
         return self.offsets_of(key.group).get((key.topic, key.partition))

@@ -3,7 +3,8 @@
 Invariants: removals of a group that fit into one batch are one atomic write. The group's own record is removed last,
 together with its last offset. Otherwise the removals are written in several batches. Each further batch waits until the
 previous one is committed and then checks the group again, since members may commit in between. Offsets of a group in a
-rebalance are not removed (KAFKA-13636).
+rebalance are not removed (KAFKA-13636). A partition with a staged offset does not expire, and neither does its group
+(KAFKA-19163). Other removals drop staged offsets, too.
 Source: KIP-211, Kafka's OffsetMetadataManager.
 """
 
@@ -12,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kraft.broker.group.classic_group import ClassicGroup, GroupState
-from kraft.broker.group.durable import TopicPartition
 from kraft.broker.group.rebalance import remove_member
 from kraft.broker.group.records import NO_TIMESTAMP, GroupKey, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import DeleteReply, DeleteRequest, ExpireRequest, Ticket, TopicsGoneRequest
 from kraft.broker.group.shard import Shard
+from kraft.broker.group.staged import TopicPartition
 from kraft.broker.group.step import ContinueRequest, CoordinatorCall, SendReply
 from kraft.wire.error_codes import ErrorCode
 
@@ -31,7 +32,9 @@ def delete_group(shard: Shard, request: DeleteRequest, ticket: Ticket, call: Coo
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
         call.reply(ticket, DeleteReply(error))
         return
-    is_all = _remove(shard, request, sorted(shard.versions.newest.offsets_of(request.group)), ticket, call)
+    newest = shard.versions.newest
+    offsets = sorted({*newest.offsets_of(request.group), *newest.staged_of(request.group)})
+    is_all = _remove(shard, request, offsets, ticket, call)
     shard.counts.deleted_offsets += len(call.entries)
     if is_all:
         for member_id in list(group.pending_join):
@@ -66,9 +69,14 @@ def expire(shard: Shard, request: ExpireRequest, ticket: Ticket, call: Coordinat
     if group is None:
         return
     retention_ms, now_ms = shard.settings.retention_ms, call.now.wall_ms
-    offsets = shard.versions.newest.offsets_of(request.group)
-    over = sorted(key for key, value in offsets.items() if _is_over(group, key[0], value, now_ms, retention_ms))
-    is_all = _remove(shard, request, over, ticket, call) and len(over) == len(offsets)
+    newest = shard.versions.newest
+    offsets, staged = newest.offsets_of(request.group), newest.staged_of(request.group)
+    over = sorted(
+        key
+        for key, value in offsets.items()
+        if key not in staged and _is_over(group, key[0], value, now_ms, retention_ms)
+    )
+    is_all = _remove(shard, request, over, ticket, call) and len(over) == len(offsets) and not staged
     shard.counts.expired_offsets += len(call.entries)
     if is_all and group.is_idle and request.group in shard.versions.newest.groups:
         call.write(GroupLogEntry(GroupKey(request.group), None))
@@ -87,8 +95,12 @@ def _is_over(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, r
 
 
 def forget_topics(shard: Shard, request: TopicsGoneRequest, ticket: Ticket, call: CoordinatorCall) -> None:
-    """Remove the group's offsets of deleted topics. Offsets of a new topic with the same name stay."""
-    offsets = shard.versions.newest.offsets_of(request.group)
-    gone = sorted(key for key, value in offsets.items() if (key[0], value.topic_id) in request.topics)
+    """Remove the group's offsets of deleted topics. Offsets of a new topic with the same name stay. A removal drops
+    the partition's staged offsets too, so it waits while one of them belongs to the new topic."""
+    gone = sorted(
+        (topic, partition)
+        for (topic, partition), ids in shard.topic_ids_of(request.group).items()
+        if all((topic, topic_id) in request.topics for topic_id in ids)
+    )
     _remove(shard, request, gone, ticket, call)
     shard.counts.deleted_offsets += len(call.entries)

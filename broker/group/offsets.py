@@ -1,7 +1,8 @@
 """Committed offsets: check who may commit, write the offsets, and read them.
 
 Invariants: all accepted offsets of a request are one atomic write. Nothing above the high watermark is returned. An
-offset is not compared with the log of its partition.
+offset is not compared with the log of its partition. Offsets of a transaction are staged, and its marker applies or
+drops them.
 Source: Kafka's OffsetMetadataManager.
 """
 
@@ -11,19 +12,25 @@ from kraft.broker.group.classic_group import ClassicGroup, GroupState
 from kraft.broker.group.durable import DurableState
 from kraft.broker.group.records import NO_LEADER_EPOCH, NO_TIMESTAMP, GroupLogEntry, OffsetKey, OffsetValue
 from kraft.broker.group.requests import (
+    NO_GENERATION,
     CommitReply,
     CommitRequest,
     FetchedOffset,
     FetchOffsetsReply,
     FetchOffsetsRequest,
+    MarkerReply,
+    MarkerRequest,
     OffsetDeleteReply,
     OffsetDeleteRequest,
     OffsetToCommit,
     PartitionError,
     Ticket,
+    TxnCommitRequest,
 )
 from kraft.broker.group.shard import Shard
+from kraft.broker.group.staged import NOTHING_STAGED
 from kraft.broker.group.step import CoordinatorCall, ReadStableOffsets, SendReply
+from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
 from kraft.wire.error_codes import ErrorCode
 
 
@@ -36,14 +43,67 @@ def commit(shard: Shard, request: CommitRequest, ticket: Ticket, call: Coordinat
         return
     if group is not None and request.member_id in group.members:
         shard.reset_session(group, group.members[request.member_id], call.now.monotonic_ms)
-    rows = []
+    entries, reply = _sorted_out(shard, request, request.retention_ms, call)
+    for entry in entries:
+        call.write(entry)
+    call.then(SendReply(ticket, request, reply))
+
+
+def _sorted_out(
+    shard: Shard, request: CommitRequest | TxnCommitRequest, retention_ms: int, call: CoordinatorCall
+) -> tuple[list[GroupLogEntry], CommitReply]:
+    """Return the entries of the offsets that are committed, and the reply. A metadata text that is too long refuses its
+    own partition."""
+    entries, rows = [], []
     for row in request.offsets:
         too_long = len(row.metadata) > shard.settings.metadata_chars_max
         if not too_long:
-            call.write(GroupLogEntry(OffsetKey(request.group, row.topic, row.partition), _value(request, row, call)))
+            key = OffsetKey(request.group, row.topic, row.partition)
+            entries.append(GroupLogEntry(key, _value(retention_ms, row, call)))
         row_error = ErrorCode.OFFSET_METADATA_TOO_LARGE if too_long else ErrorCode.NONE
         rows.append(PartitionError(row.topic, row.partition, row_error))
-    call.then(SendReply(ticket, request, CommitReply(tuple(rows))))
+    return entries, CommitReply(tuple(rows))
+
+
+def commit_in_transaction(shard: Shard, request: TxnCommitRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Stage the offsets that may be committed; the reply is sent when their batch is committed."""
+    error = _txn_commit_error(shard.groups.get(request.group), request)
+    if error is not ErrorCode.NONE:
+        call.reply(ticket, request.refused(error))
+        return
+    entries, reply = _sorted_out(shard, request, -1, call)
+    if entries:
+        batch = TransactionalBatch(request.producer_id, request.producer_epoch, tuple(entries), request.verification)
+        call.write(batch)  # fmt: skip
+    call.then(SendReply(ticket, request, reply))
+
+
+def _txn_commit_error(group: ClassicGroup | None, request: TxnCommitRequest) -> ErrorCode:
+    """Return why a producer may not commit offsets to this classic group. Versions 0 to 2 name no member, and the
+    offsets of a transaction may be committed in each state of the group."""
+    if group is None:
+        return ErrorCode.NONE if request.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    names_none = request.generation == NO_GENERATION and not request.member_id and request.instance_id is None
+    if names_none or (group.is_empty and request.generation < 0):
+        return ErrorCode.NONE
+    error = group.member_error(request.member_id, request.instance_id)
+    if error is ErrorCode.NONE and request.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def end_transaction(shard: Shard, request: MarkerRequest, ticket: Ticket, call: CoordinatorCall) -> None:
+    """Write a marker. It is written also where its producer has staged nothing."""
+    call.write(
+        MarkerBatch(
+            request.producer_id,
+            request.producer_epoch,
+            request.coordinator_epoch,
+            request.is_commit,
+            request.transaction_version,
+        )
+    )
+    call.then(SendReply(ticket, request, MarkerReply(ErrorCode.NONE)))
 
 
 def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCode:
@@ -65,10 +125,10 @@ def _commit_error(group: ClassicGroup | None, request: CommitRequest) -> ErrorCo
     return ErrorCode.REBALANCE_IN_PROGRESS if in_between else ErrorCode.NONE
 
 
-def _value(request: CommitRequest, row: OffsetToCommit, call: CoordinatorCall) -> OffsetValue:
+def _value(retention_ms: int, row: OffsetToCommit, call: CoordinatorCall) -> OffsetValue:
     now_ms = call.now.wall_ms
-    if request.retention_ms >= 0:
-        return OffsetValue(row.offset, NO_LEADER_EPOCH, row.metadata, now_ms, now_ms + request.retention_ms)
+    if retention_ms >= 0:
+        return OffsetValue(row.offset, NO_LEADER_EPOCH, row.metadata, now_ms, now_ms + retention_ms)
     return OffsetValue(row.offset, row.leader_epoch, row.metadata, now_ms, NO_TIMESTAMP, row.topic_id)
 
 
@@ -81,17 +141,22 @@ def fetch(shard: Shard, request: FetchOffsetsRequest, ticket: Ticket, call: Coor
 
 
 def read_offsets(state: DurableState, request: FetchOffsetsRequest) -> FetchOffsetsReply:
-    """Return the requested offsets from this state; -1 for an offset that does not exist."""
+    """Return the requested offsets from this state: -1 for an offset that does not exist, and an error for one that may
+    change soon, if the client requires stable offsets."""
     offsets = state.offsets_of(request.group)
-    wanted = sorted(offsets) if request.partitions is None else request.partitions
+    unstable = state.staged_of(request.group) if request.require_stable else NOTHING_STAGED
+    wanted = sorted({*offsets, *unstable}) if request.partitions is None else request.partitions
     rows = []
     for topic, partition in wanted:
         found = offsets.get((topic, partition))
-        rows.append(
-            FetchedOffset(topic, partition)
-            if found is None
-            else FetchedOffset(topic, partition, found.offset, found.leader_epoch, found.metadata, found.topic_id)
-        )
+        if (topic, partition) in unstable:
+            rows.append(FetchedOffset(topic, partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+        elif found is None:
+            rows.append(FetchedOffset(topic, partition))
+        else:
+            rows.append(
+                FetchedOffset(topic, partition, found.offset, found.leader_epoch, found.metadata, found.topic_id)
+            )
     return FetchOffsetsReply(ErrorCode.NONE, tuple(rows))
 
 
@@ -102,14 +167,15 @@ def delete_offsets(shard: Shard, request: OffsetDeleteRequest, ticket: Ticket, c
     if group is None or error is not ErrorCode.NONE:
         call.reply(ticket, OffsetDeleteReply(error))
         return
-    offsets = shard.versions.newest.offsets_of(request.group)
+    newest = shard.versions.newest
+    offsets, staged = newest.offsets_of(request.group), newest.staged_of(request.group)
     rows = []
     for topic, partition in request.partitions:
         is_in_use = not group.is_empty and group.is_subscribed_to(topic)
         rows.append(
             PartitionError(topic, partition, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_in_use else ErrorCode.NONE)
         )
-        if not is_in_use and (topic, partition) in offsets:
+        if not is_in_use and ((topic, partition) in offsets or (topic, partition) in staged):
             call.write(GroupLogEntry(OffsetKey(request.group, topic, partition), None))
             shard.counts.deleted_offsets += 1
     call.then(SendReply(ticket, request, OffsetDeleteReply(ErrorCode.NONE, tuple(rows))))

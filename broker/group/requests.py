@@ -3,7 +3,7 @@
 Every request names its group and can build its own error reply (`refused`), so the driver can reject any request while
 a partition is being loaded, moves or fails.
 Source: JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest, OffsetCommitRequest,
-OffsetFetchRequest, OffsetDeleteRequest, DescribeGroupsRequest, DeleteGroupsRequest.
+OffsetFetchRequest, TxnOffsetCommitRequest, OffsetDeleteRequest, DescribeGroupsRequest, DeleteGroupsRequest.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from kraft.wire.error_codes import ErrorCode
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_MEMBER_ID = ""
+
+COORDINATOR_ERRORS = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of each protocol that a member supports, in its order of preference."""
@@ -153,9 +159,49 @@ class CommitRequest(NamedTuple):
         return CommitReply(tuple(PartitionError(row.topic, row.partition, error) for row in self.offsets))
 
 
+class TxnCommitRequest(NamedTuple):
+    """Commit offsets when the transaction of this producer commits. `verification`: the permission of the partition's
+    log to open a transaction (`ProducerStates.begin_verification`); None if it is open there."""
+
+    group: str
+    producer_id: int
+    producer_epoch: int
+    generation: int
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    verification: Any = None
+
+    def refused(self, error: ErrorCode) -> CommitReply:
+        return CommitReply(tuple(PartitionError(row.topic, row.partition, error) for row in self.offsets))
+
+
+class MarkerReply(NamedTuple):
+    """The reply to a MarkerRequest. NONE: the marker is committed, and the staged offsets are applied or dropped."""
+
+    error: ErrorCode
+
+
+class MarkerRequest(NamedTuple):
+    """Internal request of a transaction coordinator: write the marker that ends a producer's transaction in this
+    partition of the offsets topic. `transaction_version` is that of the transaction; 0 if it is not known."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int = 0
+    group: str = ""
+
+    def refused(self, error: ErrorCode) -> MarkerReply:
+        """Return the reply to a rejected marker. Its sender looks up the leader again and retries."""
+        return MarkerReply(ErrorCode.NOT_LEADER_OR_FOLLOWER if error in COORDINATOR_ERRORS else error)
+
+
 class FetchedOffset(NamedTuple):
     """A committed offset in a reply. `offset` is -1 if nothing was committed. `topic_id` is the id of the topic at the
-    time of the commit, if it was stored."""
+    time of the commit, if it was stored. `error` is UNSTABLE_OFFSET_COMMIT if an open transaction may replace the
+    offset."""
 
     topic: str
     partition: int
@@ -163,6 +209,7 @@ class FetchedOffset(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
     topic_id: UUID | None = None
+    error: ErrorCode = ErrorCode.NONE
 
 
 class FetchOffsetsReply(NamedTuple):
@@ -172,7 +219,7 @@ class FetchOffsetsReply(NamedTuple):
 
 class FetchOffsetsRequest(NamedTuple):
     """An OffsetFetch request. `partitions`: None for all partitions that have an offset. `require_stable`: wait for the
-    writes in flight."""
+    writes in flight, and return no offset that an open transaction may replace."""
 
     group: str
     partitions: Sequence[tuple[str, int]] | None
@@ -283,6 +330,7 @@ Reply = (
     | GroupHeartbeatReply
     | LeaveReply
     | CommitReply
+    | MarkerReply
     | FetchOffsetsReply
     | OffsetDeleteReply
     | DeleteReply
@@ -296,6 +344,8 @@ Request = (
     | GroupHeartbeatRequest
     | LeaveRequest
     | CommitRequest
+    | TxnCommitRequest
+    | MarkerRequest
     | FetchOffsetsRequest
     | OffsetDeleteRequest
     | DeleteRequest

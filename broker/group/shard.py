@@ -5,10 +5,13 @@ change it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from kraft.broker.group.classic_group import ClassicGroup, Member
 from kraft.broker.group.durable import DurableState, StateVersions
-from kraft.broker.group.timers import Timer, TimerKind, Timers
+from kraft.broker.group.staged import TopicPartition
+from kraft.broker.group.timers import Timer, TimerKind
+from kraft.broker.shard.timers import Timers
 
 REMOVAL_BYTES_MAX = 256 * 1024
 
@@ -53,9 +56,9 @@ class Shard:
         self.settings = settings
         self.counts = counts
         self.versions = StateVersions(state, end_offset)
-        self.timers = Timers()
+        self.timers: Timers[Timer] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
-        for group_id in sorted({*state.groups, *state.offsets}):
+        for group_id in sorted({*state.groups, *state.offsets, *state.staged.groups}):
             self.groups[group_id] = ClassicGroup.loaded(group_id, state.groups.get(group_id))
 
     def reset_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
@@ -66,8 +69,19 @@ class Shard:
     def forget_session(self, group: ClassicGroup, member_id: str) -> None:
         self.timers.cancel(Timer(TimerKind.SESSION, group.group_id, member_id))
 
+    def topic_ids_of(self, group: str) -> dict[TopicPartition, list[UUID | None]]:
+        """Return the stored topic ids of the committed and the staged offsets of each partition."""
+        state = self.versions.newest
+        found: dict[TopicPartition, list[UUID | None]] = {
+            key: [value.topic_id] for key, value in state.offsets_of(group).items()
+        }
+        for key, rows in state.staged_of(group).items():
+            found.setdefault(key, []).extend(row.value.topic_id for row in rows)
+        return found
+
     def forget_if_gone(self, group_id: str) -> None:
         """Drop a group that has neither records in the log nor members."""
         group, state = self.groups.get(group_id), self.versions.newest
-        if group is not None and group.is_idle and group_id not in state.groups and group_id not in state.offsets:
+        is_stored = group_id in state.groups or group_id in state.offsets or group_id in state.staged.groups
+        if group is not None and group.is_idle and not is_stored:
             del self.groups[group_id]

@@ -1,6 +1,7 @@
 """CoordinatorStep: the work that a call of the coordinator returns to its driver. The driver does it in this order:
 
-1. It appends `entries` to the log as one atomic batch (if there are any).
+1. It appends `entries` to the log as one atomic batch (if there are any). A TransactionalBatch or a MarkerBatch is the
+only entry of its step.
 2. It sends `replies` at once, even if the append failed: they do not depend on anything uncommitted.
 3. When the high watermark has passed the batch, it passes each item of `after` to `stored`. If the high watermark never
 will (the append failed, the timeout passed, the partition moved), it passes each item to `failed`, with the error. Each
@@ -15,13 +16,8 @@ from typing import NamedTuple
 from kraft.broker.group.classic_group import Member
 from kraft.broker.group.records import GroupLogEntry
 from kraft.broker.group.requests import JoinRequest, Reply, Request, Ticket
-
-
-class Now(NamedTuple):
-    """The time of a call: `monotonic_ms` is for timeouts, `wall_ms` is written to records."""
-
-    monotonic_ms: int
-    wall_ms: int
+from kraft.broker.shard.now import Now
+from kraft.broker.shard.transactional import MarkerBatch, TransactionalBatch
 
 
 class SendReply(NamedTuple):
@@ -69,13 +65,14 @@ class ReadStableOffsets(NamedTuple):
     request: Request
 
 
+Written = GroupLogEntry | TransactionalBatch | MarkerBatch
 After = SendReply | ContinueRequest | AssignmentStored | StaticMemberReplaced | ReadStableOffsets
 
 
 class CoordinatorStep(NamedTuple):
     """The work that one call returns; the module's docstring has its order."""
 
-    entries: tuple[GroupLogEntry, ...] = ()
+    entries: tuple[Written, ...] = ()
     replies: tuple[tuple[Ticket, Reply], ...] = ()
     after: tuple[After, ...] = ()
 
@@ -87,7 +84,7 @@ class CoordinatorCall:
 
     def __init__(self, now: Now) -> None:
         self.now = now
-        self.entries: list[GroupLogEntry] = []
+        self.entries: list[Written] = []
         self.replies: list[tuple[Ticket, Reply]] = []
         self.after: list[After] = []
 
@@ -95,7 +92,7 @@ class CoordinatorCall:
         """Send a reply now."""
         self.replies.append((ticket, reply))
 
-    def write(self, entry: GroupLogEntry) -> None:
+    def write(self, entry: Written) -> None:
         """Append this entry in the batch of this step."""
         self.entries.append(entry)
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from kraft.broker.api.fetch.metadata_topic import MetadataTopic
     from kraft.broker.coordinator.auto_topics import AutoTopicCreation
     from kraft.broker.coordinator.group_coordinators import GroupCoordinators
+    from kraft.broker.coordinator.marker_writer import MarkerWriter
+    from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
     from kraft.broker.coordinator.producer_id_blocks import ProducerIds
+    from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
     from kraft.broker.node.dispatch import Dispatcher
     from kraft.broker.node.lifecycle import BrokerLifecycle
     from kraft.broker.roles.replica_manager import ReplicaManager
@@ -47,6 +50,9 @@ class Broker:
     auto_topics: AutoTopicCreation
     metadata_topic: MetadataTopic
     producer_ids: ProducerIds
+    marker_writer: MarkerWriter
+    transactions: TransactionCoordinators
+    enrolment: PartitionEnrolment
 
     def __init__(
         self,

@@ -18,9 +18,15 @@ import trio
 
 from kraft.broker.api.fetch.metadata_topic import MetadataTopic
 from kraft.broker.coordinator.auto_topics import AutoTopicCreation
+from kraft.broker.coordinator.broker_connections import BrokerConnections
 from kraft.broker.coordinator.group_coordinators import GroupCoordinators
+from kraft.broker.coordinator.marker_sender import MarkerSender
+from kraft.broker.coordinator.marker_writer import MarkerWriter
+from kraft.broker.coordinator.partition_enrolment import PartitionEnrolment
 from kraft.broker.coordinator.producer_id_blocks import ProducerIds
 from kraft.broker.coordinator.shard_driver import CoordinatorPorts
+from kraft.broker.coordinator.transaction_coordinators import TransactionCoordinators
+from kraft.broker.following.leader_dialer import LeaderDialer
 from kraft.broker.node.broker import Broker
 from kraft.broker.node.dispatch import LONG_REQUEST_BYTES
 from kraft.broker.node.identity import NodeIdentity
@@ -144,6 +150,24 @@ class BrokerNode:
             replicas.budget.may_be_full,
         )
         broker.groups = GroupCoordinators(config, ports, newest_image)
+        timeout_ms = config.integer("request.timeout.ms")
+        broker.marker_writer = MarkerWriter(ports, broker.groups, replicas.locate, timeout_ms)
+        dialer = LeaderDialer(config, seam.network, newest_image, shared.gates.memory)
+        connections = BrokerConnections(replicas.loop, dialer, f"broker-{config.node_id}-markers")
+        markers = MarkerSender(
+            replicas.loop, config.node_id, newest_image, connections, broker.marker_writer.write, timeout_ms
+        )
+        broker.transactions = TransactionCoordinators(
+            config, ports, newest_image, broker.producer_ids.take_nowait, markers
+        )
+        self._enrolments = BrokerConnections(replicas.loop, dialer, f"broker-{config.node_id}-enrolment")
+        broker.enrolment = PartitionEnrolment(
+            config,
+            replicas.loop,
+            newest_image,
+            send=partial(self._enrolments.send, timeout_ms=timeout_ms),
+            ask_here=broker.transactions.submit,
+        )
         frame_bytes_max = config.integer("socket.request.max.bytes")
         limits = ServerLimits(frame_bytes_max=frame_bytes_max, long_request_bytes=LONG_REQUEST_BYTES)
         broker.dispatcher = make_dispatcher(broker, newest_image, leader_check, limits, shared.faults)
@@ -221,12 +245,13 @@ class BrokerNode:
         await broker.replicas.load(image)
         broker.lifecycle.roles_taken(image)
         newest = self._publisher.image
-        then = partial(broker.groups.metadata_loaded, newest)
+        then = partial(self._coordinate, newest)
         if newest is not image:
             self._apply(image, newest, ImageDelta.between(image, newest), then)
         else:
             then()
         nursery.start_soon(broker.groups.expire_forever)
+        nursery.start_soon(broker.transactions.expire_forever)
         self._applied = newest
         await broker.lifecycle.logs_loaded()
         await broker.lifecycle.unfenced.wait()
@@ -256,11 +281,23 @@ class BrokerNode:
         self.broker.dynamic_configs.apply(new, delta)
         self.broker.departed.published(old, new, delta)
         if self._applied is not None:
-            self._apply(old, new, delta, partial(self.broker.groups.metadata_published, new, delta))
+            self._apply(old, new, delta, partial(self._coordinate, new, delta))
             self._applied = new
         self.broker.lifecycle.metadata_published(new, delta)
         if self.broker.metadata_topic.published():
             self._seam.network.request_pass()
+
+    def _coordinate(self, new: MetadataImage, delta: ImageDelta | None = None) -> None:
+        """Begin and close the coordinators that an image gives to this broker, and takes from it. Without `delta` it is
+        the first image."""
+        broker = self.broker
+        if delta is None:
+            broker.transactions.metadata_loaded(new)
+            broker.groups.metadata_loaded(new)
+        else:
+            broker.transactions.metadata_published(new, delta)
+            self._enrolments.metadata_published(new)
+            broker.groups.metadata_published(new, delta)
 
     def _apply(self, old: MetadataImage, new: MetadataImage, delta: ImageDelta, then: Callable[[], None]) -> None:
         """Apply the roles of a newer image, in turns if there are many. Then notify the group coordinators and the

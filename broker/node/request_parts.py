@@ -16,6 +16,7 @@ from kraft.broker.api.forwarding import Forwarder
 from kraft.broker.api.produce.handle_produce import ProduceHandler
 from kraft.broker.api.produce.pending_produce import ProducePorts
 from kraft.broker.api.table import HandlerParts, make_handlers
+from kraft.broker.coordinator.transactional_commits import TransactionalCommits
 from kraft.broker.node.continuations import Continuations
 from kraft.broker.node.dispatch import Dispatcher
 from kraft.broker.node.request_partitions import request_partitions
@@ -91,6 +92,11 @@ def _context(
         moves=replicas.moves,
         write_log_starts_of=replicas.checkpoints.write_log_starts_of,
         groups=broker.groups,
+        transactions=broker.transactions,
+        marker_writer=broker.marker_writer,
+        transactional_commits=TransactionalCommits(
+            replicas.loop, broker.groups, broker.enrolment.ask, _verifies_transactions(broker)
+        ),
         metadata_topic=broker.metadata_topic,
         producer_ids=broker.producer_ids,
         create_topics=broker.auto_topics.create,
@@ -99,6 +105,10 @@ def _context(
         continue_in_steps=continuations.continue_in_steps,
         answer_later=continuations.answer_later,
     )
+
+
+def _verifies_transactions(broker: Broker) -> Callable[[], bool]:
+    return partial(broker.dynamic_configs.boolean, "transaction.partition.verification.enable")
 
 
 def _produce_handler(context: HandlerContext, broker: Broker) -> ProduceHandler:
@@ -113,6 +123,8 @@ def _produce_handler(context: HandlerContext, broker: Broker) -> ProduceHandler:
             disk_failed=replicas.failures.disk_failed,
             budget_may_be_full=replicas.budget.may_be_full,
             finish=context.finish,
+            enrol=broker.enrolment.ask,
+            verifies_transactions=_verifies_transactions(broker),
         )
     )
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kraft.broker.serving.metrics.topics import TopicMeters
     from kraft.config import TopicConfig
     from kraft.storage.log import Log
+    from kraft.storage.producers.verification import Verification
     from kraft.storage.segment import Segment
     from kraft.wire.messages.produce import ProduceSuccess
 
@@ -408,14 +409,22 @@ class Partition:
     # appends
 
     def append_as_leader(
-        self, data: memoryview, header: BatchHeader, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        data: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification: Verification | None = None,
     ) -> AppendInfo:
-        """Append one validated batch. Allowed only while `appendable`. `now_ms` is wall clock. After AppendRefused
-        nothing has changed; after DiskError the caller takes the directory offline."""
+        """Append one validated batch. Allowed only while `appendable`. `now_ms` is wall clock. `verification` is for a
+        batch that may open a transaction. After AppendRefused nothing has changed; after DiskError the caller takes the
+        directory offline."""
         log, leader = self.log, self.leader
         assert log is not None
         assert leader is not None
-        info = log.append_as_leader(data, header, leader.leader_epoch, origin=origin, now_ms=now_ms)
+        info = log.append_as_leader(
+            data, header, leader.leader_epoch, origin=origin, verification=verification, now_ms=now_ms
+        )
         if not info.duplicate:
             self._appended(log, leader)
         return info

@@ -22,6 +22,7 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 METADATA_VERSION_FEATURE = "metadata.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
+TRANSACTION_FEATURE = "transaction.version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

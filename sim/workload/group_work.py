@@ -19,9 +19,11 @@ from typing import Any
 
 import trio
 
-from kraft.broker.coordinator.shard_driver import CoordinatorShard, ShardState
+from kraft.broker.coordinator.group_coordinators import GroupShard
+from kraft.broker.coordinator.shard_driver import ShardState
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
 from kraft.broker.group.records import decode_entry
+from kraft.broker.shard.transactional import StagedEntry, TransactionEnd
 from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES, Link
 from kraft.seam import Address
@@ -39,6 +41,7 @@ from kraft.sim.cluster.cluster import SimCluster
 from kraft.sim.nemesis.drawing import draw_group_work
 from kraft.sim.nemesis.plan import BE_SILENT, FORGET, LEAVE, MEMBERS, PlannedOperation
 from kraft.storage.handles import ColdRead
+from kraft.storage.markers import read_marker
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -149,7 +152,7 @@ class GroupWork:
                 if shard.state is ShardState.ACTIVE and shard.machine is not None:
                     self._look_at(node_id, shard)
 
-    def _look_at(self, node_id: int, shard: CoordinatorShard) -> None:
+    def _look_at(self, node_id: int, shard: GroupShard) -> None:
         partition = shard.partition
         assert shard.machine is not None
         if partition.log is not None:
@@ -413,7 +416,14 @@ def _replay(log: Any) -> DurableState:
             continue
         for position, header in iter_headers(data):
             offset = header.next_offset
-            if not header.is_control:
-                entries = (decode_entry(record.key, record.value) for record in decode_batch(data, position))
-                state = state.with_entries(entry for entry in entries if entry is not None)
+            marker = read_marker(data, position, header)
+            if marker is not None:
+                state = state.with_entry(TransactionEnd(header.producer_id, not marker.aborted))
+            elif not header.is_control:
+                for record in decode_batch(data, position):
+                    entry = decode_entry(record.key, record.value)
+                    if entry is not None and header.is_transactional:
+                        state = state.with_entry(StagedEntry(header.producer_id, record.offset, entry))
+                    elif entry is not None:
+                        state = state.with_entry(entry)
     return state

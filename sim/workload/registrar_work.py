@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
-from kraft.broker.group.placement import partition_of
+from kraft.broker.shard.placement import partition_of
 from kraft.client.cluster import Cluster, ClusterUnreachable, parse_bootstrap
 from kraft.client.connections import CONNECTION_FAILURES
 from kraft.seam import Address

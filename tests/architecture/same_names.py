@@ -34,6 +34,7 @@ ALLOWED: Mapping[str, str] = MappingProxyType(
         "ResourceType": "Kafka's word: of ACLs in the broker, of configurations in the admin client",
         "SnapshotId": "the id of a metadata snapshot (KIP-630); raft does not import storage",
         "TopicRow": "a row of a table of topics: one for Spark, one for the console",
+        "Transaction": "Kafka's word: of a transactional id in the coordinator, and of Spark's sink",
         "VersionMismatch": "the same error of the client and of Spark's blocking client",
     }
 )

@@ -32,6 +32,9 @@ HANDLERS = frozenset(
         "list_offsets",
         "metadata",
         "offset_for_leader_epoch",
+        "transactions",
+        "transactions_admin",
+        "write_txn_markers",
     )
 )
 """The handlers that use many parts. All others, and Produce and Fetch, get less than the context."""

@@ -23,9 +23,9 @@ reporter writes them. A name and its kind never change while a node runs.
 The times of a request (`RequestMetrics`) are taken of every request while there are few, and of about 200 a second
 while there are many. Counts and sums are scaled to all requests.
 
-Not there, for the features are not: metrics of transactions, delegation tokens, SASL authentication, client quotas,
-conversion of old record formats, tiered storage and client telemetry. A node has no JVM, so it has no `java_lang`
-metrics. Lag of consumer groups needs the ends of logs that other brokers lead: `kraft groups` shows it.
+Not there, for the features are not: metrics of delegation tokens, SASL authentication, client quotas, conversion of old
+record formats, tiered storage and client telemetry. A node has no JVM, so it has no `java_lang` metrics. Lag of
+consumer groups needs the ends of logs that other brokers lead: `kraft groups` shows it.
 
 This page is generated: `make docs`.
 """

@@ -9,22 +9,16 @@ from kraft.wire.api_keys import BROKER_APIS, ApiKey
 from kraft.wire.reply_policy import api_name
 from tests.docs.kafka_apis import KAFKA_APIS, KafkaApi
 
-_WITHOUT_TRANSACTIONS = (
-    "transactional ids: refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, after which clients do not try again"
-)
 _WITHOUT_GROUP_CONFIGS = "configs of groups (KIP-848) and of client metrics (KIP-714): refused with INVALID_REQUEST"
 _WITHOUT_SASL = "SASL, listeners are PLAINTEXT or SSL: refused with ILLEGAL_SASL_STATE"
 _WITHOUT_ACLS = "authorisation, every request is allowed: refused with SECURITY_DISABLED"
 _PARTS_MISSING = {
-    ApiKey.FIND_COORDINATOR: f"{_WITHOUT_TRANSACTIONS}; keys of share groups: refused with INVALID_REQUEST",
-    ApiKey.INIT_PRODUCER_ID: _WITHOUT_TRANSACTIONS,
+    ApiKey.FIND_COORDINATOR: "keys of share groups: refused with INVALID_REQUEST",
     ApiKey.SASL_HANDSHAKE: _WITHOUT_SASL,
     ApiKey.SASL_AUTHENTICATE: _WITHOUT_SASL,
     ApiKey.DESCRIBE_ACLS: _WITHOUT_ACLS,
     ApiKey.CREATE_ACLS: _WITHOUT_ACLS,
     ApiKey.DELETE_ACLS: _WITHOUT_ACLS,
-    ApiKey.DESCRIBE_TRANSACTIONS: "there are no transactions: every id is TRANSACTIONAL_ID_NOT_FOUND",
-    ApiKey.LIST_TRANSACTIONS: "there are no transactions: the list is empty",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "the consumer protocol of KIP-848: refused with UNSUPPORTED_VERSION",
     ApiKey.DESCRIBE_CONFIGS: "configs of groups (KIP-848) and of client metrics (KIP-714): there are none",
     ApiKey.ALTER_CONFIGS: _WITHOUT_GROUP_CONFIGS,
@@ -44,7 +38,7 @@ This page is generated: `make docs`.
 """
 
 _REASONS = {
-    "transactions": (24, 25, 26, 27, 28),
+    "committed offsets of transactions": (28,),
     "SASL: listeners are PLAINTEXT or SSL": (50, 51),
     "delegation tokens": (38, 39, 40, 41),
     "client quotas": (48, 49),

@@ -8,6 +8,7 @@ from typing import TypeVar
 from kraft.storage import reading
 from kraft.storage.handles import ColdRead, FileCache
 from kraft.storage.log import AppendInfo, AppendOrigin, Log, LogConfig, LogSlice
+from kraft.storage.producers.verification import NOT_VERIFYING, Verification
 from kraft.wire.records import BatchHeader, Record, encode_batch, iter_headers, read_header
 from kraft.wire.records.control_records import ControlRecord, ControlRecordType, encode_control
 from tests.stages.machine import FOLDER, Machine
@@ -96,10 +97,18 @@ def warmed(function: Callable[[], T]) -> T:
 
 
 def lead(
-    log: Log, data: bytearray, epoch: int = 0, *, origin: AppendOrigin = AppendOrigin.CLIENT, now_ms: int = NOW_MS
+    log: Log,
+    data: bytearray,
+    epoch: int = 0,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    verification: Verification | None = NOT_VERIFYING,
+    now_ms: int = NOW_MS,
 ) -> AppendInfo:
     return warmed(
-        lambda: log.append_as_leader(memoryview(data), read_header(data), epoch, origin=origin, now_ms=now_ms)
+        lambda: log.append_as_leader(
+            memoryview(data), read_header(data), epoch, origin=origin, verification=verification, now_ms=now_ms
+        )
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -104,6 +105,9 @@ class StillClock:
     def monotonic_ns(self) -> int:
         return self.now_ms * 1_000_000
 
+    def wall_ms(self) -> int:
+        return self.now_ms
+
 
 class SecretTopic:
     """The cluster's own log, which no session may read."""
@@ -156,10 +160,14 @@ class BrokerHarness:
         properties: dict[str, str] | None = None,
         held: bool = False,
         nursery: Any = None,
+        transactions: Any = None,
+        marker_writer: Any = None,
     ) -> None:
-        """With a `nursery`, the broker's tasks run in it. Without one, each task runs to its end at once."""
+        """`transactions` and `marker_writer` replace the coordinators and the writer of markers. With a `nursery`, the
+        broker's tasks run in it. Without one, each task runs to its end at once."""
         config = NodeConfig.parse({**PROPERTIES, **(properties or {})})
         self.failures: list[BaseException] = []
+        self.transactions, self.marker_writer = transactions, marker_writer
         self.clock = StillClock()
         self.holder = ImageHolder(image)
         self.broker = broker = Broker(
@@ -212,7 +220,7 @@ class BrokerHarness:
             node_id=broker.node_id,
             cluster_id=CLUSTER_ID,
             config=broker.config,
-            loop=absent,
+            loop=cast("Any", SimpleNamespace(clock=self.clock)),
             gates=broker.gates,
             log_limit=broker.log_limit,
             dynamic_configs=broker.dynamic_configs,
@@ -226,6 +234,9 @@ class BrokerHarness:
             moves=absent,
             write_log_starts_of=absent,
             groups=absent,
+            transactions=self.transactions,
+            marker_writer=self.marker_writer,
+            transactional_commits=absent,
             metadata_topic=broker.metadata_topic,
             producer_ids=broker.producer_ids,
             create_topics=lambda session, names: self.auto_topics.create(session, names),

@@ -6,11 +6,11 @@ After each step, the state of the coordinator must equal a replay of its log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraft.broker.group.coordinator import GroupCoordinator
 from kraft.broker.group.durable import EMPTY_STATE, DurableState
-from kraft.broker.group.records import LogRecord, decode_entry, encode_entry
+from kraft.broker.group.records import decode_entry, encode_entry
 from kraft.broker.group.requests import (
     CommitRequest,
     FetchOffsetsRequest,
@@ -18,13 +18,17 @@ from kraft.broker.group.requests import (
     JoinRequest,
     Leaver,
     LeaveRequest,
+    MarkerRequest,
     OffsetToCommit,
     Protocols,
     Request,
     SyncRequest,
+    TxnCommitRequest,
 )
 from kraft.broker.group.shard import GroupSettings
-from kraft.broker.group.step import After, CoordinatorStep, Now
+from kraft.broker.group.step import After, CoordinatorStep, Written
+from kraft.broker.shard.now import Now
+from kraft.broker.shard.transactional import MarkerBatch, StagedEntry, TransactionalBatch, TransactionEnd
 from kraft.wire.error_codes import ErrorCode
 
 GROUP = "group"
@@ -34,10 +38,36 @@ REBALANCE_MS = 30_000
 RANGE: Protocols = (("range", b"\0\0\0\0\0\1\0\6orders\0\0\0\0"),)
 
 
-def replay(state: DurableState, records: Iterable[LogRecord]) -> DurableState:
+class LoggedRecord(NamedTuple):
+    """A record in the log. `producer_id` is that of a transactional batch; `commits` is that of a marker."""
+
+    key: bytes
+    value: bytes | None
+    producer_id: int = -1
+    commits: bool | None = None
+
+
+def logged(written: Written) -> list[LoggedRecord]:
+    """Return the records that a step's entry becomes."""
+    if isinstance(written, MarkerBatch):
+        return [LoggedRecord(b"", None, written.producer_id, written.is_commit)]
+    if isinstance(written, TransactionalBatch):
+        return [LoggedRecord(*encode_entry(entry), written.producer_id) for entry in written.entries]
+    return [LoggedRecord(*encode_entry(written))]
+
+
+def replay(state: DurableState, records: Iterable[LoggedRecord], first_offset: int = 0) -> DurableState:
     """Return the state that a replay of these records' bytes gives."""
-    entries = (decode_entry(record.key, record.value) for record in records)
-    return state.with_entries(entry for entry in entries if entry is not None)
+    for offset, record in enumerate(records, first_offset):
+        if record.commits is not None:
+            state = state.with_entry(TransactionEnd(record.producer_id, record.commits))
+            continue
+        entry = decode_entry(record.key, record.value)
+        if entry is not None:
+            state = state.with_entry(
+                entry if record.producer_id < 0 else StagedEntry(record.producer_id, offset, entry)
+            )
+    return state
 
 
 class PendingRequest:
@@ -68,7 +98,7 @@ class Bench:
 
     def __init__(self, *, commits_at_once: bool = True, **settings: Any) -> None:
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
-        self.log: list[LogRecord] = []
+        self.log: list[LoggedRecord] = []
         self.as_read = EMPTY_STATE
         """State that a replay of the log's bytes gives."""
         self.commits_at_once = commits_at_once
@@ -143,6 +173,38 @@ class Bench:
         offset: int = row.offset
         return offset
 
+    # transactions
+
+    def stage(
+        self, offset: int, producer_id: int = 7, *, topic: str = "orders", generation: int = -1, **fields: Any
+    ) -> PendingRequest:
+        """Commit an offset in the open transaction of a producer."""
+        rows = (OffsetToCommit(topic, 0, offset, 3, "", None),)
+        return self.ask(
+            TxnCommitRequest(
+                **{
+                    "group": GROUP,
+                    "producer_id": producer_id,
+                    "producer_epoch": 0,
+                    "generation": generation,
+                    "member_id": "",
+                    "instance_id": None,
+                    "offsets": rows,
+                    **fields,
+                }
+            )
+        )
+
+    def end(self, producer_id: int = 7, *, commit: bool = True) -> ErrorCode:
+        """Write the marker of a producer's transaction."""
+        return self.ask(MarkerRequest(producer_id, 0, 1, commit)).error
+
+    def stable_error(self, topic: str = "orders") -> ErrorCode:
+        """Return the error of an OffsetFetch that requires stable offsets."""
+        (row,) = self.ask(FetchOffsetsRequest(GROUP, [(topic, 0)], require_stable=True)).reply.rows
+        error: ErrorCode = row.error
+        return error
+
     # time, commits and moves
 
     def sleep(self, duration_ms: int) -> None:
@@ -179,9 +241,9 @@ class Bench:
         """Carry out the effects that a step of the coordinator has returned, in order."""
         error = self.refuses_appends
         if step.entries and error is None:
-            records = [encode_entry(entry) for entry in step.entries]
+            records = [record for entry in step.entries for record in logged(entry)]
+            self.as_read = replay(self.as_read, records, len(self.log))
             self.log += records
-            self.as_read = replay(self.as_read, records)
             self.machine.appended(step.entries, len(self.log))
             assert self.machine.newest == self.as_read
         if self.commits_at_once:

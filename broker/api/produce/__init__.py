@@ -8,10 +8,12 @@ The path of a request:
 order.
 2. The batch is checked and corrected (`prepare_batch`). If iterating over its records takes long, a thread does it; the
 request continues in `GeneralProduce._open_and_append`.
-3. A batch that its partition cannot append yet waits in `Partition.pending`. It continues in `GeneralProduce._append`,
+3. A batch that may open a transaction waits until the transaction coordinator has confirmed it
+(`TransactionVerification.ask`). It continues in `GeneralProduce._resume`, which repeats all checks.
+4. A batch that its partition cannot append yet waits in `Partition.pending`. It continues in `GeneralProduce._append`,
 when `Partition.run_pending` removes it from that queue.
-4. The batch is appended (`Partition.append_as_leader`). If it must be acknowledged, it waits in `Partition.waiting` for
+5. The batch is appended (`Partition.append_as_leader`). If it must be acknowledged, it waits in `Partition.waiting` for
 the high watermark, or in `Partition.waiting_for_disk` for a sync.
-5. `Partition.settle`, at the end of the pass, or `Partition.synced` calls `acknowledged` (of SingleProduce or
+6. `Partition.settle`, at the end of the pass, or `Partition.synced` calls `acknowledged` (of SingleProduce or
 PartitionProduce), which sends the response. At the deadline `Deadlines` calls `expire`, which sends REQUEST_TIMED_OUT.
 """

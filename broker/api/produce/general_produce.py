@@ -14,6 +14,7 @@ import structlog
 
 from kraft.broker.api.produce.pending_produce import NO_TOPIC_ID, PartitionProduce, ProduceOperation, ProducePorts
 from kraft.broker.api.produce.prepare_batch import Prepared, open_off_the_loop, prepare_at_once, turn_cost
+from kraft.broker.api.produce.verification import TransactionVerification, UnverifiedBatch, begin_verification
 from kraft.broker.partition.partition import EVERY_APPEND, INTERNAL_TOPICS, READY, Partition
 from kraft.broker.partition.partition_host import PendingAppend
 from kraft.broker.replica.validate import check_batch, needs_conversion, read_batch
@@ -37,7 +38,6 @@ ADMIN_CLIENT_ID = "__admin_client"
 ACKS_ALL = -1
 ACKS_NONE = 0
 ACKS = (-1, 0, 1)
-FIRST_WITH_ABORTABLE = 11
 RECORD_LEVEL = frozenset({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
@@ -67,6 +67,9 @@ class GeneralProduce:
         self._session = session
         self._acks = produce.acks
         self._operation = ProduceOperation(ports, request, session, produce.acks)
+        self._transactional_id = produce.transactional_id
+        self._verification: TransactionVerification | None = None
+        """The batches that wait for the transaction coordinator; None for a request without any."""
 
     def run(self, produce: ProduceRequest) -> None:
         """Try to append to every partition, then answer or wait (`ProduceOperation.settle`)."""
@@ -89,6 +92,8 @@ class GeneralProduce:
         )
         if operation.throttle_ms:
             mute(self._ports.loop, self._request, operation.throttle_ms)
+        if self._verification is not None:
+            self._verification.ask()
         operation.settle(produce.timeout_ms)
 
     def take_over(
@@ -151,13 +156,19 @@ class GeneralProduce:
             return
         header, size = found
         assert data is not None
-        if header.is_transactional:
-            abortable = self._request.api_version >= FIRST_WITH_ABORTABLE
-            slot.refuse(
-                ErrorCode.TRANSACTION_ABORTABLE if abortable else ErrorCode.INVALID_TXN_STATE,
-                "this cluster has no transaction coordinator that could have begun the transaction",
-            )
-            return
+        self._place(slot, topic, index, data[:size], header)
+
+    def _place(
+        self,
+        slot: PartitionProduce,
+        topic: str,
+        index: int,
+        data: memoryview,
+        header: BatchHeader,
+        *,
+        verified: bool = False,
+    ) -> None:
+        """Find the partition and continue in `_admit`. A transactional batch continues there when it is `verified`."""
         if self._acks not in ACKS:
             slot.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
             return
@@ -167,8 +178,41 @@ class GeneralProduce:
         partition = self._ports.locate(topic, index)
         if isinstance(partition, ErrorCode):
             slot.refuse(partition)
-            return
-        self._admit(slot, partition, data[:size], header)
+        elif not header.is_transactional or verified or self._needs_no_answer(slot, partition, data, header):
+            self._admit(slot, partition, data, header)
+
+    def _needs_no_answer(
+        self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader
+    ) -> bool:
+        """Return whether a transactional batch may continue at once. Otherwise it is rejected, or waits for a reply of
+        the transaction coordinator, and continues in `_resume`."""
+        error = partition.append_error()
+        if error != ErrorCode.NONE:
+            slot.refuse(error)
+            return False
+        version = self._request.api_version
+        try:
+            log = partition.log
+            if log is not None and not begin_verification(self._ports, version, slot, log, header):
+                return True
+        except AppendRefused as refused:
+            count_refused(partition, refused.error_code, len(data))
+            slot.refuse(refused.error_code, str(refused))
+            return False
+        if self._verification is None:
+            self._verification = TransactionVerification(
+                self._ports, self._request, self._transactional_id or "", self._resume
+            )
+        copy = memoryview(bytearray(data))
+        self._verification.wait(UnverifiedBatch(slot, partition, copy, header, self._hold(len(copy))))
+        return False
+
+    def _resume(self, batch: UnverifiedBatch) -> None:
+        """Check a verified batch again, as one that has just arrived: its partition may have moved."""
+        batch.release()
+        if not batch.slot.is_done:
+            partition = batch.partition
+            self._place(batch.slot, partition.topic, partition.index, batch.data, batch.header, verified=True)
 
     def _admit(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
         """Check the partition, the header and the records. Then append the batch: at once, or after the partition's
@@ -217,7 +261,9 @@ class GeneralProduce:
     def _append(self, slot: PartitionProduce, partition: Partition, data: memoryview, header: BatchHeader) -> None:
         """Append the batch, unless the producer's state makes it invalid, and continue with `_wait`."""
         try:
-            info = partition.append_as_leader(data, header, self._ports.loop.clock.wall_ms())
+            info = partition.append_as_leader(
+                data, header, self._ports.loop.clock.wall_ms(), verification=slot.verification
+            )
         except AppendRefused as refused:
             log_start = -1 if partition.log is None else partition.log.log_start_offset
             count_refused(partition, refused.error_code, len(data))

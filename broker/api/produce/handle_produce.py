@@ -14,7 +14,7 @@ from kraft.broker.api.produce.pending_produce import ProducePorts, SingleProduce
 from kraft.broker.api.produce.prepare_batch import TURN_BYTES, prepare_at_once, takes_long, turn_cost
 from kraft.broker.partition.partition import EVERY_APPEND, INTERNAL_TOPICS, READY, Partition
 from kraft.broker.replica.validate import read_batch
-from kraft.broker.serving.gates import Operation, QuotaKind
+from kraft.broker.serving.gates import Operation, QuotaKind, Resource, ResourceType
 from kraft.broker.serving.throttling import mute
 from kraft.seam import DiskError
 from kraft.storage.append import AppendRefused
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kraft.storage.append import AppendInfo
     from kraft.wire.server import Request
 
-SPECIAL_ATTRIBUTES = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_LOG_APPEND_TIME
 _WRITE = Operation.WRITE
 PLAIN_TURN_BYTES = TURN_BYTES[0]
 
@@ -90,7 +89,9 @@ class ProduceHandler:
         attributes = header.attributes
         rules = partition.rules
         codec = attributes & ATTRIBUTE_CODEC_MASK
-        if attributes & SPECIAL_ATTRIBUTES or (rules.codec is not None and codec != rules.codec):
+        if attributes & ATTRIBUTE_TRANSACTIONAL and not self._may_write_in(session, produce.transactional_id):
+            return False
+        if attributes & ATTRIBUTE_LOG_APPEND_TIME or (rules.codec is not None and codec != rules.codec):
             return False
         if 0 < codec <= CODEC_MAX and takes_long(header):
             return False
@@ -112,6 +113,13 @@ class ProduceHandler:
             return True
         self._answer_plain(request, session, produce, partition, header, info)
         return True
+
+    def _may_write_in(self, session: Session, transactional_id: str | None) -> bool:
+        """Return whether the client may write in this transaction. The log refuses a batch that opens one, because it
+        is not verified; that batch goes the general path."""
+        return transactional_id is not None and self._gates.authorizer.authorize(
+            session, _WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+        )
 
     def _answer_plain(
         self,

@@ -8,7 +8,7 @@ no response, and any error closes the connection. Source: ProduceRequest 3 to 13
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from kraft.broker.serving.gates import Gates
     from kraft.broker.serving.loop import Loop
     from kraft.broker.serving.session import Session
+    from kraft.broker.txn.requests import AddRequest, VerifyRequest
     from kraft.image.image import MetadataImage
     from kraft.seam import DiskError
     from kraft.storage.append import AppendInfo
+    from kraft.storage.producers.verification import Verification
     from kraft.wire.server import Request
 
 HINTED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
@@ -47,7 +49,9 @@ OPENINGS_AT_ONCE_MAX = 1
 class ProducePorts:
     """The parts of a broker that Produce uses. `find` and `locate` are those of `ReplicaIndex`, `disk_failed` is that
     of `DiskFailures`, `budget_may_be_full` is `AppendBudget.may_be_full`. `finish(request, function, *arguments)` calls
-    the function; an error in it fails this request alone."""
+    the function; an error in it fails this request alone. `enrol(request, answered)` asks the transaction coordinator
+    about partitions (`PartitionEnrolment.ask`). `verifies_transactions` is transaction.partition.verification.enable,
+    which does not switch off that partitions are added."""
 
     loop: Loop
     gates: Gates
@@ -57,6 +61,8 @@ class ProducePorts:
     disk_failed: Callable[[Partition, DiskError], None]
     budget_may_be_full: Callable[[Partition], None]
     finish: Callable[..., None]
+    enrol: Callable[[AddRequest | VerifyRequest, Callable[[Mapping[tuple[str, int], ErrorCode]], None]], None]
+    verifies_transactions: Callable[[], bool]
     openings: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(OPENINGS_AT_ONCE_MAX))
     """Limits the number of threads that decompress produced batches."""
 
@@ -185,7 +191,7 @@ class PartitionProduce:
     """One partition of a ProduceOperation. Its row in the response is REQUEST_TIMED_OUT until the result is known,
     because a batch that is appended but not acknowledged at the deadline is not a success."""
 
-    __slots__ = ("index", "is_done", "operation", "place", "rows", "success")
+    __slots__ = ("index", "is_done", "operation", "place", "rows", "success", "verification")
 
     def __init__(self, operation: ProduceOperation, rows: list[ProduceResult], place: int, index: int) -> None:
         self.operation = operation
@@ -194,6 +200,8 @@ class PartitionProduce:
         self.index = index
         self.is_done = False
         self.success: ProduceResult | None = None
+        self.verification: Verification | None = None
+        """That of a transactional batch; None if its transaction is open."""
 
     def finish(self, result: ProduceResult) -> None:
         """Set the partition's result. Later results have no effect."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.config.key import ConfigKey
-from kraft.config.tables.reasons import NO_GROUPS, NO_TRANSACTIONS
+from kraft.config.tables.reasons import NO_GROUPS, NO_TWO_PHASE_COMMIT, TIMED_TRANSACTIONS
 from kraft.config.tables.row import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, SHORT, STRING, key
 from kraft.config.validators import at_least, each_of, one_of
 
@@ -217,7 +217,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "900000",
         "Longest time-out that a transactional producer may request.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transactional.id.expiration.ms",
@@ -225,21 +224,19 @@ KEYS: tuple[ConfigKey, ...] = (
         "604800000",
         "How long an idle transactional id is kept.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transaction.two.phase.commit.enable",
         BOOLEAN,
         "false",
         "Whether transactions may take part in two-phase commit.",
-        no_effect=NO_TRANSACTIONS,
+        no_effect=NO_TWO_PHASE_COMMIT,
     ),
     key(
         "transaction.partition.verification.enable",
         BOOLEAN,
         "true",
         "Whether a transactional produce is checked with the coordinator.",
-        no_effect=NO_TRANSACTIONS,
         update=CLUSTER_WIDE,
     ),
     key(
@@ -248,7 +245,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "10000",
         "How often transactions past their time-out are aborted.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
+        no_effect=TIMED_TRANSACTIONS,
     ),
     key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -256,7 +253,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "3600000",
         "How often idle transactional ids are removed.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transaction.state.log.num.partitions",
@@ -264,7 +260,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "50",
         "Partitions of the transaction topic.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transaction.state.log.replication.factor",
@@ -272,7 +267,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "3",
         "Replicas of the transaction topic.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transaction.state.log.min.isr",
@@ -280,7 +274,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "2",
         "min.insync.replicas of the transaction topic.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transaction.state.log.segment.bytes",
@@ -288,7 +281,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "104857600",
         "Segment size of the transaction topic.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "transaction.state.log.load.buffer.size",
@@ -296,7 +288,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "5242880",
         "Bytes per read while transactions are loaded.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -304,7 +295,6 @@ KEYS: tuple[ConfigKey, ...] = (
         "20",
         "First wait before a busy transaction is tried again on the server.",
         at_least(1),
-        no_effect=NO_TRANSACTIONS,
     ),
     key(
         "add.partitions.to.txn.retry.backoff.max.ms",
@@ -312,6 +302,5 @@ KEYS: tuple[ConfigKey, ...] = (
         "100",
         "Longest such wait.",
         at_least(0),
-        no_effect=NO_TRANSACTIONS,
     ),
 )

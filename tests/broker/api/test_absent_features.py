@@ -37,7 +37,6 @@ REFUSED: list[tuple[ApiKey, dict[str, Any], str]] = [
     (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, "SASL"),
     (ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0a\0b"}, "SASL"),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, {"group_id": "g", "member_id": "m"}, "KIP-848"),
-    (ApiKey.INIT_PRODUCER_ID, {"transactional_id": "pay"}, "transactions"),
 ]
 
 
@@ -88,23 +87,6 @@ def test_a_consumer_group_heartbeat_gets_unsupported_version(version: int) -> No
     assert "group.protocol=classic" in answer.error_message
 
 
-def test_describe_transactions_gets_transactional_id_not_found() -> None:
-    harness = BrokerHarness(authorizer=Denying((Operation.DESCRIBE, "secret")))
-    rows = harness.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["pay", "secret", ""]).transaction_states
-    assert [(row.transactional_id, row.error_code) for row in rows] == [
-        ("pay", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
-        ("secret", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("", ErrorCode.INVALID_REQUEST),
-    ]
-
-
-@pytest.mark.parametrize("version", range(3))
-def test_list_transactions_returns_no_transactions_and_lists_unknown_state_filters(version: int) -> None:
-    answer = BrokerHarness().ask(ApiKey.LIST_TRANSACTIONS, version, state_filters=["Ongoing", "Asleep"])
-    assert (answer.error_code, answer.transaction_states) == (ErrorCode.NONE, ())
-    assert answer.unknown_state_filters == ("Asleep",)
-
-
 @pytest.mark.parametrize(("key", "fields", "missing"), REFUSED, ids=lambda value: getattr(value, "name", ""))
 def test_a_request_for_an_absent_feature_is_logged_once_per_client(
     key: ApiKey, fields: dict[str, Any], missing: str
@@ -120,7 +102,7 @@ def test_a_request_for_an_absent_feature_is_logged_once_per_client(
 
 @pytest.mark.parametrize(
     "key",
-    [*dict.fromkeys(key for key, _, _ in REFUSED), ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS],
+    [*dict.fromkeys(key for key, _, _ in REFUSED)],
 )
 def test_apis_of_absent_features_are_advertised_as_in_kafka(key: ApiKey) -> None:
     harness = BrokerHarness()

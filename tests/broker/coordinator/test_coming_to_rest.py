@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.broker.coordinator import shard_driver as coordinator_shard
+from kraft.broker.coordinator import group_coordinators
 from kraft.broker.group.classic_group import GroupState
 from kraft.broker.group.records import GroupLogEntry, GroupValue, LogRecord
 from kraft.sim.cluster.cluster import SimCluster
@@ -73,7 +73,7 @@ def test_the_end_of_a_run_waits_until_the_session_of_a_silent_member_has_expired
 
 
 def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> None:
-    original = coordinator_shard.encode_entry
+    original = group_coordinators.encode_entry
 
     def twin(entry: GroupLogEntry) -> LogRecord:
         value: Any = entry.value
@@ -81,7 +81,7 @@ def members_are_written_without_their_assignments(patch: pytest.MonkeyPatch) -> 
             value = value._replace(members=tuple(member._replace(assignment=b"") for member in value.members))
         return original(entry._replace(value=value))
 
-    patch.setattr(coordinator_shard, "encode_entry", twin)
+    patch.setattr(group_coordinators, "encode_entry", twin)
 
 
 def test_group_checks_compare_the_logged_members_with_the_coordinators_before_members_leave(

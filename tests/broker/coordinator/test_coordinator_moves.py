@@ -127,12 +127,12 @@ def test_a_record_that_a_client_wrote_to_the_offsets_topic_is_loaded_and_the_gro
         shard = next(one for one in shards.values() if one.machine is not None and one.machine.groups)
         partition = shard.partition
         from kraft.broker.coordinator.shard_driver import encode_entries
-        from kraft.broker.group.records import GroupLogEntry, OffsetKey, OffsetValue
+        from kraft.broker.group.records import GroupLogEntry, OffsetKey, OffsetValue, encode_entry
         from kraft.wire.records import read_header
         from kraft.wire.records.compression import Compression
 
         foreign = GroupLogEntry(OffsetKey("g", "orders", 1), OffsetValue(99, -1, "", 1))
-        batch = encode_entries([foreign], 1, Compression.NONE)
+        batch = encode_entries(encode_entry, [foreign], 1, Compression.NONE)
         partition.append_as_leader(memoryview(batch), read_header(batch), 1)
         cluster.node(member.broker).broker.broker.replicas.loop.request_pass()
         assert await member.commit(2) is ErrorCode.NOT_COORDINATOR

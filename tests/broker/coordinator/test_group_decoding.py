@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from kraft.broker.coordinator.shard_loading import ENTRIES_PER_STEP, decode_steps
-from kraft.broker.group.records import GroupKey, GroupLogEntry, encode_entry
+from kraft.broker.group.records import GroupKey, GroupLogEntry, decode_entry, encode_entry
 from kraft.storage.log import LogConfig
 from kraft.storage.unreadable import UnreadableBatch
 from kraft.wire.records import Record, encode_batch
@@ -26,7 +26,7 @@ def test_a_batch_of_very_many_records_is_decoded_in_short_steps_and_in_little_me
         lead(log, encode_batch([Record(0, NOW_MS, key, value)] * COUNT, compression=Compression.ZSTD))
     tracemalloc.start()
     try:
-        steps = [(len(entries), offset) for entries, offset in decode_steps(read(log, 0), log)]
+        steps = [(len(entries), offset) for entries, offset in decode_steps(read(log, 0), log, decode_entry)]
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -41,4 +41,4 @@ def test_the_error_for_an_unreadable_group_record_names_its_batch() -> None:
     log = open_log(Machine())
     lead(log, encode_batch([Record(0, NOW_MS, b"\0\2\0\x09g", None)]))
     with pytest.raises(UnreadableBatch, match="the batch at offset 0 do not parse"):
-        list(decode_steps(read(log, 0), log))
+        list(decode_steps(read(log, 0), log, decode_entry))

@@ -83,7 +83,7 @@ def commits_are_acknowledged_without_a_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_new_coordinator_begins_with_nothing(patch: pytest.MonkeyPatch) -> None:
-    async def twin(disk: Any, gates: Any, partition: Any, is_wanted: Any, bytes_max: int) -> Any:
+    async def twin(disk: Any, gates: Any, partition: Any, is_wanted: Any, bytes_max: int, **_: Any) -> Any:
         await wait_open(partition)
         return EMPTY_STATE, partition.log.log_end_offset
 

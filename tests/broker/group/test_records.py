@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.broker.group.placement import java_hash, partition_of
 from kraft.broker.group.records import (
     GroupKey,
     GroupLogEntry,
@@ -24,6 +23,7 @@ from kraft.broker.group.records import (
     encode_entry,
 )
 from kraft.broker.group.subscription import subscribed_topics
+from kraft.broker.shard.placement import java_hash, partition_of
 from kraft.seam import WireError
 
 OFFSET_KEY = OffsetKey("g", "orders", 3)

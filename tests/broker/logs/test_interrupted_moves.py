@@ -10,6 +10,8 @@ import pytest
 import trio
 
 from kraft.broker.coordinator.shard_loading import load_state
+from kraft.broker.group.durable import EMPTY_STATE
+from kraft.broker.group.records import decode_entry
 from kraft.client import KafkaError, Producer
 from kraft.client.admin import NewTopic
 from kraft.seam import Disk, DiskError
@@ -418,7 +420,17 @@ def test_groups_are_loaded_from_a_log_that_is_moved_while_it_is_read(monkeypatch
 
         async def load() -> None:
             gates = stage.cluster.watch.nodes[1].node.gates
-            loaded.append(await load_state(stage.replicas().disk, gates, replica, lambda: True, 1_000))
+            loaded.append(
+                await load_state(
+                    stage.replicas().disk,
+                    gates,
+                    replica,
+                    lambda: True,
+                    1_000,
+                    empty_state=lambda: EMPTY_STATE,
+                    decode_entry=decode_entry,
+                )
+            )
 
         with trio.move_on_after(SOON_MS / 1000):
             async with trio.open_nursery() as nursery:

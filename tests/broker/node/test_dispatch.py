@@ -60,7 +60,8 @@ def test_an_internal_request_on_a_client_listener_closes_the_connection(key: int
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (ApiKey.END_TXN, 0), (999, 0)]
+    ("key", "version"),
+    [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3), (ApiKey.CREATE_DELEGATION_TOKEN, 2), (999, 0)],
 )
 def test_a_request_with_an_unserved_api_or_version_closes_only_its_connection(key: int, version: int) -> None:
     harness = BrokerHarness()

@@ -13,8 +13,8 @@ import pytest
 from kraft.broker.coordinator.internal_topics import OFFSETS_TOPIC
 from kraft.broker.coordinator.shard_driver import CoordinatorShard
 from kraft.broker.group import coordinator
-from kraft.broker.group.placement import partition_of
 from kraft.broker.group.requests import CommitReply, CommitRequest, PartitionError
+from kraft.broker.shard.placement import partition_of
 from kraft.control.decide import ADMIN
 from kraft.control.topics import create_delete as topics
 from kraft.control.topics import grow
@@ -115,7 +115,7 @@ def a_reply_leaves_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
 def a_commit_is_answered_before_it_is_replicated(patch: pytest.MonkeyPatch) -> None:
     original = CoordinatorShard._take
 
-    def twin(self: CoordinatorShard, machine: Any, step: Any) -> None:
+    def twin(self: CoordinatorShard[Any], machine: Any, step: Any) -> None:
         original(self, machine, step._replace(after=()))
         for after in step.after:
             self._take(machine, machine.stored(after, self._now()))

@@ -1,8 +1,8 @@
 """Synchronous: the table of every metric of a node: name, kind, labels, description, and which nodes have it.
 
 docs/metrics.md is generated from it, and a test compares it with the metrics of running nodes. A name in the table
-never changes. Metrics of features that this project lacks (transactions, delegation tokens, SASL) are not listed. May
-import the registry's kinds and nothing else.
+never changes. Metrics of features that this project lacks (delegation tokens, SASL) are not listed. May import the
+registry's kinds and nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from kraft.broker.serving.metrics.table.metadata import CONTROLLERS, QUORUM
 from kraft.broker.serving.metrics.table.process import USAGE
 from kraft.broker.serving.metrics.table.requests import NODE, REQUESTS
 from kraft.broker.serving.metrics.table.rows import MetricRow, MetricScope
+from kraft.broker.serving.metrics.table.transactions import TRANSACTIONS
 
 __all__ = ["TABLE", "MetricRow", "MetricScope"]
 
@@ -23,6 +24,7 @@ TABLE: tuple[MetricRow, ...] = (
     *LOGS,
     *THROTTLES,
     *GROUPS,
+    *TRANSACTIONS,
     *CONTROLLERS,
     *QUORUM,
     *NODE,

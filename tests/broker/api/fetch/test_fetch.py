@@ -13,6 +13,7 @@ from kraft.broker.api.fetch import pending_fetch as fetching
 from kraft.broker.api.fetch.sessions import FetchSession
 from kraft.broker.serving import turns
 from kraft.storage.append import AppendOrigin
+from kraft.storage.producers.verification import NOT_VERIFYING
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
 from kraft.wire.error_codes import ErrorCode
@@ -21,7 +22,7 @@ from kraft.wire.messages.fetch import FetchPartition, FetchRequest, FetchRespons
 from kraft.wire.records import read_header
 from kraft.wire.records.control_records import ControlRecord, ControlRecordType, encode_control
 from kraft.wire.server import ServerConnection
-from tests.stages.plane import EPOCH_MS, Plane, batch, error, run, values
+from tests.stages.plane import EPOCH_MS, Plane, batch, error, run, three, values
 from tests.stages.world_cluster import AskingClient
 
 NONE = ErrorCode.NONE
@@ -420,7 +421,7 @@ def write_marker(plane: Plane, name: str, producer_id: int, *, commit: bool, epo
 def write_in_transaction(plane: Plane, name: str, producer_id: int, sequence: int, text: str) -> None:
     partition = plane.partition(name)
     data = batch(text, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
-    partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS)
+    partition.append_as_leader(memoryview(data), read_header(data), EPOCH_MS, verification=NOT_VERIFYING)
 
 
 def test_a_read_committed_fetch_stops_at_the_first_open_transaction() -> None:
@@ -460,6 +461,23 @@ def test_a_fetch_lists_aborted_transactions_whose_marker_is_several_segments_lat
         assert list(late.aborted_transactions) == []
 
     run(test)
+
+
+def test_a_follower_lists_aborted_transactions_to_read_committed_consumers() -> None:
+    async def test(plane: Plane) -> None:
+        await plane.create_topic("orders", leader=1)
+        await plane.produce("orders", batch("first"))
+        write_in_transaction(plane, "orders", 7, 0, "gone")
+        write_marker(plane, "orders", 7, commit=False)
+        write_in_transaction(plane, "orders", 8, 0, "open")
+        await plane.produce("orders", batch("plain"))
+        await plane.until(lambda: plane.partition("orders", 2).high_watermark == 5)
+        result = await plane.fetch("orders", 0, broker_id=2, isolation_level=1)
+        assert values(result.records) == [b"first", b"gone"]
+        assert list(result.aborted_transactions) == [(7, 1)]
+        assert result.last_stable_offset == 3
+
+    three(test)
 
 
 def test_a_read_committed_fetch_waits_until_the_open_transaction_ends() -> None:

@@ -181,16 +181,16 @@ def test_a_produce_with_an_unknown_topic_id_gets_unknown_topic_id() -> None:
     run(test)
 
 
-def test_transactional_batches_are_rejected_because_there_is_no_transaction_coordinator() -> None:
+def test_transactional_batches_are_rejected_without_a_transactional_id_or_a_coordinator() -> None:
     async def test(plane: Plane) -> None:
         await plane.create_topic("orders", 2)
         one = batch("x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
         other = batch("x", producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert error(await plane.produce("orders", one)) == refused
-        for version, expected in ((10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)):
+        for version in (10, 11, 12):
             result = await plane.produce("orders", one, version=version, transactional_id="t")
-            assert error(result) == expected
+            assert error(result) == ErrorCode.NOT_ENOUGH_REPLICAS, "the topic of the coordinators does not exist yet"
         response = await plane.produce_many([("orders", [(0, one), (1, other)])], transactional_id="t")
         assert {error(row) for row in response.topics[0][2]} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 

@@ -32,6 +32,8 @@ class Producing:
             disk_failed=lambda partition, error: made.failures.append(error),
             budget_may_be_full=made.waits_for_budget.append,
             finish=made.finish,
+            enrol=lambda request, answered: None,
+            verifies_transactions=lambda: True,
         )
         self._client = OneConnection(ProduceHandler(ports).handle)
 

@@ -1,0 +1,134 @@
+"""DescribeTransactions, ListTransactions: what the coordinators on this broker know of transactional ids.
+
+ListTransactions leaves out ids that the client may not describe. Its filters: states, producer ids, the time for which
+a transaction has been open, and a regular expression that a whole id must match.
+Source: DescribeTransactionsRequest 0, ListTransactionsRequest 0 to 2, KIP-664, KIP-994, KIP-1152.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kraft.broker.api.transactions import transaction_resource
+from kraft.broker.serving.gates import Operation
+from kraft.broker.serving.linear_regex import InvalidPattern, LinearRegex
+from kraft.broker.serving.request_versions import answer, part, read, respond
+from kraft.broker.serving.session import Session
+from kraft.broker.txn.records import TransactionValue
+from kraft.broker.txn.requests import DescribeTransactionReply, DescribeTransactionRequest, ListTransactionsReply
+from kraft.broker.txn.states import LABELS, TransactionState
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.server import Request
+
+if TYPE_CHECKING:
+    from kraft.broker.api.context import HandlerContext
+
+ANY_DURATION = -1
+STATES = frozenset({*LABELS.values(), "PrepareEpochFence"})
+"""The states of Kafka's coordinator. No id is ever listed in the last one here."""
+
+
+# DescribeTransactions
+
+
+def handle_describe_transactions(context: HandlerContext, request: Request, session: Session) -> None:
+    """Describe each transactional id, from its own coordinator's partition. Topics that the client may not describe are
+    left out."""
+    names = read(request).transactional_ids
+    rows: list[Any] = [None] * len(names)
+    missing = len(rows)
+
+    def finish(number: int, reply: DescribeTransactionReply) -> None:
+        nonlocal missing
+        rows[number] = _described(context, session, names[number], reply)
+        missing -= 1
+        if not missing:
+            answer(request, respond(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=rows))
+
+    if not rows:
+        answer(request, respond(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=()))
+    for number, name in enumerate(names):
+        if not context.gates.authorize(session, Operation.DESCRIBE, transaction_resource(name)):
+            finish(number, DescribeTransactionReply(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        elif not name:
+            finish(number, DescribeTransactionReply(ErrorCode.INVALID_REQUEST))
+        else:
+            context.transactions.submit(
+                DescribeTransactionRequest(name), partial(context.finish, request, finish, number)
+            )
+
+
+def _described(context: HandlerContext, session: Session, name: str, reply: DescribeTransactionReply) -> Any:
+    row = part(ApiKey.DESCRIBE_TRANSACTIONS, "TransactionState")
+    value = reply.value
+    if value is None:
+        return row(transactional_id=name, error_code=reply.error)
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(value.partitions):
+        if context.gates.authorize_topic(session, Operation.DESCRIBE, topic):
+            topics.setdefault(topic, []).append(index)
+    topic_part = part(ApiKey.DESCRIBE_TRANSACTIONS, "TopicData")
+    return row(
+        transactional_id=name,
+        transaction_state=value.state.label,
+        transaction_timeout=value.timeout_ms,
+        transaction_start_time=value.start_ms,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        topics=[topic_part(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )
+
+
+# ListTransactions
+
+
+def handle_list_transactions(context: HandlerContext, request: Request, session: Session) -> None:
+    """List the ids that all filters accept. An error is returned while a partition is loading."""
+    message = read(request)
+    unknown = tuple(state for state in message.state_filters if state not in STATES)
+
+    def refuse(error: ErrorCode) -> None:
+        answer(request, respond(ApiKey.LIST_TRANSACTIONS, error_code=error, transaction_states=()))
+
+    try:
+        is_listed = _filter(message, context.loop.clock.wall_ms())
+    except InvalidPattern:
+        refuse(ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return
+    row = part(ApiKey.LIST_TRANSACTIONS, "TransactionState")
+
+    def reply(answered: ListTransactionsReply) -> None:
+        if answered.error is not ErrorCode.NONE:
+            refuse(answered.error)
+            return
+        rows = [
+            row(transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label)
+            for name, value in answered.transactions
+            if is_listed(name, value)
+            and context.gates.authorize(session, Operation.DESCRIBE, transaction_resource(name))
+        ]
+        response = respond(ApiKey.LIST_TRANSACTIONS, unknown_state_filters=unknown, transaction_states=rows)
+        answer(request, response)
+
+    context.transactions.list_transactions(partial(context.finish, request, reply))
+
+
+def _filter(message: Any, wall_ms: int) -> Callable[[str, TransactionValue], bool]:
+    """Return whether a transaction is listed. Raises InvalidPattern."""
+    states, producer_ids = frozenset(message.state_filters), frozenset(message.producer_id_filters)
+    duration_ms, pattern = message.duration_filter, message.transactional_id_pattern
+    regex = LinearRegex(pattern) if pattern else None
+
+    def is_listed(name: str, value: TransactionValue) -> bool:
+        if value.state is TransactionState.DEAD:
+            return False
+        if (producer_ids and value.producer_id not in producer_ids) or (states and value.state.label not in states):
+            return False
+        if duration_ms > ANY_DURATION and not (value.is_open and wall_ms - value.start_ms > duration_ms):
+            return False
+        return regex is None or regex.matches(name)
+
+    return is_listed

@@ -1,0 +1,283 @@
+"""The end of a transaction: the decision, the markers, and the record that all markers are written.
+
+The order is that of two-phase commit. PREPARE_COMMIT or PREPARE_ABORT is committed first; from there the outcome is
+decided. Then the reply is sent and markers are written to every partition. When all leaders have confirmed theirs,
+COMPLETE_COMMIT or COMPLETE_ABORT is written, and the next transaction may begin.
+
+With transaction.version 2 the Prepare record raises the epoch, so that a late EndTxn of this transaction cannot end the
+next one. Where the epochs of the producer id are used up, it names the next producer id, which Complete switches to.
+Source: KIP-98, KIP-890, Kafka's TransactionCoordinator and TransactionMarkerChannelManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kraft.broker.txn.records import NO_PRODUCER_ID, TopicPartition, TransactionValue
+from kraft.broker.txn.requests import NO_EPOCH, EndReply, EndRequest, Ticket
+from kraft.broker.txn.shard import TransactionShard, TransactionTimer, TransactionTimerKind
+from kraft.broker.txn.states import TransactionState
+from kraft.broker.txn.step import Markers, StepBuilder
+from kraft.broker.txn.transaction import LAST_USABLE_EPOCH, Transaction, UnconfirmedMarkers
+from kraft.seam import require
+from kraft.wire.error_codes import ErrorCode
+
+FIRST_BUMPING_VERSION = 2
+"""transaction.version from which the end of each transaction raises the epoch (KIP-890, part 2)."""
+
+COMPLETES: Mapping[TransactionState, TransactionState] = MappingProxyType(
+    {
+        TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+        TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+    }
+)
+
+COMMIT, ABORT = True, False
+
+Outcomes = Mapping[tuple[TransactionState, bool], ErrorCode]
+
+PLAIN_OUTCOMES: Outcomes = MappingProxyType(
+    {
+        (TransactionState.PREPARE_COMMIT, COMMIT): ErrorCode.CONCURRENT_TRANSACTIONS,
+        (TransactionState.PREPARE_COMMIT, ABORT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.PREPARE_ABORT, COMMIT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.PREPARE_ABORT, ABORT): ErrorCode.CONCURRENT_TRANSACTIONS,
+        (TransactionState.COMPLETE_COMMIT, COMMIT): ErrorCode.NONE,
+        (TransactionState.COMPLETE_COMMIT, ABORT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.COMPLETE_ABORT, COMMIT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.COMPLETE_ABORT, ABORT): ErrorCode.NONE,
+        (TransactionState.EMPTY, COMMIT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.EMPTY, ABORT): ErrorCode.INVALID_TXN_STATE,
+    }
+)
+"""EndTxn 0 to 4, by state and request. NONE answers a retry of an end that is complete. ONGOING is absent: it ends."""
+
+RETRY_OUTCOMES: Outcomes = MappingProxyType(
+    {
+        (TransactionState.PREPARE_COMMIT, COMMIT): ErrorCode.CONCURRENT_TRANSACTIONS,
+        (TransactionState.PREPARE_COMMIT, ABORT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.PREPARE_ABORT, COMMIT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.PREPARE_ABORT, ABORT): ErrorCode.CONCURRENT_TRANSACTIONS,
+        (TransactionState.COMPLETE_COMMIT, COMMIT): ErrorCode.NONE,
+        (TransactionState.COMPLETE_COMMIT, ABORT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.COMPLETE_ABORT, COMMIT): ErrorCode.INVALID_TXN_STATE,
+        (TransactionState.COMPLETE_ABORT, ABORT): ErrorCode.NONE,
+    }
+)
+"""EndTxn 5 with the epoch before the stored one: the request was carried out, and its reply was lost. Any other state
+has not been reached by such a request, so its producer is fenced."""
+
+
+def end_transaction(shard: TransactionShard, request: EndRequest, ticket: Ticket, builder: StepBuilder) -> None:
+    """Commit or abort, and reply when the decision is committed; or reply why not."""
+    transaction = shard.transactions.get(request.transactional_id)
+    if transaction is None or transaction.value is None:
+        builder.reply(ticket, EndReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    elif request.bumps_epoch:
+        _end_bumping(shard, transaction, transaction.value, request, ticket, builder)
+    else:
+        _end_plain(shard, transaction, transaction.value, request, ticket, builder)
+
+
+def _end_plain(
+    shard: TransactionShard,
+    transaction: Transaction,
+    value: TransactionValue,
+    request: EndRequest,
+    ticket: Ticket,
+    builder: StepBuilder,
+) -> None:
+    error = ErrorCode.NONE
+    if request.producer_id != value.producer_id:
+        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    elif request.producer_epoch != value.producer_epoch:
+        error = ErrorCode.PRODUCER_FENCED
+    elif transaction.pending is not None:
+        error = ErrorCode.CONCURRENT_TRANSACTIONS
+    elif value.state is TransactionState.ONGOING:
+        prepared = _prepared(value, builder, is_commit=request.is_commit)
+        shard.write(
+            builder,
+            transaction,
+            prepared,
+            last_epoch=transaction.last_epoch,
+            ticket=ticket,
+            request=request,
+            reply=EndReply(ErrorCode.NONE),
+        )
+        return
+    else:
+        error = PLAIN_OUTCOMES[value.state, request.is_commit]
+    builder.reply(ticket, EndReply(error))
+
+
+def _end_bumping(
+    shard: TransactionShard,
+    transaction: Transaction,
+    value: TransactionValue,
+    request: EndRequest,
+    ticket: Ticket,
+    builder: StepBuilder,
+) -> None:
+    if transaction.pending is not None:
+        builder.reply(ticket, EndReply(ErrorCode.CONCURRENT_TRANSACTIONS))
+    elif transaction.has_identity(request.producer_id, request.producer_epoch):
+        _end_current(shard, transaction, value, request, ticket, builder)
+    elif _is_retry(value, request):
+        error = RETRY_OUTCOMES.get((value.state, request.is_commit), ErrorCode.PRODUCER_FENCED)
+        is_done = error is ErrorCode.NONE
+        builder.reply(ticket, EndReply(error, value.producer_id, value.producer_epoch) if is_done else EndReply(error))
+    elif request.producer_id != value.producer_id:
+        builder.reply(ticket, EndReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    else:
+        builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
+
+
+def _is_retry(value: TransactionValue, request: EndRequest) -> bool:
+    """The request's epoch is the one before the stored epoch."""
+    if request.producer_id == value.producer_id:
+        return request.producer_epoch + 1 == value.producer_epoch
+    was_rotated = request.producer_id == value.previous_producer_id and value.producer_epoch == 0
+    return was_rotated and request.producer_epoch == LAST_USABLE_EPOCH
+
+
+def _end_current(
+    shard: TransactionShard,
+    transaction: Transaction,
+    value: TransactionValue,
+    request: EndRequest,
+    ticket: Ticket,
+    builder: StepBuilder,
+) -> None:
+    """A request with the stored identity. An abort without an open transaction still raises the epoch: the producer may
+    have sent batches that never arrived."""
+    if value.state.is_prepared:
+        builder.reply(ticket, EndReply(ErrorCode.PRODUCER_FENCED))
+        return
+    if request.is_commit and value.state is not TransactionState.ONGOING:
+        builder.reply(ticket, EndReply(ErrorCode.INVALID_TXN_STATE))
+        return
+    bumped = _bumped(shard, _prepared(value, builder, is_commit=request.is_commit))
+    if bumped is None:
+        builder.reply(ticket, EndReply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        return
+    shard.write(
+        builder,
+        transaction,
+        bumped,
+        last_epoch=value.producer_epoch,
+        ticket=ticket,
+        request=request,
+        reply=EndReply(ErrorCode.NONE, *_next_identity(bumped)),
+    )
+
+
+def _prepared(value: TransactionValue, builder: StepBuilder, *, is_commit: bool) -> TransactionValue:
+    state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+    is_open = value.state is TransactionState.ONGOING
+    return value._replace(
+        state=state,
+        partitions=value.partitions if is_open else frozenset(),
+        update_ms=builder.now.wall_ms,
+        start_ms=value.start_ms if is_open else builder.now.wall_ms,
+        client_version=0,
+    )
+
+
+def _bumped(shard: TransactionShard, value: TransactionValue) -> TransactionValue | None:
+    """With the next epoch, and the next producer id where this was the last usable epoch; None if there is no id."""
+    next_producer_id = NO_PRODUCER_ID
+    if value.producer_epoch >= LAST_USABLE_EPOCH:
+        taken = shard.take_producer_id()
+        if taken is None:
+            return None
+        next_producer_id = taken
+    return value._replace(
+        producer_epoch=value.producer_epoch + 1,
+        next_producer_id=next_producer_id,
+        client_version=FIRST_BUMPING_VERSION,
+    )
+
+
+def _next_identity(value: TransactionValue) -> tuple[int, int]:
+    """The identity after the transaction is complete."""
+    if value.next_producer_id != NO_PRODUCER_ID:
+        return value.next_producer_id, 0
+    return value.producer_id, value.producer_epoch
+
+
+def fence(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> bool:
+    """Abort an open transaction with a higher epoch, so that its producer can write no more. False if there is no
+    producer id at hand for it."""
+    value = transaction.value
+    require(value is not None and value.state is TransactionState.ONGOING, "only an open transaction is fenced")
+    assert value is not None
+    prepared = _prepared(value, builder, is_commit=False)
+    if shard.transaction_version >= FIRST_BUMPING_VERSION:
+        bumped = _bumped(shard, prepared)
+        if bumped is None:
+            return False
+        prepared = bumped
+    else:
+        prepared = prepared._replace(producer_epoch=value.producer_epoch + 1)
+    shard.write(builder, transaction, prepared, last_epoch=NO_EPOCH)
+    return True
+
+
+# markers
+
+
+def begin_completion(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> None:
+    """The decision is committed: write the markers; without partitions the transaction is complete."""
+    value = transaction.value
+    require(value is not None and value.state.is_prepared, "markers are written after the decision")
+    assert value is not None
+    shard.timers.cancel(TransactionTimer(TransactionTimerKind.TIMEOUT, transaction.transactional_id))
+    shard.writes += 1
+    transaction.completion = UnconfirmedMarkers(shard.writes, set(value.partitions))
+    if not value.partitions:
+        complete(shard, transaction, builder)
+        return
+    builder.markers.append(
+        Markers(
+            transaction.transactional_id,
+            shard.writes,
+            value.producer_id,
+            value.producer_epoch,
+            value.state is TransactionState.PREPARE_COMMIT,
+            value.partitions,
+            value.client_version,
+        )
+    )
+
+
+def marked(
+    shard: TransactionShard, transactional_id: str, attempt: int, partition: TopicPartition, builder: StepBuilder
+) -> None:
+    """The marker of this partition is written, or the partition is gone. No effect for another attempt."""
+    transaction = shard.transactions.get(transactional_id)
+    completion = None if transaction is None else transaction.completion
+    if transaction is None or completion is None or completion.attempt != attempt:
+        return
+    completion.left.discard(partition)
+    if not completion.left and transaction.pending is None:
+        complete(shard, transaction, builder)
+
+
+def complete(shard: TransactionShard, transaction: Transaction, builder: StepBuilder) -> None:
+    """All markers are written: store that, and switch to the next producer id if there is one."""
+    value = transaction.value
+    assert value is not None
+    producer_id, epoch = _next_identity(value)
+    is_new_id = producer_id != value.producer_id
+    done = value._replace(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        state=COMPLETES[value.state],
+        partitions=frozenset(),
+        update_ms=builder.now.wall_ms,
+        previous_producer_id=value.producer_id if is_new_id else NO_PRODUCER_ID,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+    shard.write(builder, transaction, done, last_epoch=LAST_USABLE_EPOCH if is_new_id else transaction.last_epoch)

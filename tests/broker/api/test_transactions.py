@@ -1,0 +1,266 @@
+"""Requests of transactions in every version, and who may send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kraft.broker.serving.gates import CLUSTER, Operation
+from kraft.broker.txn.records import TransactionValue
+from kraft.broker.txn.requests import (
+    AddRequest,
+    DescribeTransactionReply,
+    DescribeTransactionRequest,
+    EndReply,
+    EndRequest,
+    ErrorReply,
+    InitReply,
+    InitRequest,
+    ListTransactionsReply,
+    VerifyReply,
+    VerifyRequest,
+)
+from kraft.broker.txn.states import TransactionState
+from kraft.image import events
+from kraft.wire.api_keys import BROKER_APIS, ApiKey
+from kraft.wire.error_codes import ErrorCode
+from tests.stages.broker_harness import BrokerHarness, Denying
+from tests.stages.images import DIRECTORY, INTERNAL, image_of, orders, three_brokers
+
+FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+IDENTITY = {"transactional_id": "pay", "producer_id": 7, "producer_epoch": 3}
+OPEN = TransactionValue(
+    7, 3, 60_000, TransactionState.ONGOING, frozenset({("orders", 1), ("orders", 0), ("secret", 0)}), 50, 40
+)
+
+
+class StillCoordinators:
+    """In the place of the coordinators: records each request, and replies at once."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.asked: list[Any] = []
+
+    def submit(self, request: Any, ticket: Any) -> None:
+        self.asked.append(request)
+        ticket(self.replies.pop(0))
+
+    def list_transactions(self, ticket: Any) -> None:
+        ticket(self.replies.pop(0))
+
+
+class StillWriter:
+    """In the place of the writer of markers: each partition has its error."""
+
+    def __init__(self, errors: dict[tuple[str, int], ErrorCode]) -> None:
+        self.errors = errors
+        self.written: list[Any] = []
+
+    def write(self, topic: str, index: int, marker: Any, done: Any) -> None:
+        self.written.append((topic, index, marker))
+        done(self.errors[topic, index])
+
+
+def versions(key: ApiKey) -> range:
+    return range(BROKER_APIS[key].min, BROKER_APIS[key].max + 1)
+
+
+def harness(*replies: Any, denied: tuple[Operation, str] | None = None) -> tuple[BrokerHarness, StillCoordinators]:
+    coordinators = StillCoordinators(*replies)
+    authorizer = None if denied is None else Denying(denied)
+    return BrokerHarness(IMAGE, transactions=coordinators, authorizer=authorizer), coordinators
+
+
+IMAGE = image_of(
+    *three_brokers(),
+    *orders(),
+    events.Topic("__consumer_offsets", INTERNAL),
+    *(
+        events.Partition(INTERNAL, index, (1,), (1,), leader=1, leader_epoch=1, directories=(DIRECTORY,))
+        for index in range(50)
+    ),
+)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
+def test_an_init_of_a_transactional_id_goes_to_its_coordinator(version: int) -> None:
+    broker, coordinators = harness(InitReply(ErrorCode.NONE, 7, 3))
+    fields: dict[str, Any] = {"transactional_id": "pay", "transaction_timeout": 5_000}
+    fields |= {"producer_id": 7, "producer_epoch": 2} if version >= 3 else {"producer_id": -1, "producer_epoch": -1}
+    reply = broker.ask(ApiKey.INIT_PRODUCER_ID, version, **fields)
+    assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (ErrorCode.NONE, 7, 3)
+    assert coordinators.asked == [InitRequest("pay", 5_000, fields["producer_id"], fields["producer_epoch"])]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
+def test_an_init_of_a_fenced_producer_is_refused_as_its_client_knows_it(version: int) -> None:
+    broker, _ = harness(InitReply(FENCED))
+    reply = broker.ask(ApiKey.INIT_PRODUCER_ID, version, transactional_id="pay", producer_id=-1, producer_epoch=-1)
+    assert reply.error_code == (FENCED if version >= 4 else OLD_FENCED)
+    assert (reply.producer_id, reply.producer_epoch) == (-1, -1)
+
+
+def added(reply: Any) -> dict[tuple[str, int], ErrorCode]:
+    return {
+        (topic.name, row.partition_index): ErrorCode.of(int(row.partition_error_code))
+        for result in reply.results_by_transaction
+        for topic in result.topic_results
+        for row in topic.results_by_partition
+    }
+
+
+def adding(*partitions: tuple[str, int], **fields: Any) -> dict[str, Any]:
+    topics = [{"name": topic, "partitions": [index]} for topic, index in partitions]
+    return {"transactions": [{**IDENTITY, "topics": topics, **fields}]}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ADD_PARTITIONS_TO_TXN))
+@pytest.mark.parametrize("error", [ErrorCode.NONE, FENCED, ErrorCode.CONCURRENT_TRANSACTIONS])
+def test_added_partitions_have_the_coordinators_error_each(version: int, error: ErrorCode) -> None:
+    broker, coordinators = harness(ErrorReply(error))
+    reply = broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, **adding(("orders", 0), ("orders", 1)))
+    expected = OLD_FENCED if error is FENCED and version < 2 else error
+    assert added(reply) == {("orders", 0): expected, ("orders", 1): expected}
+    assert coordinators.asked == [AddRequest("pay", 7, 3, frozenset({("orders", 0), ("orders", 1)}))]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_brokers_add_and_verify_partitions_of_several_transactions_in_one_request(version: int) -> None:
+    broker, coordinators = harness(ErrorReply(ErrorCode.NONE), VerifyReply(ErrorCode.NONE, frozenset({("orders", 1)})))
+    fields = adding(("__consumer_offsets", 4))
+    fields["transactions"] += adding(("orders", 0), ("orders", 1), transactional_id="log", verify_only=True)[
+        "transactions"
+    ]
+    reply = broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, **fields)
+    assert [row.transactional_id for row in reply.results_by_transaction] == ["pay", "log"]
+    missing = ErrorCode.TRANSACTION_ABORTABLE if version >= 5 else ErrorCode.INVALID_TXN_STATE
+    assert added(reply) == {
+        ("__consumer_offsets", 4): ErrorCode.NONE,
+        ("orders", 0): ErrorCode.NONE,
+        ("orders", 1): missing,
+    }
+    assert isinstance(coordinators.asked[1], VerifyRequest)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_only_brokers_may_send_the_newer_versions(version: int) -> None:
+    broker, coordinators = harness(denied=(Operation.CLUSTER_ACTION, CLUSTER.name))
+    reply = broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, **adding(("orders", 0)))
+    assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert coordinators.asked == []
+
+
+@pytest.mark.parametrize(
+    ("denied", "expected"),
+    [
+        ((Operation.WRITE, "pay"), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ((Operation.WRITE, "orders"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_client_needs_write_on_the_id_and_on_the_topics(denied: Any, expected: ErrorCode) -> None:
+    broker, coordinators = harness(denied=denied)
+    assert added(broker.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, **adding(("orders", 0)))) == {("orders", 0): expected}
+    assert coordinators.asked == []
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ADD_OFFSETS_TO_TXN))
+def test_the_partition_of_a_group_is_added_by_its_hash(version: int) -> None:
+    broker, coordinators = harness(ErrorReply(FENCED))
+    reply = broker.ask(ApiKey.ADD_OFFSETS_TO_TXN, version, **IDENTITY, group_id="my-group")
+    assert reply.error_code == (FENCED if version >= 2 else OLD_FENCED)
+    assert coordinators.asked == [AddRequest("pay", 7, 3, frozenset({("__consumer_offsets", 12)}))]
+
+
+@pytest.mark.parametrize(
+    ("denied", "expected"),
+    [
+        ((Operation.WRITE, "pay"), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ((Operation.READ, "g"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+def test_adding_a_group_needs_write_on_the_id_and_read_on_the_group(denied: Any, expected: ErrorCode) -> None:
+    broker, _ = harness(denied=denied)
+    assert broker.ask(ApiKey.ADD_OFFSETS_TO_TXN, 4, **IDENTITY, group_id="g").error_code == expected
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.END_TXN))
+@pytest.mark.parametrize("error", [ErrorCode.NONE, FENCED])
+def test_the_end_of_a_transaction_raises_the_epoch_from_version_5_on(version: int, error: ErrorCode) -> None:
+    bumps = version >= 5
+    broker, coordinators = harness(EndReply(error, 7, 4) if bumps and not error else EndReply(error))
+    reply = broker.ask(ApiKey.END_TXN, version, **IDENTITY, committed=True)
+    assert reply.error_code == (OLD_FENCED if error and version < 2 else error)
+    assert (reply.producer_id, reply.producer_epoch) == ((7, 4) if bumps and not error else (-1, -1))
+    assert coordinators.asked == [EndRequest("pay", 7, 3, is_commit=True, bumps_epoch=bumps)]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.WRITE_TXN_MARKERS))
+def test_each_marker_is_written_with_an_error_of_its_own(version: int) -> None:
+    errors = {("orders", 0): ErrorCode.NONE, ("orders", 1): ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    writer = StillWriter(errors)
+    markers = [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": 3,
+            "transaction_result": commit,
+            "topics": [{"name": "orders", "partition_indexes": [0, 1]}],
+            "coordinator_epoch": 5,
+            "transaction_version": 2 if version >= 2 else 0,
+        }
+        for producer_id, commit in ((7, True), (8, False))
+    ]
+    reply = BrokerHarness(marker_writer=writer).ask(ApiKey.WRITE_TXN_MARKERS, version, markers=markers)
+    assert [one.producer_id for one in reply.markers] == [7, 8]
+    for one in reply.markers:
+        (topic,) = one.topics
+        assert [(row.partition_index, row.error_code) for row in topic.partitions] == [
+            (0, ErrorCode.NONE),
+            (1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ]
+    assert writer.written[0][2] == (7, 3, 5, True, 2 if version >= 2 else 0)
+    assert writer.written[2][2] == (8, 3, 5, False, 2 if version >= 2 else 0)
+
+
+def test_markers_need_the_right_of_brokers_or_of_administrators() -> None:
+    marker = {"producer_id": 7, "topics": [{"name": "orders", "partition_indexes": [0]}]}
+    denying = Denying((Operation.CLUSTER_ACTION, CLUSTER.name), (Operation.ALTER, CLUSTER.name))
+    writer = StillWriter({("orders", 0): ErrorCode.NONE})
+    reply = BrokerHarness(marker_writer=writer, authorizer=denying).ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
+    assert reply.markers[0].topics[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert writer.written == []
+    admin = Denying((Operation.CLUSTER_ACTION, CLUSTER.name))
+    reply = BrokerHarness(marker_writer=writer, authorizer=admin).ask(ApiKey.WRITE_TXN_MARKERS, 1, markers=[marker])
+    assert reply.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_topics_that_may_not_be_described_are_left_out_of_a_transaction() -> None:
+    broker, coordinators = harness(
+        DescribeTransactionReply(ErrorCode.NONE, OPEN), denied=(Operation.DESCRIBE, "secret")
+    )
+    reply = broker.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["pay", "secret", ""])
+    first, second, third = reply.transaction_states
+    assert (first.transaction_state, first.producer_id, first.transaction_start_time) == ("Ongoing", 7, 40)
+    assert [(topic.topic, topic.partitions) for topic in first.topics] == [("orders", (0, 1))]
+    assert second.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert third.error_code == ErrorCode.INVALID_REQUEST
+    assert coordinators.asked == [DescribeTransactionRequest("pay")]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_TRANSACTIONS))
+def test_the_list_leaves_out_what_may_not_be_described_and_names_unknown_states(version: int) -> None:
+    listed = ListTransactionsReply(ErrorCode.NONE, (("pay", OPEN), ("secret", OPEN)))
+    for duration_ms, expected in ((-1, ["pay"]), (10**9, [] if version >= 1 else ["pay"])):
+        coordinators = StillCoordinators(listed)
+        broker = BrokerHarness(IMAGE, transactions=coordinators, authorizer=Denying((Operation.DESCRIBE, "secret")))
+        broker_fields = {"duration_filter": duration_ms} if version >= 1 else {}
+        reply = broker.ask(ApiKey.LIST_TRANSACTIONS, version, state_filters=["Ongoing", "Asleep"], **broker_fields)
+        assert [one.transactional_id for one in reply.transaction_states] == expected
+        assert reply.unknown_state_filters == ("Asleep",)
+        assert reply.error_code == ErrorCode.NONE
+
+
+def test_the_list_is_refused_while_a_partition_is_loading() -> None:
+    broker, _ = harness(ListTransactionsReply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    reply = broker.ask(ApiKey.LIST_TRANSACTIONS, 2)
+    assert reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
