@@ -20,9 +20,16 @@ if TYPE_CHECKING:
         ConsumerRecord,
         DeliveryFailed,
         DeliveryReport,
+        GroupMetadata,
         KafkaError,
         LogTruncated,
         RebalanceInProgress,
+    )
+    from kraft.client.core.transaction_errors import (
+        AbortableTransactionError,
+        CommitOutcomeUnknown,
+        ProducerFenced,
+        TransactionAborted,
     )
     from kraft.client.delivery import Delivery
     from kraft.client.producer import Producer
@@ -30,7 +37,9 @@ if TYPE_CHECKING:
 
 _HOME = MappingProxyType(
     {
+        "AbortableTransactionError": "core.transaction_errors",
         "CommitFailed": "core.records",
+        "CommitOutcomeUnknown": "core.transaction_errors",
         "CommittedOffset": "core.records",
         "ConfigError": "core.configs",
         "Consumer": "consumer",
@@ -38,17 +47,22 @@ _HOME = MappingProxyType(
         "Delivery": "delivery",
         "DeliveryFailed": "core.records",
         "DeliveryReport": "core.records",
+        "GroupMetadata": "core.records",
         "KafkaError": "core.records",
         "LogTruncated": "core.records",
         "Producer": "producer",
+        "ProducerFenced": "core.transaction_errors",
         "RebalanceInProgress": "core.records",
         "RebalanceListener": "rebalancing",
+        "TransactionAborted": "core.transaction_errors",
     }
 )
 """Module that defines each public name, below kraft.client."""
 
 __all__ = [
+    "AbortableTransactionError",
     "CommitFailed",
+    "CommitOutcomeUnknown",
     "CommittedOffset",
     "ConfigError",
     "Consumer",
@@ -56,11 +70,14 @@ __all__ = [
     "Delivery",
     "DeliveryFailed",
     "DeliveryReport",
+    "GroupMetadata",
     "KafkaError",
     "LogTruncated",
     "Producer",
+    "ProducerFenced",
     "RebalanceInProgress",
     "RebalanceListener",
+    "TransactionAborted",
 ]
 
 

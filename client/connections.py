@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import trio
 
 from kraft.client.core.records import KafkaError
+from kraft.client.core.topology import FinalizedFeatures
 from kraft.seam import Address, Buffer, DialFailed, Peer, Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import CLIENT_APIS, ApiKey
@@ -113,10 +115,12 @@ class Link:
             raise answer
         return answer
 
-    async def request(self, key: ApiKey, message: Any, *, timeout_ms: float) -> Any:
-        """Send a message of the newest class and return the response in its newest class. Raise ValueError for a
-        message with a number too large for its field."""
+    async def request(self, key: ApiKey, message: Any, *, timeout_ms: float, version_max: int | None = None) -> Any:
+        """Send a message of the newest class, in a version up to `version_max`, and return the response in its newest
+        class. Raise ValueError for a message with a number too large for its field."""
         version = self.version(key)
+        if version_max is not None:
+            version = min(version, version_max)
         try:
             body = messages.encode_request(key, version, message)
         except struct.error as problem:
@@ -129,8 +133,16 @@ class Link:
         self._connection.close("the client does not need it any more")
 
 
-async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[int, tuple[int, int]]:
-    """Return the version ranges that the broker supports, by API key."""
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """An ApiVersions response: the version ranges that the broker supports, by API key, and the finalized features."""
+
+    ranges: dict[int, tuple[int, int]]
+    features: FinalizedFeatures
+
+
+async def _negotiate(connection: ClientConnection, timeout_ms: float) -> Negotiated:
+    """Return the version ranges that the broker supports, by API key, and its finalized features."""
     bootstrap = Link(connection, {ApiKey.API_VERSIONS: (0, API_VERSIONS_VERSION)})
     request = messages.build(
         messages.request_class(ApiKey.API_VERSIONS), client_software_name="pykraft", client_software_version="1"
@@ -139,7 +151,13 @@ async def _negotiate(connection: ClientConnection, timeout_ms: float) -> dict[in
     code = ErrorCode.of(int(answer.error_code))
     if code is not ErrorCode.NONE:
         raise KafkaError(code, "the broker rejected ApiVersions")
-    return {int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in answer.api_keys}
+    return Negotiated(
+        {int(entry.api_key): (int(entry.min_version), int(entry.max_version)) for entry in answer.api_keys},
+        FinalizedFeatures(
+            {str(feature.name): int(feature.max_version_level) for feature in answer.finalized_features},
+            int(answer.finalized_features_epoch),
+        ),
+    )
 
 
 class Links:
@@ -152,7 +170,12 @@ class Links:
         self._tls = tls
         self._links: dict[tuple[Address, str], Link] = {}
         self._dialling: dict[tuple[Address, str], trio.Event] = {}
+        self._features = FinalizedFeatures()
         self.is_closed = False
+
+    def finalized_level(self, feature: str) -> int:
+        """Return the level of a feature in the newest metadata that a broker reported on connecting; 0 if it is off."""
+        return self._features.levels.get(feature, 0)
 
     async def get(self, address: Address, purpose: str, *, timeout_ms: float = DIAL_TIMEOUT_MS) -> Link:
         """Return a live link, dialling if necessary. Raise DialFailed, Disconnected or TimedOut if that fails."""
@@ -186,12 +209,14 @@ class Links:
                 timeout_ms=int(timeout_ms),
             )
             try:
-                link = Link(connection, await _negotiate(connection, timeout_ms))
+                negotiated = await _negotiate(connection, timeout_ms)
+                link = Link(connection, negotiated.ranges)
                 self._require_open()
             except BaseException:
                 connection.close("version negotiation failed")
                 raise
             self._links[slot] = link
+            self._features = self._features.newest(negotiated.features)
             return link
         finally:
             del self._dialling[slot]

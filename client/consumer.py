@@ -31,7 +31,7 @@ from kraft.client.core.assigned import Assignment, ConsumerPartition
 from kraft.client.core.configs import ConsumerConfig
 from kraft.client.core.fetched import FetchPosition
 from kraft.client.core.membership import MemberIdentity
-from kraft.client.core.records import CommittedOffset, ConsumerRecord, KafkaError, TopicPartition
+from kraft.client.core.records import CommittedOffset, ConsumerRecord, GroupMetadata, KafkaError, TopicPartition
 from kraft.client.fetcher import Fetcher
 from kraft.client.group import GroupMembership
 from kraft.client.not_open import not_open, not_open_error
@@ -384,6 +384,17 @@ class Consumer:
         return await self._fetcher.lookup.find(dict.fromkeys(wanted, timestamp), timeout_ms=timeout_ms)
 
     # committing
+
+    def group_metadata(self) -> GroupMetadata:
+        """This member of its group, for `Producer.send_offsets`. ValueError without a `group_id`. Call it after the
+        `poll` that returned the records: the group rejects the offsets of a member that a rebalance has removed."""
+        if self.config.group_id is None:
+            raise ValueError("group_metadata needs a group_id")
+        member = MemberIdentity() if self._group is None else self._group.member
+        if not member.is_in_group:
+            return GroupMetadata(self.config.group_id)
+        instance_id = self.config.group_instance_id
+        return GroupMetadata(self.config.group_id, member.generation, member.member_id, instance_id)
 
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Commit these offsets, and wait for the response. Without `offsets`, commit the position after every returned

@@ -4,13 +4,16 @@ by default.
     async with Producer(bootstrap_servers="localhost:9092") as producer:
         report = await producer.send("orders", b"value", key=b"key")
 
+With a `transactional_id`, records are sent in transactions: see `Producer.transaction`.
+
 Cancelling `send` does not withdraw its record: it is still delivered once, but its report is dropped. When the block
-ends normally, queued records are delivered first. When an exception ends the block, unacknowledged records are dropped.
+ends normally, queued records are delivered first. When an exception ends the block, unacknowledged records are dropped,
+and an open transaction is aborted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -23,10 +26,19 @@ from kraft.client.core.accumulator import Accumulator, AccumulatorSettings
 from kraft.client.core.batch import NO_IDENTITY, record_bytes_max
 from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.partitioner import StickyPartitioner, partition_for_key
-from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, KafkaError, TopicPartition
+from kraft.client.core.records import (
+    CommittedOffset,
+    DeliveryFailed,
+    DeliveryReport,
+    GroupMetadata,
+    Headers,
+    KafkaError,
+    TopicPartition,
+)
 from kraft.client.delivery import Delivery
-from kraft.client.not_open import not_open
+from kraft.client.not_open import not_open, not_open_error
 from kraft.client.sender import Sender
+from kraft.client.transactions import ProducerTransactions, TransactionBlock
 from kraft.seam import Seam, sole_error
 from kraft.wire.error_codes import ErrorCode
 
@@ -47,6 +59,7 @@ class Producer:
         self._given_seam = seam
         self._cluster: Cluster = not_open("Producer")
         self._sender: Sender = not_open("Producer")
+        self._transactions: ProducerTransactions | None = None
         self._accumulator = Accumulator(
             AccumulatorSettings(
                 batch_bytes=self.config.batch_size,
@@ -56,6 +69,7 @@ class Producer:
                 compression=self.config.compression,
                 compression_level=self.config.compression_level,
                 in_flight_max=self._in_flight_max(),
+                is_transactional=self.config.transactional_id is not None,
             ),
             None if self.config.is_idempotent else NO_IDENTITY,
             Delivery,
@@ -83,6 +97,7 @@ class Producer:
             )
             self._sender = Sender(self.config, self._seam, self._cluster, self._accumulator, nursery)
             stack.callback(self._sender.close)
+            self._transactions = self._sender.transactions
             self._sender.start()
             self._stack = stack.pop_all()
         return self
@@ -91,7 +106,9 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None:
+            if self._transactions is not None:
+                await self._transactions.finish()
+            elif kind is None:
                 await self.flush()
         finally:
             self._sender.close()
@@ -133,6 +150,8 @@ class Producer:
         """Queue a record and return its delivery. Wait only for buffer space (`buffer.memory`) and for the topic's
         metadata, at most `max.block.ms` and no longer than `delivery.timeout.ms`. Raise DeliveryFailed after that time,
         or if the producer is closed. If cancelled, nothing is queued."""
+        if self._transactions is not None:
+            self._transactions.require_open()
         kept: Headers = tuple(headers) if headers else ()
         size = record_bytes_max(key, value, kept)
         metadata = self._cluster.topic(topic)
@@ -148,6 +167,8 @@ class Producer:
                 f"topic {topic} has partitions 0 to {len(metadata.partitions) - 1}, not {partition}",
             )
         # No checkpoint from here on: queue the record and return its delivery in one step.
+        if self._transactions is not None:
+            self._transactions.require_open()
         clock = self._seam.clock
         stamp = clock.wall_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
         try:
@@ -156,6 +177,8 @@ class Producer:
             told = ", ".join(sorted({type(key).__name__, type(value).__name__}))
             raise TypeError(f"key, value and the values of headers are bytes or None (key and value: {told})") from None
         is_first = not delivery.index
+        if self._transactions is not None:
+            self._transactions.add_partition((topic, chosen))
         if key is None and partition is None:
             self._sticky.sent(topic, chosen, size, completes_batch=is_first)
         if is_first:
@@ -176,6 +199,56 @@ class Producer:
             await trio.lowlevel.checkpoint()
             if self.config.required_acks == 0:
                 await self._sender.wait_sent()
+
+    # transactions
+
+    def transaction(self) -> TransactionBlock:
+        """Return a transaction as a block, `async with producer.transaction():`. It is committed at the end of the
+        block, and aborted if an exception (also Cancelled) ends the block.
+
+        Entering it waits for the end of the last transaction. Its end raises TransactionAborted if something in it
+        failed, CommitOutcomeUnknown after `max.block.ms`, and ProducerFenced or another KafkaError if the producer can
+        only be closed. If the end is cancelled, the producer still ends the transaction, with either result."""
+        return TransactionBlock(self._require_transactional())
+
+    async def init_transactions(self) -> None:
+        """Get the producer id: abort the transaction that an earlier producer with this transactional id left open, and
+        fence that producer. The first transaction does this too. Raise TimedOut after `max.block.ms`."""
+        await self._require_transactional().initialize()
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction, after the end of the last one. Raise TimedOut after `max.block.ms`, and RuntimeError if
+        a transaction is open. A cancelled call has begun none."""
+        await self._require_transactional().begin()
+
+    async def commit_transaction(self) -> None:
+        """Send the queued records and commit. Raise AbortableTransactionError if `abort_transaction` must be called,
+        and CommitOutcomeUnknown after `max.block.ms`: then only this call may be repeated. A cancelled call commits
+        nevertheless; it may be repeated to learn the outcome."""
+        await self._require_transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        """Abort; queued records fail. Raise TimedOut after `max.block.ms`: then only this call may be repeated. A
+        cancelled call aborts nevertheless."""
+        await self._require_transactional().abort()
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, CommittedOffset | int], group_metadata: GroupMetadata | str
+    ) -> None:
+        """Commit a group's offsets (the next to read, by partition) with the open transaction. `group_metadata` is
+        `consumer.group_metadata()`, or a group id if the group has no members.
+
+        Raise AbortableTransactionError if that fails: the transaction must be aborted. A cancelled call still commits
+        them with the transaction."""
+        group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
+        await self._require_transactional().send_offsets(offsets, group)
+
+    def _require_transactional(self) -> ProducerTransactions:
+        if self.config.transactional_id is None:
+            raise RuntimeError("transactions need a transactional_id: Producer(transactional_id=...)")
+        if self._transactions is None:
+            raise not_open_error("Producer")
+        return self._transactions
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
         """Return the topic's partitions. Request its metadata if it is not known yet."""
@@ -204,6 +277,8 @@ class Producer:
                     self._sender.wake()
                     await self._sender.wait_room()
                     self._sender.require_open()
+                    if self._transactions is not None:
+                        self._transactions.require_open()
         if not self._accumulator.has_room(size):
             limit = "max.block.ms" if self.config.handover_ms == self.config.max_block_ms else "delivery.timeout.ms"
             text = f"no room in buffer.memory={self.config.buffer_memory} within {limit}={self.config.handover_ms}"

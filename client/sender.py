@@ -22,6 +22,7 @@ from kraft.client.core.configs import ProducerConfig
 from kraft.client.core.produce_errors import VERDICTS, Verdict
 from kraft.client.core.records import DeliveryFailed, TopicPartition
 from kraft.client.core.requests import ProduceAnswer, produce_request, produce_version, read_produce_response
+from kraft.client.transactions import ProducerTransactions
 from kraft.seam import Seam, WireError
 from kraft.wire import messages
 from kraft.wire.api_keys import ApiKey
@@ -32,6 +33,8 @@ PRODUCER_ID_SLOT = -1
 CLOSED_BEFORE_ACK = "the producer was closed before the acknowledgement"
 PRODUCER_CLOSED = "the producer is closed"
 LOST = ProduceAnswer(ErrorCode.NETWORK_EXCEPTION, -1, -1, "the connection ended", None, None)
+EXPIRED = DeliveryFailed(ErrorCode.REQUEST_TIMED_OUT, "it was not delivered in time", certain=False)
+"""A batch that reached its delivery timeout, as the reason for aborting its transaction."""
 UNACKNOWLEDGED = ProduceAnswer(ErrorCode.NONE, -1, -1, None, None, None)
 
 
@@ -61,10 +64,17 @@ class Sender:
         self._room = trio.Event()
         self._metadata_wanted = trio.Event()
         self.is_closed = False
+        self.transactions: ProducerTransactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = ProducerTransactions(
+                config, seam, cluster, accumulator, self._pause_ms, self._on_transaction_changed
+            )
 
     def start(self) -> None:
         self._nursery.start_soon(self._run)
         self._nursery.start_soon(self._run_metadata)
+        if self.transactions is not None:
+            self._nursery.start_soon(self.transactions.run)
 
     def wake(self) -> None:
         """Wake the sending task, because there is something new to send."""
@@ -100,6 +110,9 @@ class Sender:
             now_ms = self._clock.monotonic_ms()
             if self._accumulator.expire(now_ms):
                 self._announce_room()
+                if self.transactions is not None:
+                    self.transactions.batch_failed(EXPIRED)
+                    self.transactions.batches_changed()
             self._close_silent_links(now_ms)
             while self._send_ready(now_ms):
                 pass
@@ -125,6 +138,8 @@ class Sender:
         by_leader: dict[int, list[TopicPartition]] = {}
         for topic_partition in self._accumulator.ready(now_ms):
             leader = self._cluster.leader(topic_partition)
+            if self.transactions is not None and not self.transactions.may_send(topic_partition):
+                continue
             if self._accumulator.needs_identity(topic_partition):
                 self._start_once(PRODUCER_ID_SLOT, self._acquire_identity)
             elif leader is None:
@@ -159,9 +174,12 @@ class Sender:
             batches[topic_partition], encoded[topic_partition] = self._accumulator.take(topic_partition, link)
             left -= len(encoded[topic_partition])
         topic_ids = {topic: self._cluster.topic_id(topic) for topic, _ in encoded}
-        version = produce_version(link.version(ApiKey.PRODUCE), topic_ids)
+        transactions, transactional_id = self.transactions, self._config.transactional_id
+        is_old = transactions is not None and not transactions.machine.is_v2
+        version = produce_version(link.version(ApiKey.PRODUCE), topic_ids, is_before_v2_transactions=is_old)
         acks = self._config.required_acks
-        request = produce_request(version, acks, self._config.request_timeout_ms, encoded, topic_ids)
+        timeout_ms = self._config.request_timeout_ms
+        request = produce_request(version, acks, timeout_ms, encoded, topic_ids, transactional_id)
         self._request_number += 1
         number = self._request_number
         if acks == 0:
@@ -196,6 +214,14 @@ class Sender:
             return
         for topic_partition, batch in batches.items():
             self._on_result(batch, answers.get(topic_partition, LOST))
+            if self.transactions is not None and isinstance(batch.outcome, DeliveryFailed):
+                self.transactions.batch_failed(batch.outcome)
+        self._announce_room()
+        if self.transactions is not None:
+            self.transactions.batches_changed()
+        self._wake.set()
+
+    def _on_transaction_changed(self) -> None:
         self._announce_room()
         self._wake.set()
 

@@ -17,6 +17,7 @@ from kraft.client.core.batch import NO_IDENTITY, OutgoingBatch, ProducerIdentity
 from kraft.client.core.partition_queue import PartitionQueue
 from kraft.client.core.produce_errors import CERTAINLY_NOT_WRITTEN, VERDICTS, Verdict
 from kraft.client.core.records import DeliveryFailed, Headers, TopicPartition
+from kraft.seam import require
 from kraft.wire.error_codes import ErrorCode
 from kraft.wire.records import BATCH_HEADER_BYTES
 from kraft.wire.records.compression import Compression
@@ -24,8 +25,8 @@ from kraft.wire.records.compression import Compression
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
-    """Kafka's `batch.size`, `linger.ms`, `buffer.memory`, `delivery.timeout.ms`, `compression.type`, and the maximum
-    number of batches of one partition in flight."""
+    """Kafka's `batch.size`, `linger.ms`, `buffer.memory`, `delivery.timeout.ms`, `compression.type`, the maximum
+    number of batches of one partition in flight, and whether batches belong to transactions."""
 
     batch_bytes: int = 16_384
     linger_ms: int = 0
@@ -34,6 +35,7 @@ class AccumulatorSettings:
     compression: Compression = Compression.NONE
     compression_level: int | None = None
     in_flight_max: int = 5
+    is_transactional: bool = False
 
 
 class Accumulator:
@@ -150,7 +152,11 @@ class Accumulator:
         queue = self._queues[topic_partition]
         batch = queue.take(self.identity or queue.identity or NO_IDENTITY, route)
         identity = queue.identity or NO_IDENTITY
-        return batch, batch.encode(identity, self.settings.compression, self.settings.compression_level)
+        settings = self.settings
+        encoded = batch.encode(
+            identity, settings.compression, settings.compression_level, is_transactional=settings.is_transactional
+        )
+        return batch, encoded
 
     def needs_identity(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition's next batch needs a producer id that the producer does not have yet."""
@@ -185,11 +191,11 @@ class Accumulator:
         elif verdict is Verdict.SEQUENCE and not queue.is_oldest(batch):
             # an older batch is still unacknowledged, so this one was only out of order
             queue.requeue(batch, retry_at_ms)
-        elif verdict is Verdict.SEQUENCE and not batch.in_doubt:
+        elif verdict is Verdict.SEQUENCE and not batch.in_doubt and not self.settings.is_transactional:
             queue.is_restarting = True
             queue.requeue(batch, retry_at_ms)
         else:
-            if verdict is Verdict.IDENTITY:
+            if verdict is Verdict.IDENTITY and not self.settings.is_transactional:
                 queue.identity = self.identity = None
             self._forget(batch)
             batch.settle(DeliveryFailed(code, text or "the broker rejected the batch", certain=not batch.in_doubt))
@@ -216,8 +222,8 @@ class Accumulator:
         self.buffered_bytes -= batch.size_bytes - BATCH_HEADER_BYTES
 
     def _restart_if_due(self, queue: PartitionQueue) -> None:
-        if not queue.is_restarting or queue.in_flight:
-            return
+        if not queue.is_restarting or queue.in_flight or self.settings.is_transactional:
+            return  # the coordinator decides about the epoch of transactions, see `renew`
         had_identity = queue.identity is not None
         for batch in queue.restart():
             queue.remove(batch)
@@ -263,6 +269,36 @@ class Accumulator:
                 queue.remove(batch, leaves_gap=batch.attempts > 0)
                 self._free(batch)
             self._restart_if_due(queue)
+
+    # transactions
+
+    def fail_waiting(self, code: ErrorCode, text: str) -> tuple[int, bool]:
+        """Fail all batches that are not in flight. Return how many there were, and whether any was sent before: its
+        sequence numbers are used."""
+        count, was_sent = 0, False
+        for queue in self._queues.values():
+            while queue.waiting:
+                batch = queue.waiting[0]
+                count += 1
+                was_sent = was_sent or batch.attempts > 0
+                queue.remove(batch, leaves_gap=batch.attempts > 0)
+                self._free(batch)
+                batch.settle(DeliveryFailed(code, text, certain=not batch.in_doubt))
+        return count, was_sent
+
+    def close_waiting(self) -> None:
+        """Let the open batches be sent at once, because their transaction ends."""
+        for queue in self._queues.values():
+            for batch in queue.waiting:
+                batch.is_closed = True
+
+    def renew(self, identity: ProducerIdentity) -> None:
+        """Use a new identity. The sequence of every partition begins at 0, also of those that are idle. Only while no
+        batch is waiting or in flight."""
+        self.identity = identity
+        for queue in self._queues.values():
+            require(not queue.waiting and not queue.in_flight, "an identity changes between transactions only")
+            queue.renew()
 
     @contextmanager
     def without_linger(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from kraft.client.core.records import DeliveryFailed, DeliveryReport, Headers, TopicPartition
 from kraft.wire.records import (
+    ATTRIBUTE_TRANSACTIONAL,
     BATCH_HEADER_BYTES,
     BATCH_PREFIX_BYTES,
     MAGIC,
@@ -166,7 +167,14 @@ class OutgoingBatch:
         self.deliveries.append(delivery)
         return delivery
 
-    def encode(self, identity: ProducerIdentity, compression: Compression, level: int | None = None) -> bytes:
+    def encode(
+        self,
+        identity: ProducerIdentity,
+        compression: Compression,
+        level: int | None = None,
+        *,
+        is_transactional: bool = False,
+    ) -> bytes:
         """Return the whole batch in wire format, with this producer identity and `base_sequence`."""
         self.is_closed = True
         if self.block is None:
@@ -181,7 +189,7 @@ class OutgoingBatch:
             partition_leader_epoch=-1,
             magic=MAGIC,
             crc=0,
-            attributes=int(compression),
+            attributes=int(compression) | (ATTRIBUTE_TRANSACTIONAL if is_transactional else 0),
             last_offset_delta=count - 1,
             base_timestamp=self._base_timestamp,
             max_timestamp=self._max_timestamp,

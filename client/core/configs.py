@@ -72,8 +72,7 @@ UNSUPPORTED = MappingProxyType(
         "sasl_": "SASL is not supported yet",
         "security_protocol": "give the TLS settings as `tls`; other protocols are not supported yet",
         "ssl_": "give the TLS settings as `tls`",
-        "transactional_id": "transactions are not supported yet",
-        "transaction_": "transactions are not supported yet",
+        "transaction_two_phase": "two-phase commit by an outside coordinator (KIP-939) is not supported",
         "interceptor_classes": "there are no interceptors",
         "partitioner_class": "there is one partitioner; choose partitions yourself with `partition`",
         "group_protocol": "there is only the classic protocol",
@@ -160,12 +159,22 @@ class ProducerConfig(ClientConfig):
     max_request_size: int = 1_048_576
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if str(self.acks) not in ACKS:
             raise ConfigError(f"acks={self.acks!r}: expected all, 1 or 0")
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigError(f"enable_idempotence needs acks=all, not {self.acks!r}")
+        if self.transactional_id == "":
+            raise ConfigError(
+                "transactional_id is empty: name the producer, or leave it out for one without transactions"
+            )
+        if self.transactional_id is not None and not self.is_idempotent:
+            raise ConfigError("transactional_id needs acks=all and enable_idempotence=true, which are the defaults")
+        if self.transaction_timeout_ms < 1:
+            raise ConfigError(f"transaction_timeout_ms={self.transaction_timeout_ms}: expected 1 or more")
         self._check(compression_type=[codec.name.lower() for codec in Compression])
         if not 1 <= self.max_in_flight_requests_per_connection <= (5 if self.is_idempotent else 2**31):
             raise ConfigError(

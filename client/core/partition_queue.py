@@ -144,6 +144,12 @@ class PartitionQueue:
                 sequence = (sequence + part.record_count) % SEQUENCE_MODULUS
             self._insert(part)
 
+    def renew(self) -> None:
+        """Begin a new sequence with the producer's next identity; no batch may be waiting or in flight."""
+        self.is_restarting = self.is_known = False
+        self._next_sequence = 0
+        self.identity = None
+
     def restart(self) -> list[OutgoingBatch]:
         """Begin a new sequence; no batch may be in flight. Return the waiting batches that must fail because they may
         be in the log. These batches are still in `waiting`."""

@@ -45,12 +45,24 @@ class CommittedOffset:
     metadata: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A consumer's membership in its group, with which a transactional producer commits the consumer's offsets
+    (KIP-447). Without a member, the group does not check who commits."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class KafkaError(Exception):
     """A broker rejected a request, and a retry does not help. `code` is Kafka's error."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
+        self.message = message
 
 
 class DeliveryFailed(KafkaError):

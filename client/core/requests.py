@@ -24,6 +24,9 @@ from kraft.wire.messages.fetch_response import decode_fetch_response
 from kraft.wire.messages.produce import FIRST_VERSION_WITH_TOPIC_ID, decode_produce_response, encode_produce_request
 from kraft.wire.messages.tagged import CurrentLeader
 
+NEWEST_BEFORE_V2_TRANSACTIONS = 11
+"""The last version of Produce by which a leader only checks that its partition was added to the transaction."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswer:
@@ -69,9 +72,14 @@ def _group(partitions: Mapping[TopicPartition, Any]) -> dict[str, list[tuple[int
     return topics
 
 
-def produce_version(newest: int, topic_ids: Mapping[str, UUID | None]) -> int:
+def produce_version(
+    newest: int, topic_ids: Mapping[str, UUID | None], *, is_before_v2_transactions: bool = False
+) -> int:
     """Return the version of Produce for a request with these topics. If the id of a topic is not known, it is the
-    newest version that uses topic names."""
+    newest version that uses topic names. In a transaction before transaction.version 2, it is at most the newest
+    version in which a leader does not add partitions to the transaction."""
+    if is_before_v2_transactions:
+        newest = min(newest, NEWEST_BEFORE_V2_TRANSACTIONS)
     return newest if all(topic_ids.values()) else min(newest, FIRST_VERSION_WITH_TOPIC_ID - 1)
 
 
@@ -81,11 +89,14 @@ def produce_request(
     timeout_ms: int,
     batches: Mapping[TopicPartition, bytes],
     topic_ids: Mapping[str, UUID | None],
+    transactional_id: str | None = None,
 ) -> Sequence[Buffer]:
     """Return a Produce request as a list of buffers, with one encoded batch per partition. `topic_ids` has the ids of
     all its topics."""
     topics = [(topic, topic_ids[topic], entries) for topic, entries in _group(batches).items()]
-    return encode_produce_request(version, acks=acks, timeout_ms=timeout_ms, topics=topics)
+    return encode_produce_request(
+        version, acks=acks, timeout_ms=timeout_ms, topics=topics, transactional_id=transactional_id
+    )
 
 
 def _leader(told: CurrentLeader | None) -> LeaderAndEpoch | None:

@@ -38,7 +38,12 @@ def test_each_example_of_the_client_page_runs(number: int, capsys: pytest.Captur
             if inspect.iscoroutine(running):
                 await running
 
-    run(test, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0")
+    one_broker = {
+        "offsets_topic_replication_factor": "1",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+    }
+    run(test, group_initial_rebalance_delay_ms="0", **one_broker)
     assert [
         line for line in capsys.readouterr().out.splitlines() if "[" not in line or "mine now" in line
     ] or number == 1

@@ -14,8 +14,8 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from kraft.client.core.records import KafkaError
@@ -39,6 +39,10 @@ _REQUEST_HEADER = struct.Struct(">ihhi")
 _CORRELATION_BYTES = 4
 _CORRELATION_MASK = 0x7FFFFFFF
 _CONTEXTS = TlsContexts()
+
+NEWEST_HERE: Mapping[ApiKey, int] = MappingProxyType({ApiKey.END_TXN: 4})
+"""The newest version of an API that this client uses, where others of our clients use a newer one: the sink adds
+partitions to its transactions itself."""
 
 
 class LinkFailed(OSError):
@@ -133,7 +137,7 @@ class SyncLink:
         theirs = self._ranges.get(key)
         if theirs is None:
             raise VersionMismatch(f"the broker at {self.address} does not know {key.name}")
-        newest = min(ours.max, theirs[1])
+        newest = min(ours.max, theirs[1], NEWEST_HERE.get(key, ours.max))
         if newest < max(ours.min, theirs[0]):
             raise VersionMismatch(
                 f"{key.name}: this client knows versions {ours.min} to {ours.max}, the broker at {self.address} "

@@ -70,12 +70,20 @@ class SealedBatch(OutgoingBatch):
     def record_count(self) -> int:
         return self._count
 
-    def encode(self, identity: ProducerIdentity, compression: Compression, level: int | None = None) -> bytes:
+    def encode(
+        self,
+        identity: ProducerIdentity,
+        compression: Compression,
+        level: int | None = None,
+        *,
+        is_transactional: bool = False,
+    ) -> bytes:
         """Return the whole batch with its header. Raises SequenceLost if the batch belongs to a transaction with
         another producer identity."""
         if self._transaction is not None and identity not in (self._transaction, NO_IDENTITY):
             raise SequenceLost
-        attributes = int(compression) | (0 if self._transaction is None else ATTRIBUTE_TRANSACTIONAL)
+        is_transactional = is_transactional or self._transaction is not None
+        attributes = int(compression) | (ATTRIBUTE_TRANSACTIONAL if is_transactional else 0)
         header = BatchHeader(
             base_offset=0,
             batch_length=len(self._encoded) - BATCH_PREFIX_BYTES,

@@ -86,10 +86,14 @@ class Transaction:
         self._request(
             ApiKey.ADD_PARTITIONS_TO_TXN,
             _partitions_error,
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.identity.producer_id,
-            v3_and_below_producer_epoch=self.identity.producer_epoch,
-            v3_and_below_topics=tuple({"name": name, "partitions": tuple(parts)} for name, parts in topics.items()),
+            transactions=(
+                {
+                    "transactional_id": self.transactional_id,
+                    "producer_id": self.identity.producer_id,
+                    "producer_epoch": self.identity.producer_epoch,
+                    "topics": tuple({"name": name, "partitions": tuple(parts)} for name, parts in topics.items()),
+                },
+            ),
         )
         self._enlisted |= added
 
@@ -169,7 +173,8 @@ def _partitions_error(answer: Any) -> int:
     """Return the first error of an AddPartitionsToTxn response that names a cause; 0 if there is no error."""
     codes = [
         int(partition.partition_error_code)
-        for topic in answer.results_by_topic_v3_and_below
+        for result in answer.results_by_transaction
+        for topic in result.topic_results
         for partition in topic.results_by_partition
     ]
     wrong = [code for code in codes if code]

@@ -32,6 +32,10 @@ def test_settings_accept_both_spellings_and_values_as_text() -> None:
         ({"request.timeout.ms": "99999999999"}, "request_timeout_ms=99999999999: expected at most 2147483647"),
         ({"acks": "some"}, "expected all, 1 or 0"),
         ({"acks": "1", "enable_idempotence": True}, "needs acks=all"),
+        ({"transactional.id": ""}, "transactional_id is empty"),
+        ({"transactional.id": "payments", "acks": "1"}, "transactional_id needs acks=all"),
+        ({"transactional_id": "payments", "enable_idempotence": False}, "transactional_id needs acks=all"),
+        ({"transaction.timeout.ms": "0"}, "transaction_timeout_ms=0: expected 1 or more"),
         ({"enable.idempotence": "yes"}, "expected true or false"),
         ({"compression_type": "zip"}, "none, gzip, snappy, lz4 or zstd"),
         ({"max_in_flight_requests_per_connection": 6}, "expected 1 to 5"),
@@ -63,7 +67,9 @@ def test_an_invalid_consumer_setting_is_an_error_that_names_valid_values(setting
         Consumer(**(HERE | settings))
 
 
-@pytest.mark.parametrize("key", ["transactional.id", "sasl.mechanism", "ssl.truststore.location", "group.protocol"])
+@pytest.mark.parametrize(
+    "key", ["transaction.two.phase.commit.enable", "sasl.mechanism", "ssl.truststore.location", "group.protocol"]
+)
 def test_an_unsupported_setting_is_rejected_with_a_reason(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} cannot be set: "):
         Producer(**(HERE | {key: "x"}))

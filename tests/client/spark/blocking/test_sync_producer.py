@@ -22,8 +22,7 @@ from kraft.client.spark.sink.batches import OpenBatches
 from kraft.client.spark.sink.column_encoder import Columns
 from kraft.client.spark.sink.producer import SyncProducer, WriteFailed
 from kraft.client.spark.sink.rows import MarkOrigin, RowError, SinkColumns
-from kraft.client.spark.sink.task import write_at_least_once, write_exactly_once
-from kraft.client.spark.sink.transactions import TransactionsMissing
+from kraft.client.spark.sink.task import write_at_least_once
 from kraft.seam import Address
 from kraft.wire.error_codes import ErrorCode
 from tests.stages.started_clusters import LocalCluster, running
@@ -261,14 +260,6 @@ def test_sink_sends_keys_to_the_partitions_that_librdkafka_chooses_with_murmur2(
     producer.flush(20)
     found = [read_all(cluster.bootstrap, topic, PARTITIONS, 200) for topic in (ours, theirs)]
     assert [[one.key() for one in part] for part in found[0]] == [[one.key() for one in part] for part in found[1]]
-
-
-def test_exactly_once_on_a_cluster_without_transactions_raises_transactions_missing(cluster: LocalCluster) -> None:
-    cluster.create_topic("plain", partitions=1, replication_factor=3)
-    rows = pa.RecordBatch.from_arrays([pa.array([b"v"])], names=["value"])
-    settings = settings_of(cluster, topic="plain", transactional_id_prefix="sink")
-    with pytest.raises(TransactionsMissing, match="InitProducerId with a transactional id"):
-        write_exactly_once(settings, SinkColumns(value=0), [rows], ORIGIN)
 
 
 def test_sink_error_for_an_unreachable_cluster_names_its_bootstrap_address() -> None:

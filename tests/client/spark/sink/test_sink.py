@@ -113,16 +113,6 @@ def test_sink_error_for_a_row_with_an_unknown_partition_names_the_row(
         frame.write.format("kraft").options(**options(cluster.bootstrap, topic=topic)).mode("append").save()
 
 
-def test_exactly_once_stream_fails_on_a_cluster_without_transactions(
-    spark: SparkSession, cluster: LocalCluster, topic: str, tmp_path: Path
-) -> None:
-    create_topic(cluster.bootstrap, topic, partitions=1)
-    write_lines(tmp_path)
-    query = start(spark, "kraft", cluster.bootstrap, tmp_path, topic, "exact")
-    with pytest.raises(Exception, match="InitProducerId with a transactional id"):
-        query.awaitTermination()
-
-
 # duplicates
 
 

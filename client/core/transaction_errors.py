@@ -1,0 +1,146 @@
+"""Errors of transactions, and the producer's reaction to each error of a coordinator.
+
+An abortable error ends one transaction: it must be aborted, and the producer continues. A fatal error ends the
+producer. Source: Kafka's TransactionManager, KIP-98, KIP-360, KIP-447, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+
+from kraft.client.core.records import KafkaError
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+
+
+class ProducerFenced(KafkaError):
+    """Another producer with the same transactional id has started, or the coordinator has aborted the transaction at
+    its timeout. This producer can only be closed. If a commit raises it, the transaction may be committed or
+    aborted."""
+
+
+class AbortableTransactionError(KafkaError):
+    """The transaction failed and must be aborted. The producer can begin another one after that."""
+
+
+class TransactionAborted(KafkaError):
+    """The transaction was to be committed, but something in it failed and it was aborted. None of its records is
+    visible to readers of committed records. The producer can begin another transaction."""
+
+
+class CommitOutcomeUnknown(KafkaError):
+    """A commit did not finish in time, so the transaction may be committed or aborted. The producer still tries to
+    commit it. `commit_transaction` waits again for the outcome; no other call is possible before that."""
+
+
+class CoordinatorReaction(Enum):
+    DONE = "the request succeeded"
+    RETRY = "retry after a backoff"
+    RETRY_SOON = "retry after a short, constant pause: the previous transaction is still ending"
+    FIND_COORDINATOR = "find the coordinator again, then retry"
+    ABORT = "the transaction must be aborted"
+    FATAL = "the producer can only be closed"
+
+
+FENCED_CODES = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Errors by which a coordinator fences a producer."""
+
+FATAL_PRODUCE_ERRORS = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors of a batch which end the producer. All others end its transaction."""
+
+IN_DOUBT = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""Errors after which the coordinator may have carried out the request, or may still do so. It may have moved."""
+
+_Reactions = Mapping[ErrorCode, CoordinatorReaction]
+_COMMON: _Reactions = MappingProxyType(
+    {
+        ErrorCode.NONE: CoordinatorReaction.DONE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorReaction.RETRY,
+        ErrorCode.CONCURRENT_TRANSACTIONS: CoordinatorReaction.RETRY,
+        ErrorCode.TRANSACTION_ABORTABLE: CoordinatorReaction.ABORT,
+        **dict.fromkeys(IN_DOUBT, CoordinatorReaction.FIND_COORDINATOR),
+    }
+)
+_SOON: _Reactions = MappingProxyType({ErrorCode.CONCURRENT_TRANSACTIONS: CoordinatorReaction.RETRY_SOON})
+
+REACTIONS: Mapping[ApiKey, _Reactions] = MappingProxyType(
+    {
+        ApiKey.FIND_COORDINATOR: MappingProxyType(
+            {
+                ErrorCode.NONE: CoordinatorReaction.DONE,
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorReaction.RETRY,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE: CoordinatorReaction.RETRY,
+                ErrorCode.NOT_COORDINATOR: CoordinatorReaction.RETRY,
+                ErrorCode.REQUEST_TIMED_OUT: CoordinatorReaction.RETRY,
+                ErrorCode.NETWORK_EXCEPTION: CoordinatorReaction.RETRY,
+                ErrorCode.GROUP_AUTHORIZATION_FAILED: CoordinatorReaction.ABORT,
+            }
+        ),
+        ApiKey.INIT_PRODUCER_ID: MappingProxyType(
+            {**_COMMON, ErrorCode.TRANSACTION_ABORTABLE: CoordinatorReaction.FATAL}
+        ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: MappingProxyType(
+            {
+                **_COMMON,
+                **_SOON,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CoordinatorReaction.RETRY,
+                ErrorCode.OPERATION_NOT_ATTEMPTED: CoordinatorReaction.RETRY,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED: CoordinatorReaction.ABORT,
+                ErrorCode.INVALID_TOPIC_EXCEPTION: CoordinatorReaction.ABORT,
+            }
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: MappingProxyType(
+            {
+                **_COMMON,
+                **_SOON,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CoordinatorReaction.RETRY,
+                ErrorCode.GROUP_AUTHORIZATION_FAILED: CoordinatorReaction.ABORT,
+            }
+        ),
+        ApiKey.TXN_OFFSET_COMMIT: MappingProxyType(
+            {
+                **_COMMON,
+                **_SOON,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CoordinatorReaction.RETRY,
+                ErrorCode.NOT_ENOUGH_REPLICAS: CoordinatorReaction.RETRY,
+                ErrorCode.GROUP_AUTHORIZATION_FAILED: CoordinatorReaction.ABORT,
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED: CoordinatorReaction.ABORT,
+                ErrorCode.FENCED_INSTANCE_ID: CoordinatorReaction.ABORT,
+                ErrorCode.ILLEGAL_GENERATION: CoordinatorReaction.ABORT,
+                ErrorCode.UNKNOWN_MEMBER_ID: CoordinatorReaction.ABORT,
+                ErrorCode.STALE_MEMBER_EPOCH: CoordinatorReaction.ABORT,
+                ErrorCode.FENCED_MEMBER_EPOCH: CoordinatorReaction.ABORT,
+                ErrorCode.REBALANCE_IN_PROGRESS: CoordinatorReaction.ABORT,
+                ErrorCode.INVALID_COMMIT_OFFSET_SIZE: CoordinatorReaction.ABORT,
+                ErrorCode.OFFSET_METADATA_TOO_LARGE: CoordinatorReaction.ABORT,
+            }
+        ),
+        ApiKey.END_TXN: _COMMON,
+    }
+)
+"""Reaction by request and error. All other errors are FATAL."""
+
+
+def reaction_to(key: ApiKey, code: ErrorCode) -> CoordinatorReaction:
+    return REACTIONS[key].get(code, CoordinatorReaction.FATAL)
+
+
+def fatal_error(code: ErrorCode, message: str) -> KafkaError:
+    """The exception for a fatal error: ProducerFenced where a coordinator fences this producer."""
+    return ProducerFenced(code, message) if code in FENCED_CODES else KafkaError(code, message)

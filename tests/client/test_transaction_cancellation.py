@@ -1,0 +1,117 @@
+"""Transactions cancelled at every checkpoint in turn: each is committed as a whole or aborted as a whole, none stays
+open, and the producer works on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from kraft.client import Producer
+from kraft.client.core.transaction_state import ProducerTransactionState
+from kraft.seam import Seam
+from tests.stages.clients_in_world import PLACE, Stage, cancelled_at
+from tests.stages.transactions_in_world import ID, LEVELS, V2, at_level, committed, machine, until_stable
+
+STEPS_MAX = 400
+OTHER = ("orders", 1)
+
+
+async def transfer(producer: Producer, step: int) -> None:
+    """One transaction over two partitions and the offsets of a group."""
+    async with producer.transaction():
+        await producer.enqueue("orders", b"%d" % step, partition=0)
+        await producer.send("orders", b"%d" % step, partition=1)
+        await producer.send_offsets({PLACE: step + 1}, "billing")
+
+
+async def transfer_by_calls(producer: Producer, step: int) -> None:
+    """The same with single calls; the application aborts after any exception."""
+    await producer.begin_transaction()
+    try:
+        await producer.enqueue("orders", b"%d" % step, partition=0)
+        await producer.send("orders", b"%d" % step, partition=1)
+        await producer.send_offsets({PLACE: step + 1}, "billing")
+    except BaseException:
+        await producer.abort_transaction()
+        raise
+    await producer.commit_transaction()
+
+
+async def whole_transfers(stage: Stage) -> list[int]:
+    """Wait until no transaction is open. Return the steps whose transaction is committed, after a check that each is
+    whole and is there once."""
+    await until_stable(stage, PLACE)
+    await until_stable(stage, OTHER)
+    found, others = await committed(stage, PLACE), await committed(stage, OTHER)
+    assert found == others
+    assert [value for value, count in Counter(found).items() if count > 1] == []
+    steps = [int(value) for value in found if value is not None]
+    async with stage.consumer("offsets", group_id="billing") as consumer:
+        stored = (await consumer.committed([PLACE]))[PLACE]
+        assert (stored.offset if stored is not None else 0) == max(steps, default=-1) + 1
+    return steps
+
+
+@LEVELS
+@pytest.mark.parametrize("work", [transfer, transfer_by_calls])
+def test_a_transaction_cancelled_at_any_checkpoint_is_committed_or_aborted(level: int, work: object) -> None:
+    async def test(stage: Stage) -> None:
+        assert callable(work)
+        async with stage.producer(transactional_id=ID) as producer:
+            step = 0
+            while await cancelled_at(step, partial(work, producer, step)):
+                step += 1
+                assert step < STEPS_MAX
+            assert step > 5
+            done = await whole_transfers(stage)
+            assert done[-1] == step, "the transaction that was not cancelled"
+            assert 0 not in done, "the first was cancelled before it began"
+            assert machine(producer).state is ProducerTransactionState.READY
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_a_producer_cancelled_at_any_checkpoint_leaves_no_transaction_open(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        seam: Seam = stage.world.node("producer")
+
+        async def work(step: int) -> None:
+            async with stage.producer(transactional_id=ID) as producer:
+                await transfer(producer, 2 * step)
+                await transfer(producer, 2 * step + 1)
+
+        step = 0
+        while await cancelled_at(step, partial(work, step)):
+            step += 1
+            assert step < STEPS_MAX
+            assert seam.network.stats.connections == 0
+            await until_stable(stage, PLACE)  # before the next producer of this id aborts what is open
+            await until_stable(stage, OTHER)
+        assert step > 10
+        done = await whole_transfers(stage)
+        assert done[-2:] == [2 * step, 2 * step + 1]
+
+    at_level(level, test)
+
+
+def test_a_cancelled_commit_is_committed_in_the_background() -> None:
+    """The caller stops waiting right after it has asked for the commit."""
+
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"0", partition=0)
+            await producer.send("orders", b"0", partition=1)
+            await producer.send_offsets({PLACE: 1}, "billing")
+            assert await cancelled_at(0, producer.commit_transaction)
+            await stage.world.sleep_ms(500)
+            assert await whole_transfers(stage) == [0]
+            await producer.commit_transaction()  # repeated to learn the outcome
+            await transfer(producer, 1)
+        assert await whole_transfers(stage) == [0, 1]
+
+    at_level(V2, test)

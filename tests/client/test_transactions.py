@@ -1,0 +1,451 @@
+"""The transactional producer against whole brokers in a simulated world: commit, abort, fencing, offsets of groups,
+errors and lost responses of coordinators. Most tests run with both protocols: transaction.version 0 and 2.
+"""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from kraft.client import (
+    AbortableTransactionError,
+    CommitOutcomeUnknown,
+    CommittedOffset,
+    DeliveryFailed,
+    GroupMetadata,
+    KafkaError,
+    Producer,
+    ProducerFenced,
+    TransactionAborted,
+)
+from kraft.client.admin import Admin
+from kraft.client.connections import TimedOut
+from kraft.client.core.transaction_state import ProducerTransactionState
+from kraft.wire.api_keys import ApiKey
+from kraft.wire.error_codes import ErrorCode
+from kraft.wire.reply_policy import ReplyAction
+from tests.stages.clients_in_world import PLACE, Stage
+from tests.stages.transactions_in_world import ID, LEVELS, PRODUCER, V1, V2, at_level, committed, machine, until_stable
+
+
+@LEVELS
+def test_records_are_visible_once_their_transaction_is_committed(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            async with producer.transaction():
+                await producer.send("orders", b"1", partition=0)
+                assert machine(producer).is_v2 == (level == V2)
+                assert await committed(stage) == []
+                await producer.enqueue("orders", b"2", partition=0)
+                await producer.enqueue("orders", b"3", partition=1)
+            await until_stable(stage)
+            await until_stable(stage, ("orders", 1))
+            assert await committed(stage) == [b"1", b"2"]
+            assert await committed(stage, ("orders", 1)) == [b"3"]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_records_of_an_aborted_transaction_are_never_visible(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID, linger_ms=50) as producer:
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send("orders", b"sent", partition=0)
+                    queued = await producer.enqueue("orders", b"queued", partition=0)
+                    raise ZeroDivisionError
+            assert isinstance(queued.outcome, DeliveryFailed)
+            assert queued.outcome.certain
+            async with producer.transaction():
+                await producer.send("orders", b"next", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"next"]
+            assert await stage.values() == [b"sent", b"next"]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_many_transactions_in_a_row_are_each_whole(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            for number in range(12):
+                await producer.begin_transaction()
+                for copy in range(3):
+                    await producer.enqueue("orders", b"%d/%d" % (number, copy), partition=number % 2)
+                if number % 3:
+                    await producer.commit_transaction()
+                else:
+                    await producer.flush()
+                    await producer.abort_transaction()
+            for partition in range(2):
+                await until_stable(stage, ("orders", partition))
+                kept = [one for one in range(12) if one % 3 and one % 2 == partition]
+                expected = [b"%d/%d" % (one, copy) for one in kept for copy in range(3)]
+                assert await committed(stage, ("orders", partition)) == expected
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_an_empty_transaction_can_be_committed_and_aborted(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            async with producer.transaction():
+                pass
+            await producer.begin_transaction()
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("orders", b"1", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"1"]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_a_second_producer_fences_the_first_and_aborts_its_transaction(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as first:
+            await first.begin_transaction()
+            await first.send("orders", b"first", partition=0)
+            second = Producer(bootstrap_servers=stage.bootstrap, seam=stage.world.node("second"), transactional_id=ID)
+            async with second:
+                async with second.transaction():
+                    await second.send("orders", b"second", partition=0)
+                with pytest.raises(ProducerFenced):
+                    await first.commit_transaction()
+                with pytest.raises(ProducerFenced):
+                    await first.begin_transaction()
+                with pytest.raises(ProducerFenced):
+                    await first.send("orders", b"late", partition=0)
+                async with second.transaction():
+                    await second.send("orders", b"third", partition=0)
+        await until_stable(stage)
+        assert await committed(stage) == [b"second", b"third"]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_a_block_whose_producer_is_fenced_raises_producer_fenced(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as first:
+            with pytest.raises(ProducerFenced):
+                async with first.transaction():
+                    await first.send("orders", b"1", partition=0)
+                    async with Producer(
+                        bootstrap_servers=stage.bootstrap, seam=stage.world.node("second"), transactional_id=ID
+                    ) as second:
+                        await second.init_transactions()
+                    await first.send("orders", b"2", partition=0)
+        await until_stable(stage)
+        assert await committed(stage) == []
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_a_failed_batch_aborts_the_transaction_and_the_next_one_succeeds(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            async with producer.transaction():
+                await producer.send("orders", b"0", partition=0)
+                await producer.send("orders", b"0", partition=1)
+            rule = {"api_key": ApiKey.PRODUCE, "action": ReplyAction.ERROR, "error": ErrorCode.INVALID_RECORD}
+            stage.fault(**rule, times=1)
+            with pytest.raises(TransactionAborted) as raised:
+                async with producer.transaction():
+                    await producer.enqueue("orders", b"1", partition=0)
+            assert raised.value.code is ErrorCode.INVALID_RECORD
+            # partition 1 was idle meanwhile: its sequence must begin anew with the epoch too
+            async with producer.transaction():
+                await producer.send("orders", b"2", partition=1)
+                await producer.send("orders", b"2", partition=0)
+            await until_stable(stage)
+            await until_stable(stage, ("orders", 1))
+            assert await committed(stage) == [b"0", b"2"]
+            assert await committed(stage, ("orders", 1)) == [b"0", b"2"]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_a_transaction_with_a_failed_batch_can_only_be_aborted(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+            rule = {"api_key": ApiKey.PRODUCE, "action": ReplyAction.ERROR, "error": ErrorCode.INVALID_RECORD}
+            stage.fault(**rule, times=1)
+            with pytest.raises(DeliveryFailed):
+                await producer.send("orders", b"2", partition=0)
+            for call in (producer.commit_transaction, producer.begin_transaction):
+                with pytest.raises(AbortableTransactionError):
+                    await call()
+            with pytest.raises(AbortableTransactionError):
+                await producer.send("orders", b"3", partition=0)
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("orders", b"4", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"4"]
+
+    at_level(level, test)
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    "key", [ApiKey.INIT_PRODUCER_ID, ApiKey.FIND_COORDINATOR, ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT]
+)
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_lost_request_or_response_is_repeated_without_effect(level: int, key: ApiKey, is_done: bool) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            for number in range(2):
+                stage.fault(api_key=key, action=ReplyAction.CLOSE, after=is_done, times=2, client_id=PRODUCER)
+                async with producer.transaction():
+                    await producer.send("orders", b"%d" % number, partition=0)
+                    await producer.send_offsets({PLACE: 7 + number}, "billing")
+            await until_stable(stage)
+            assert await committed(stage) == [b"0", b"1"]
+        async with stage.consumer("member", group_id="billing") as consumer:
+            assert await consumer.committed([PLACE]) == {PLACE: CommittedOffset(8)}
+
+    at_level(level, test)
+
+
+@pytest.mark.parametrize("key", [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_lost_addition_to_a_transaction_is_repeated_even_before_an_abort(key: ApiKey, is_done: bool) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            for ends in (producer.commit_transaction, producer.abort_transaction):
+                stage.fault(api_key=key, action=ReplyAction.CLOSE, after=is_done, times=2, client_id=PRODUCER)
+                await producer.begin_transaction()
+                await producer.enqueue("orders", b"1", partition=0)
+                with trio.move_on_after(0.03):
+                    await producer.send_offsets({PLACE: 7}, "billing")
+                await ends()
+            assert machine(producer).state in (ProducerTransactionState.READY, ProducerTransactionState.INITIALIZING)
+            async with producer.transaction():
+                await producer.send("orders", b"2", partition=0)
+            await until_stable(stage)
+            assert await committed(stage) == [b"1", b"2"]
+
+    at_level(V1, test)
+
+
+@LEVELS
+def test_offsets_are_committed_with_their_transaction_and_dropped_with_it(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer() as plain:
+            for number in range(6):
+                await plain.send("orders", b"%d" % number, partition=0)
+        await stage.create_topic("paid")
+        settings = {"group_id": "billing", "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with stage.producer(transactional_id=ID) as producer:
+            for fails in (True, False):
+                async with stage.consumer("member", **settings, max_poll_records=3) as consumer:
+                    await consumer.subscribe(["orders"])
+                    for turn in range(2):
+                        records = await consumer.poll(timeout_ms=2_000)
+                        assert len(records) == 3
+                        try:
+                            async with producer.transaction():
+                                for record in records:
+                                    await producer.enqueue("paid", record.value)
+                                offsets = {(one.topic, one.partition): one.offset + 1 for one in records}
+                                await producer.send_offsets(offsets, consumer.group_metadata())
+                                if fails and turn:
+                                    raise ZeroDivisionError
+                        except ZeroDivisionError:
+                            break
+                        if not fails:
+                            break
+            await until_stable(stage, ("paid", 0))
+            assert await committed(stage, ("paid", 0)) == [b"%d" % number for number in range(6)]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_offsets_of_a_member_that_was_removed_abort_the_transaction(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with (
+            stage.producer(transactional_id=ID) as producer,
+            stage.consumer("member", group_id="billing") as consumer,
+        ):
+            await consumer.subscribe(["orders"])
+            await consumer.poll(timeout_ms=2_000)
+            metadata = consumer.group_metadata()
+            assert metadata.generation > 0
+            stale = GroupMetadata("billing", metadata.generation - 1, metadata.member_id)
+            with pytest.raises(AbortableTransactionError) as raised:
+                async with producer.transaction():
+                    await producer.send("orders", b"1", partition=0)
+                    await producer.send_offsets({PLACE: 1}, stale)
+            assert raised.value.code is ErrorCode.ILLEGAL_GENERATION
+            async with producer.transaction():
+                await producer.send("orders", b"2", partition=0)
+                await producer.send_offsets({PLACE: 2}, metadata)
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(2)
+        await until_stable(stage)
+        assert await committed(stage) == [b"2"]
+
+    at_level(level, test)
+
+
+@LEVELS
+def test_a_commit_that_times_out_can_only_be_repeated(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID, max_block_ms=1_000) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+            for policy in stage.cluster.replies.values():
+                policy.clear()
+            stage.fault(api_key=ApiKey.END_TXN, action=ReplyAction.DELAY, delay_ms=1_500, times=1)
+            with pytest.raises(CommitOutcomeUnknown, match=r"max\.block\.ms=1000"):
+                await producer.commit_transaction()
+            for call in (producer.begin_transaction, producer.abort_transaction):
+                with pytest.raises(RuntimeError, match="commit_transaction timed out"):
+                    await call()
+            await producer.commit_transaction()
+            async with producer.transaction():
+                await producer.send("orders", b"2", partition=0)
+        await until_stable(stage)
+        assert await committed(stage) == [b"1", b"2"]
+
+    at_level(level, test)
+
+
+def test_a_producer_without_a_coordinator_times_out() -> None:
+    async def test(stage: Stage) -> None:
+        stage.fault(
+            api_key=ApiKey.INIT_PRODUCER_ID, action=ReplyAction.ERROR, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )
+        async with stage.producer(transactional_id=ID, max_block_ms=500) as producer:
+            with pytest.raises(TimedOut, match=r"max\.block\.ms=500"):
+                await producer.begin_transaction()
+
+    at_level(V2, test)
+
+
+@LEVELS
+def test_closing_the_producer_aborts_an_open_transaction(level: int) -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            await producer.begin_transaction()
+            await producer.send("orders", b"1", partition=0)
+        await stage.world.sleep_ms(1_000)
+        async with stage.consumer("watcher", isolation_level="read_committed") as consumer:
+            assert (await consumer.offsets([PLACE], at="latest"))[PLACE] == 2  # behind the marker
+        assert await committed(stage) == []
+
+    at_level(level, test)
+
+
+def test_calls_outside_of_a_transaction_are_refused() -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            with pytest.raises(RuntimeError, match="cannot send now"):
+                await producer.send("orders", b"1", partition=0)
+            with pytest.raises(RuntimeError, match="cannot commit now"):
+                await producer.commit_transaction()
+            async with producer.transaction():
+                with pytest.raises(RuntimeError, match="cannot begin a transaction now"):
+                    await producer.begin_transaction()
+        with pytest.raises(RuntimeError, match="transactional_id="):
+            async with stage.producer() as plain:
+                await plain.begin_transaction()
+        with pytest.raises(RuntimeError, match="open only within"):
+            stage.producer(transactional_id=ID).transaction()
+
+    at_level(V2, test)
+
+
+def test_a_raised_feature_level_takes_effect_with_the_next_transaction() -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            async with producer.transaction():
+                await producer.send("orders", b"1", partition=0)
+                async with Admin(bootstrap_servers=stage.bootstrap, seam=stage.world.node("admin")) as admin:
+                    await admin.nodes.update_features({"transaction.version": V2})
+                    await stage.world.sleep_ms(500)
+                # a new connection reports the new level
+                stage.fault(api_key=ApiKey.END_TXN, action=ReplyAction.CLOSE, times=1)
+                await producer.send("orders", b"2", partition=0)
+                assert not machine(producer).is_v2
+            async with producer.transaction():
+                assert machine(producer).is_v2
+                await producer.send("orders", b"3", partition=0)
+        await until_stable(stage)
+        assert await committed(stage) == [b"1", b"2", b"3"]
+
+    at_level(V1, test)
+
+
+def test_a_fatal_error_of_the_coordinator_is_raised_by_every_call() -> None:
+    async def test(stage: Stage) -> None:
+        async with stage.producer(transactional_id=ID) as producer:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            stage.fault(api_key=ApiKey.INIT_PRODUCER_ID, action=ReplyAction.ERROR, error=code)
+            for _ in range(2):
+                with pytest.raises(KafkaError) as raised:
+                    await producer.begin_transaction()
+                assert raised.value.code is code
+                assert type(raised.value) is KafkaError
+
+    at_level(V2, test)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@LEVELS
+def test_transactions_stay_whole_when_their_coordinator_or_a_leader_crashes(level: int, seed: int) -> None:
+    async def test(stage: Stage) -> None:
+        outcomes: dict[int, bool] = {}
+
+        async def crash(producer: Producer) -> None:
+            """Crash the transaction's coordinator, then a leader, each at some time within a transaction."""
+            for turn in range(4):
+                while len(outcomes) < 5 + 8 * turn:
+                    await stage.world.sleep_ms(1)
+                await stage.world.sleep_ms(stage.world.node("dice").random.stream("crash").below(8))
+                coordinator = machine(producer)._coordinator
+                victim = stage.leader("orders") if turn % 2 or coordinator is None else coordinator.node_id
+                stage.world.kill(stage.cluster.name(victim))
+                await stage.world.sleep_ms(300)
+                stage.cluster.start(victim)
+                await stage.cluster.wait_ready(60_000)
+                await stage.world.sleep_ms(500)
+
+        async with stage.producer(transactional_id=ID) as producer, trio.open_nursery() as nursery:
+            await producer.init_transactions()
+            nursery.start_soon(crash, producer)
+            for number in range(40):
+                try:
+                    async with producer.transaction():
+                        await producer.enqueue("orders", b"%d" % number, partition=0)
+                        await producer.send("orders", b"%d" % number, partition=1)
+                        await producer.send_offsets({PLACE: number + 1}, "billing")
+                    outcomes[number] = True
+                except (TransactionAborted, AbortableTransactionError, DeliveryFailed):
+                    outcomes[number] = False
+        await until_stable(stage)
+        await until_stable(stage, ("orders", 1))
+        done = [number for number, is_committed in outcomes.items() if is_committed]
+        assert len(done) > 30
+        expected = [b"%d" % number for number in done]
+        assert await committed(stage) == expected
+        assert await committed(stage, ("orders", 1)) == expected
+        async with stage.consumer("offsets", group_id="billing") as consumer:
+            assert (await consumer.committed([PLACE]))[PLACE] == CommittedOffset(done[-1] + 1)
+
+    three_brokers = {"combined": 0, "controllers": 1, "brokers": 3}
+    replicated = {
+        "transaction_state_log_replication_factor": "3",
+        "transaction_state_log_min_isr": "2",
+        "offsets_topic_replication_factor": "3",
+    }
+    at_level(level, test, seed=seed, **three_brokers, **replicated)
