@@ -166,7 +166,10 @@ class ClusterConnection:
         from kraft.client.core.configs import ProducerConfig
 
         patience = {} if self.given_timeout_ms is None else {"delivery_timeout_ms": self.given_timeout_ms}
-        return patience | self._arguments(ProducerConfig, options)
+        settings = patience | self._arguments(ProducerConfig, options)
+        if options.get("transactional_id") is None:
+            settings.pop("transactional_id", None)  # only by request: an application may use the same id
+        return settings
 
     def consumer_settings(self, group: str | None = None, **options: str | None) -> dict[str, Any]:
         """Return keyword arguments for a producer. An option that is not None overrides the setting of the same name. A

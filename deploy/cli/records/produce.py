@@ -81,6 +81,12 @@ def produce(
     ] = None,
     acks: AcksOption = None,
     compression: CompressionOption = None,
+    transactional: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional", metavar="ID", help="Send all records in one transaction of this transactional id."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send each line of standard input as a record."""
@@ -102,7 +108,7 @@ def produce(
     from kraft.deploy.cli.records.send_records import RecordSender
 
     read = json_reader(common, keep_partitions) if json_lines else line_reader(common, key_separator, null)
-    settings = connection.producer_settings(acks=acks, compression_type=compression)
+    settings = connection.producer_settings(acks=acks, compression_type=compression, transactional_id=transactional)
     is_typed = not file and is_terminal(sys.stdin)
     sending = RecordSender(topic, keep_reports=as_json, is_typed=is_typed)
 
@@ -175,7 +181,10 @@ async def _send(sending: RecordSender, settings: dict[str, Any], source: AsyncGe
     async with trio.open_nursery() as nursery:
         await nursery.start(handle_interrupts, reading)
         async with Producer(**settings) as producer:
-            await sending.run(producer, source, reading)
+            if settings.get("transactional_id") is None:
+                await sending.run(producer, source, reading)
+            else:
+                await sending.run_in_transaction(producer, source, reading)
         nursery.cancel_scope.cancel()
     return reading.cancel_called
 
@@ -184,6 +193,8 @@ def _report(sending: RecordSender) -> None:
     """Print how many records were sent. If an error stopped the sending, raise CommandFailed with that error."""
     created = f" ({sending.created})" if sending.created else ""
     told = f"{plural(sending.count, 'record')} sent to {sending.topic}{created}"
+    if sending.transaction:
+        told += f", {sending.transaction}"
     if sending.keep_reports:
         print_json([{"topic": one.topic, "partition": one.partition, "offset": one.offset} for one in sending.reports])
     if sending.problem is not None:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 import trio
 
-from kraft.client import DeliveryFailed, DeliveryReport, KafkaError, Producer
+from kraft.client import (
+    AbortableTransactionError,
+    DeliveryFailed,
+    DeliveryReport,
+    KafkaError,
+    Producer,
+    TransactionAborted,
+)
+from kraft.client.connections import TimedOut
 from kraft.client.delivery import Delivery
 from kraft.deploy.cli.admin import sentence
 from kraft.deploy.cli.output import CommandFailed, progress
@@ -33,6 +41,8 @@ class RecordSender:
     reports: list[DeliveryReport] = field(default_factory=list)
     problem: CommandFailed | None = None
     created: str = ""
+    transaction: str = ""
+    """A note on the end of the transaction, if the records were sent in one."""
     is_typed: bool = False
     """Whether the user types the records on a terminal. Then no bar is drawn, because it would garble the input
     line."""
@@ -60,6 +70,29 @@ class RecordSender:
                 self.problem = CommandFailed(f"record {number} was not delivered: {sentence(problem)}")
             await producer.flush()
             await self._settle(waiting, len(waiting))
+
+    async def run_in_transaction(
+        self, producer: Producer, source: AsyncGenerator[NewRecord, None], reading: trio.CancelScope
+    ) -> None:
+        """Send all records in one transaction. Commit it at the end of the source; abort it if anything stops the
+        reading before."""
+        try:
+            await producer.begin_transaction()
+            await self.run(producer, source, reading)
+            if self.problem is None and not reading.cancel_called:
+                self.transaction = "whether committed or aborted is unknown"
+                await producer.commit_transaction()
+                self.transaction = "committed"
+                return
+            self.transaction = "aborted"
+            self.reports.clear()
+            await producer.abort_transaction()
+        except (KafkaError, TimedOut) as problem:
+            if isinstance(problem, AbortableTransactionError | TransactionAborted):
+                self.transaction = "aborted"
+            why = sentence(problem) if isinstance(problem, KafkaError) else str(problem)
+            self.problem = self.problem or CommandFailed(f"the transaction failed: {why}")
+            self.reports.clear()
 
     async def _enqueue(self, producer: Producer, record: NewRecord) -> Delivery:
         return await producer.enqueue(

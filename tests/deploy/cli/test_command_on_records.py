@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from tests.stages.kraft_command import Command
 
@@ -205,14 +205,18 @@ def test_a_group_without_commits_is_not_reported_with_lag_0(up: Command) -> None
         member.close()
 
 
-def test_a_transactional_id_is_refused_at_once(up: Command) -> None:
+def test_a_transactional_producer_of_librdkafka_is_fenced_by_the_next_one(up: Command) -> None:
+    up.run("topics", "create", "fenced", "--partitions", "1")
     settings = {"bootstrap.servers": up.json("status")["bootstrap"], "transactional.id": "t", "log_level": 0}
-    producer = Producer(settings)
+    first = Producer(settings)
+    first.init_transactions(60)
+    Producer(settings).init_transactions(60)
+    first.begin_transaction()
+    first.produce("fenced", "v")
     with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(60)
+        first.commit_transaction(30)
     (problem,) = refused.value.args
-    assert problem.fatal()
-    assert "this cluster has no transactions yet" in problem.str()
+    assert problem.code() == KafkaError._FENCED
 
 
 def test_ctrl_c_ends_consume_without_a_message(up: Command) -> None:
